@@ -1,0 +1,104 @@
+# mainstay: every command of the house. `make` alone lists them.
+# Needs Python 3.11 or later with venv, and make; nothing else, and no root.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+PIP   := $(BIN)/python -m pip --disable-pip-version-check install
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
+READY := $(VENV)/.ready
+ARGS  :=
+, := ,
+
+say = @printf '%-8s %s\n' '$(1)' '$(2)'
+# Runs a command whose output matters only where it fails.
+calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check check-rest format format-check lint types layers docs trace \
+	trace-check cover api bench mutate clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with everything the other commands need
+
+$(READY): pyproject.toml tools/find-python
+	@PYTHON='$(PYTHON)' tools/find-python > /dev/null
+	$(call say,setup,creating $(VENV); a minute or two)
+	@test -x $(BIN)/python || "$$(PYTHON='$(PYTHON)' tools/find-python)" -m venv $(VENV)
+	$(call calm,$(PIP) --upgrade 'pip>=25.1')
+	$(call calm,$(PIP) --editable '.[cli$(,)trio]' --group dev)
+	@touch $@
+
+demo: $(READY) ## run the main job against a failing local service
+	@$(BIN)/mainstay demo $(ARGS)
+
+test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
+	$(call say,test,pytest)
+	@$(PYTEST) $(ARGS)
+
+check: format-check lint types layers test trace-check cover ## format, lint, types, layers, tests and docs code, trace, cover
+	$(call say,check,all passed)
+
+check-rest: format-check lint types layers trace-check cover ## what `make check` does besides the tests
+
+format: $(READY) ## format the code and apply safe fixes
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+format-check: $(READY)
+	$(call say,format,ruff format --check)
+	@$(BIN)/ruff format --quiet --diff .
+
+lint: $(READY) ## ruff
+	$(call say,lint,ruff check)
+	@$(BIN)/ruff check --quiet .
+
+types: $(READY) ## mypy strict, and pyright on tests/typing
+	$(call say,types,mypy --strict)
+	@$(BIN)/mypy --no-error-summary
+	$(call say,types,pyright on tests/typing)
+	$(call calm,$(BIN)/pyright)
+
+layers: $(READY) ## the layer rule, and the purity of the core
+	$(call say,layers,import-linter)
+	$(call calm,$(BIN)/lint-imports --no-cache)
+
+docs: $(READY) ## run the code of README.md and docs/ (part of `make test`)
+	$(call say,docs,code of README.md and docs/)
+	@$(PYTEST) tests/test_docs.py $(ARGS)
+
+trace: $(READY) ## requirement → tests; ARGS=--json for programs
+	@$(BIN)/python tools/trace.py $(ARGS)
+
+trace-check: $(READY)
+	$(call say,trace,requirements)
+	@$(BIN)/python tools/trace.py --quiet
+
+cover: $(READY) ## every branch of core/, by the tests of core/ alone
+	$(call say,cover,branches of src/mainstay/core)
+	@$(BIN)/coverage erase
+	$(call calm,$(BIN)/coverage run -m pytest -q -n auto tests/core)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --include='src/mainstay/core/*'
+
+api: $(READY) ## write api.txt anew; review the diff
+	@$(BIN)/python tools/api.py --write
+
+bench: $(VENV)/.bench ## the benchmark tables, against peers
+	@$(BIN)/python -m bench $(ARGS)
+
+mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests must notice
+	@$(BIN)/mutmut run $(ARGS)
+	@$(BIN)/mutmut results
+
+$(VENV)/.bench $(VENV)/.mutate: $(VENV)/.%: $(READY)
+	$(call say,setup,the $* group)
+	$(call calm,$(PIP) --group $*)
+	@touch $@
+
+clean: ## remove .venv, caches and reports
+	@rm -rf $(VENV) build dist htmlcov mutants .coverage .coverage.* .hypothesis
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

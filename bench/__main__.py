@@ -1,0 +1,119 @@
+"""`python -m bench [TABLE ...] [--json] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import pkgutil
+import platform
+import sys
+import time
+import traceback
+from types import ModuleType
+
+import bench
+from bench.measure import QUICK, Effort, reason
+from bench.peers import EVERYONE
+from bench.table import Row, Table, at_most
+
+SPREAD_LIMIT = 0.10
+
+
+def main() -> int:
+    """Measure the tables asked for, print them, and say which goals were met."""
+    tables = find_tables()
+    parser = argparse.ArgumentParser(prog="python -m bench", description=bench.__doc__)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(tables)}")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quick", action="store_true", help="under 40 s, with more noise")
+    options = parser.parse_args()
+    if unknown := set(options.tables) - set(tables):
+        parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(tables)}")
+    chosen = {name: tables[name] for name in tables if name in options.tables or not options.tables}
+    measured = measure(chosen, QUICK if options.quick else Effort(), is_json=options.json)
+    if options.json:
+        document = {"environment": environment(), "tables": [table.data() for table in measured]}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        print(summary(measured))
+    return 0
+
+
+def find_tables() -> dict[str, ModuleType]:
+    """Every module of the package that has a run(), by its ORDER and then its name."""
+    modules = [
+        importlib.import_module(f"bench.{info.name}")
+        for info in pkgutil.iter_modules(bench.__path__)
+        if not info.name.startswith("_")
+    ]
+    found = [module for module in modules if hasattr(module, "run")]
+    found.sort(key=lambda module: (getattr(module, "ORDER", 99), module.__name__))
+    return {module.__name__.removeprefix("bench."): module for module in found}
+
+
+def measure(modules: dict[str, ModuleType], effort: Effort, *, is_json: bool) -> list[Table]:
+    """Run the tables one after the other, printing each as soon as it is there."""
+    if not is_json:
+        print("  ".join(f"{name} {version}" for name, version in environment().items()), end="\n\n")
+    measured = []
+    for name, module in modules.items():
+        progress(f"measuring {name} ...")
+        start = time.perf_counter()
+        measured.append(outcome(name, module, effort))
+        progress("")
+        if not is_json:
+            took = time.perf_counter() - start
+            print(f"{measured[-1].text()}\n  measured in {took:.0f} s", end="\n\n", flush=True)
+    return measured
+
+
+def outcome(name: str, module: ModuleType, effort: Effort) -> Table:
+    """The table, or one that says why there is none: the others must not be lost with it."""
+    try:
+        table: Table = module.run(effort)
+    except Exception as error:
+        traceback.print_exc()
+        row = Row("the table itself", None, at_most(0), note=reason(error))
+        return Table(name, name, "Not measured.", [row])
+    return table
+
+
+def environment() -> dict[str, str]:
+    """The versions that the figures belong to."""
+    versions = {"python": platform.python_version()}
+    for name in EVERYONE:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "(not installed)"
+    return versions
+
+
+def summary(tables: list[Table]) -> str:
+    """How many goals were met, which were not, and whether the machine was quiet enough."""
+    rows = [(table.name, row) for table in tables for row in table.rows]
+    judged = [(name, row) for name, row in rows if row.goal is not None]
+    met = sum(row.is_met is True for _, row in judged)
+    lines = [f"{met} of {len(judged)} goals met."]
+    lines += [f"  missed: {name}: {row.what}" for name, row in judged if row.is_met is False]
+    lines += [f"  not measured: {name}: {row.what}" for name, row in judged if row.is_met is None]
+    lines += [
+        f"  spread {row.spread:.0%}, measure again: {name}: {row.what}"
+        for name, row in judged
+        if (row.spread or 0) > SPREAD_LIMIT
+    ]
+    noisy = sum((row.spread or 0) > SPREAD_LIMIT for _, row in rows if row.goal is None)
+    lines.append(f"{noisy} rows without a goal have a spread over {SPREAD_LIMIT:.0%}.")
+    return "\n".join(lines)
+
+
+def progress(message: str) -> None:
+    """Tell a person at a terminal what is going on; an empty message clears the line."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

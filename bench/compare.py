@@ -1,0 +1,57 @@
+"""From timings to rows: each contender relative to a base, and mainstay relative to its peers."""
+
+from __future__ import annotations
+
+from bench.measure import Absent, Results, Timing
+from bench.peers import PEERS
+from bench.table import Goal, Row
+
+FASTEST = "the fastest peer"
+
+
+def ratios(
+    results: Results,
+    base: str,
+    goals: dict[str, Goal],
+    *,
+    named: str = "{}",
+    notes: dict[str, str] | None = None,
+) -> list[Row]:
+    """Every result as a row relative to `base`; the base first, then those with a goal."""
+    notes = notes or {}
+    unit = results[base]
+    if isinstance(unit, Absent):
+        return [Row(named.format(base), None, note=unit.reason)]
+    rows = [Row(named.format(base), 1.0, note=f"{duration(unit.best)} on this machine")]
+    for name in [*goals, *(name for name in results if name not in goals and name != base)]:
+        what, goal, result = named.format(name), goals.get(name), results[name]
+        if isinstance(result, Absent):
+            rows.append(Row(what, None, goal, note=result.reason))
+        else:
+            ratio, noise = result.over(unit), result.spread_over(unit)
+            rows.append(Row(what, ratio, goal, spread=noise, note=notes.get(name, "")))
+    return rows
+
+
+def faster_than(results: Results, goals: dict[str, Goal], *, named: str = "{}") -> list[Row]:
+    """How many times faster mainstay is than each peer in `goals`; FASTEST is one of them."""
+    timed = {n: r for n, r in results.items() if n in PEERS and isinstance(r, Timing)}
+    fastest = min(timed, key=lambda name: timed[name].best, default="")
+    rows = []
+    for rival, goal in goals.items():
+        what = named.format(f"mainstay, times faster than {rival}")
+        note = fastest if rival == FASTEST else ""
+        mine, its = results["mainstay"], timed.get(fastest if rival == FASTEST else rival)
+        if isinstance(mine, Absent) or its is None:
+            rows.append(Row(what, None, goal, note=note))
+        else:
+            rows.append(Row(what, its.over(mine), goal, spread=its.spread_over(mine), note=note))
+    return rows
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit a person would choose."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds / 1e-9:.3g} ns"

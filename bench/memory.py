@@ -1,0 +1,86 @@
+"""Table 7: how many bytes a policy and a decorated function take.
+
+Measured with tracemalloc in a fresh process, `python -m bench.memory NAME policy|function|own`.
+The thousand functions have one signature but each its own code object, as in a real program;
+they, and the names of the policies, exist before the measurement and are not counted.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+
+from bench.measure import Effort, answer, child, reason
+from bench.peers import EVERYONE, PEERS, Colour, Function, Plan, mainstay_policy
+from bench.table import Goal, Row, Table, at_most
+
+ORDER = 7
+COUNT = 1000
+KILOBYTE = 1024
+
+
+def run(effort: Effort) -> Table:
+    """Bytes per policy and per decorated function."""
+    # req: NFR-041-07
+    rows = [
+        _row("mainstay, policy", "mainstay", "policy", at_most(KILOBYTE)),
+        _row("mainstay, function", "mainstay", "function", at_most(1.2 * KILOBYTE)),
+        _row("mainstay, function with its own policy", "mainstay", "own", at_most(2.2 * KILOBYTE)),
+    ]
+    rows += [_row(f"{name}, function", name, "function", None) for name in PEERS]
+    method = (
+        f"Bytes each, {COUNT:,} of them, the bare functions not counted: tracemalloc, fresh "
+        "processes. All functions of a row share one policy (one decorator) unless it says own."
+    )
+    return Table("memory", "Memory per policy and per decorated function", method, rows)
+
+
+def _row(what: str, name: str, kind: str, goal: Goal | None) -> Row:
+    try:
+        return Row(what, child("bench.memory", name, kind), goal, "B")
+    except Exception as error:
+        return Row(what, None, goal, "B", note=reason(error))
+
+
+# What runs in the fresh process.
+
+
+def size(name: str, kind: str) -> float:
+    """Bytes for each of a thousand."""
+    colour: Colour = "async" if name == "hyx" else "sync"
+    if kind == "policy":
+        names = [f"policy-{number}" for number in range(COUNT)]
+        base = mainstay_policy(Plan())
+        return _each(lambda number: base.replace(name=names[number]))
+    functions = _functions(colour)
+    if kind == "own":
+        return _each(lambda number: EVERYONE[name](Plan(), colour)(functions[number]))
+    decorate = EVERYONE[name](Plan(), colour)
+    return _each(lambda number: decorate(functions[number]))
+
+
+def _each(make: Callable[[int], object]) -> float:
+    made = [make(number) for number in range(5)]  # whatever is compiled or cached once
+    made = [None] * COUNT
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(COUNT):
+        made[number] = make(number)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    return (after - before) / COUNT
+
+
+def _functions(colour: Colour) -> list[Function]:
+    keyword = "async def" if colour == "async" else "def"
+    source = "\n".join(f"{keyword} f{number}(a, b): return a" for number in range(COUNT))
+    namespace: dict[str, Function] = {}
+    exec(source, namespace)
+    return [namespace[f"f{number}"] for number in range(COUNT)]
+
+
+if __name__ == "__main__":
+    answer(size, *sys.argv[1:])

@@ -1,0 +1,139 @@
+"""mainstay: what happens when a call fails.
+
+The door: names are loaded when they are first used, so that `import mainstay` stays cheap.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay import deadline, events, testing
+    from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.core.backoff import Backoff, Jitter
+    from mainstay.core.classify import Classification
+    from mainstay.core.hooks import RetryInfo
+    from mainstay.core.kinds import Kind
+    from mainstay.core.policy import KindRule
+    from mainstay.drivers.blocks import Attempt, Attempts
+    from mainstay.drivers.policy import RetryPolicy
+    from mainstay.drivers.result import RetryResult
+    from mainstay.drivers.retry import retry
+    from mainstay.drivers.threads import abandoned_threads
+    from mainstay.engine import Engine, Operation, PolicyRegistry
+    from mainstay.errors import (
+        AttemptTimeout,
+        CallCancelled,
+        DeadlineExceeded,
+        DependencyError,
+        MainstayError,
+        MainstayWarning,
+        MissingExtraError,
+        NestedRetryError,
+        NestedRetryWarning,
+        OutcomeUnknown,
+        PolicyError,
+        PolicyNotFoundWarning,
+        Problem,
+        Refused,
+        StoreError,
+        UsageError,
+        WrapError,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.core.backoff": ("Backoff", "Jitter"),
+    "mainstay.core.classify": ("Classification",),
+    "mainstay.core.hooks": ("RetryInfo",),
+    "mainstay.core.kinds": ("Kind",),
+    "mainstay.core.policy": ("KindRule",),
+    "mainstay.drivers.blocks": ("Attempt", "Attempts"),
+    "mainstay.drivers.policy": ("RetryPolicy",),
+    "mainstay.drivers.result": ("RetryResult",),
+    "mainstay.drivers.retry": ("retry",),
+    "mainstay.drivers.threads": ("abandoned_threads",),
+    "mainstay.engine": ("Engine", "Operation", "PolicyRegistry"),
+    "mainstay.errors": (
+        "AttemptTimeout",
+        "CallCancelled",
+        "DeadlineExceeded",
+        "DependencyError",
+        "MainstayError",
+        "MainstayWarning",
+        "MissingExtraError",
+        "NestedRetryError",
+        "NestedRetryWarning",
+        "OutcomeUnknown",
+        "PolicyError",
+        "PolicyNotFoundWarning",
+        "Problem",
+        "Refused",
+        "StoreError",
+        "UsageError",
+        "WrapError",
+    ),
+}
+_MODULES = ("deadline", "events", "testing")
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Attempt",
+    "AttemptTimeout",
+    "Attempts",
+    "Backoff",
+    "CallCancelled",
+    "Classification",
+    "Context",
+    "DeadlineExceeded",
+    "DependencyError",
+    "Engine",
+    "Jitter",
+    "Kind",
+    "KindRule",
+    "MainstayError",
+    "MainstayWarning",
+    "MissingExtraError",
+    "NestedRetryError",
+    "NestedRetryWarning",
+    "Operation",
+    "OutcomeUnknown",
+    "PolicyError",
+    "PolicyNotFoundWarning",
+    "PolicyRegistry",
+    "Problem",
+    "Refused",
+    "RetryInfo",
+    "RetryPolicy",
+    "RetryResult",
+    "StoreError",
+    "UsageError",
+    "WrapError",
+    "abandoned_threads",
+    "carry",
+    "carrying",
+    "context",
+    "current_context",
+    "deadline",
+    "events",
+    "retry",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"mainstay.{name}")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mainstay' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

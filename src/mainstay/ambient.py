@@ -1,0 +1,202 @@
+"""What travels with the flow of control: who is calling, until when, and what cancels it.
+
+Held in context variables, so it follows calls, tasks and generators by itself. Threads and
+executors start empty; `carry()` and `carrying()` take it there.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token, copy_context
+
+from mainstay.core.deadline import NEVER
+from mainstay.core.value import Value
+from mainstay.frames import enclosing_end
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+
+class Context(Value):
+    """Who a call is made for; `mainstay.context()` sets it, every event carries it.
+
+    >>> Context(tenant_id="t1").tenant_id
+    't1'
+    """
+
+    __slots__ = ("category", "correlation_id", "tenant_id", "trace_id")
+    tenant_id: str | None
+    correlation_id: str | None
+    trace_id: str | None
+    category: str | None
+
+    def __init__(
+        self,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+        category: str | None = None,
+    ) -> None:
+        self._fill(tenant_id=tenant_id, correlation_id=correlation_id, trace_id=trace_id,
+                   category=category)  # fmt: skip
+
+
+class Limits(Value):
+    """What bounds the calls made here: the moment of a deadline, and a cancel event."""
+
+    __slots__ = ("cancel", "end")
+    end: float
+    cancel: threading.Event | None
+
+    def __init__(self, end: float = NEVER, cancel: threading.Event | None = None) -> None:
+        self._fill(end=end, cancel=cancel)
+
+
+UNLIMITED = Limits()
+_NOBODY = Context()
+CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NOBODY)
+LIMITS: ContextVar[Limits] = ContextVar("mainstay_limits", default=UNLIMITED)
+
+
+class TaskLimit:
+    """Until when an asyncio task's current attempt may last; tasks it starts see it too.
+
+    One object per task that makes timed calls, changed in place: setting and resetting a context
+    variable for every attempt would cost more than all the rest of it.
+    """
+
+    __slots__ = ("end", "owner")
+
+    def __init__(self, owner: Callable[[], object], end: float) -> None:
+        self.owner = owner
+        """A weak reference to the task: the task's own context holds this."""
+        self.end = end
+
+
+TASK_LIMIT: ContextVar[TaskLimit | None] = ContextVar("mainstay_task_limit", default=None)
+
+
+class context:  # noqa: N801 -- a context manager is used like a function
+    """Says who the calls inside are made for; what is left out is taken from outside.
+
+    `cancel` is a threading.Event: once set, every wait of a retry inside ends at once with
+    CallCancelled, in whichever thread it is.
+
+    >>> import mainstay
+    >>> with mainstay.context(tenant_id="t1", correlation_id="c1"):
+    ...     with mainstay.context(correlation_id="c2"):
+    ...         mainstay.current_context().tenant_id
+    't1'
+    """
+
+    __slots__ = ("_cancel", "_changes", "_tokens")
+
+    def __init__(
+        self,
+        *,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+        category: str | None = None,
+        cancel: threading.Event | None = None,
+    ) -> None:
+        given = {
+            "tenant_id": tenant_id,
+            "correlation_id": correlation_id,
+            "trace_id": trace_id,
+            "category": category,
+        }
+        self._changes = {name: value for name, value in given.items() if value is not None}
+        self._cancel = cancel
+        self._tokens: list[tuple[Token[Context], Token[Limits] | None]] = []
+
+    def __enter__(self) -> Context:
+        outer = CONTEXT.get()
+        inherited = {name: getattr(outer, name) for name in Context._fields()}
+        inner = Context(**{**inherited, **self._changes})
+        limits = None
+        if self._cancel is not None:
+            limits = LIMITS.set(Limits(LIMITS.get().end, self._cancel))
+        self._tokens.append((CONTEXT.set(inner), limits))
+        return inner
+
+    def __exit__(self, *_: object) -> None:
+        context, limits = self._tokens.pop()
+        CONTEXT.reset(context)
+        if limits is not None:
+            LIMITS.reset(limits)
+
+
+def current_context() -> Context:
+    """Who the current call is made for.
+
+    >>> current_context().tenant_id is None
+    True
+    """
+    return CONTEXT.get()
+
+
+def carry(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, bound to the context, deadline and cancel event of here and now.
+
+    For a thread or an executor, which would start with none of them:
+
+    >>> import threading, mainstay
+    >>> seen = []
+    >>> with mainstay.context(tenant_id="t1"):
+    ...     thread = threading.Thread(target=carry(lambda: seen.append(current_context())))
+    >>> thread.start(); thread.join(); seen[0].tenant_id
+    't1'
+    """
+    here = copy_context()
+    end = enclosing_end()
+    limits = LIMITS.get()
+    if end < limits.end:  # the stack stays behind: take the deadline along
+        here.run(LIMITS.set, Limits(end, limits.cancel))
+
+    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        # A context can be entered once at a time, and this may run in many threads.
+        return here.copy().run(function, *args, **kwargs)
+
+    return carried
+
+
+class carrying:  # noqa: N801 -- reads as a verb: carrying(executor).submit(...)
+    """An executor whose `submit` and `map` carry the context along.
+
+    >>> import mainstay
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor() as pool, mainstay.context(tenant_id="t1"):
+    ...     carrying(pool).submit(current_context).result().tenant_id
+    't1'
+    """
+
+    __slots__ = ("executor",)
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    def submit(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Runs the function in the executor, with the context of here and now."""
+        return self.executor.submit(carry(function), *args, **kwargs)
+
+    def map(
+        self,
+        function: Callable[..., R],
+        *iterables: Iterable[object],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[R]:
+        """Like `Executor.map`, with the context of here and now."""
+        return self.executor.map(carry(function), *iterables, timeout=timeout, chunksize=chunksize)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Future

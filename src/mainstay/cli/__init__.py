@@ -1,0 +1,37 @@
+"""The `mainstay` command: one file per command, loaded when it is asked for.
+
+    app.py      the group, and the names of the commands
+    guard.py    runs a command, and ends well whatever it raises
+    exits.py    the exit codes
+    options.py  what every command has: --json, an example
+    output.py   plain text and JSON to stdout
+    screen.py   tables and live displays, for people; needs rich
+    trouble.py  what an error means, and its exit code
+
+A command turns arguments into a call of the library and its answer into text; it decides nothing.
+This file imports neither click nor rich: the base install has neither, and says so in one line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mainstay.cli.exits import MISSING, Exit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `mainstay` with these arguments, or the process's own; returns the exit code."""
+    try:
+        from mainstay.cli.guard import run
+    except ModuleNotFoundError as missing:
+        if missing.name != "click":
+            raise
+        print(f"mainstay: {MISSING}", file=sys.stderr)
+        return Exit.USAGE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    return run(sys.argv[1:] if arguments is None else arguments)

@@ -1,0 +1,121 @@
+"""What is shown while the calls run: a live screen, or a line a second where there is none."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mainstay.cli.demo.traffic import OPERATIONS
+from mainstay.cli.output import write
+from mainstay.cli.screen import table
+from mainstay.events import CallFailed, CallSucceeded, RetryAttempt, RetryExhausted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from rich.console import RenderableType
+
+    from mainstay.cli.demo.tally import Count
+    from mainstay.cli.demo.traffic import Traffic
+    from mainstay.cli.screen import Screen
+    from mainstay.events import Event
+
+
+@contextmanager
+def display_on(screen: Screen) -> Iterator[Callable[[Traffic], None]]:
+    """The display that fits; it is gone when the calls are done."""
+    if not screen.is_live:
+        yield Lines()
+        return
+    with Live(console=screen, auto_refresh=False, transient=True) as live:
+        yield lambda traffic: live.update(frame(traffic), refresh=True)
+
+
+class Lines:
+    """One line a second, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._next = 1.0
+
+    def __call__(self, traffic: Traffic) -> None:
+        total = traffic.tally.total
+        if traffic.elapsed < self._next and total.ended < traffic.calls:
+            return
+        self._next = traffic.elapsed + 1.0
+        write(
+            f"{traffic.elapsed:5.1f} s  {total.ended} of {traffic.calls} calls:"
+            f" {total.first} at first attempt, {total.saved} saved by retries,"
+            f" {total.failed} failed; {total.retries} retries"
+        )
+
+
+def frame(traffic: Traffic) -> RenderableType:
+    """The whole display at one moment."""
+    title = Text("last events", style="bold")
+    return Group(*_progress(traffic), "", operations(traffic), "", title, *_recent(traffic))
+
+
+def _progress(traffic: Traffic) -> tuple[Table, Text]:
+    ended, in_flight = traffic.tally.total.ended, traffic.wire.in_flight
+    waiting = max(0, traffic.begun - ended - in_flight)
+    grid = Table.grid(padding=(0, 2))
+    bar = ProgressBar(total=traffic.calls, completed=ended, width=30)
+    grid.add_row(bar, f"{ended} of {traffic.calls} calls", f"{traffic.elapsed:.1f} s")
+    line = Text(f"{in_flight} attempts in flight, {waiting} calls waiting for their next")
+    if traffic.is_outage:
+        line.append("   the service is down", style="bold red")
+    return grid, line
+
+
+def operations(traffic: Traffic) -> Table:
+    """What became of the calls, by operation."""
+    columns = ("operation", "policy", "first attempt", "saved", "failed", "retries", "waited")
+    counts = traffic.tally.counts
+    return table(columns, (_row(name, counts[name]) for name in OPERATIONS), left=2)
+
+
+def _row(name: str, count: Count) -> tuple[RenderableType, ...]:
+    return (
+        name,
+        OPERATIONS[name],
+        str(count.first),
+        Text(str(count.saved), style="green"),
+        Text(str(count.failed), style="red" if count.failed else ""),
+        str(count.retries),
+        f"{count.waited:.1f} s",
+    )
+
+
+def _recent(traffic: Traffic) -> Iterator[Text]:
+    for event in tuple(traffic.tally.recent):
+        line = f"{event.operation}: {_SAY[type(event)](event)}"
+        yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def _retry(event: Any) -> str:
+    what = f"attempt {event.attempt_number} failed, again in {event.delay_seconds:.2f} s"
+    return f"{what} ({event.kind}: {event.exception_message})"
+
+
+def _saved(event: Any) -> str:
+    return f"saved by attempt {event.total_attempts} after {event.total_seconds:.2f} s"
+
+
+def _lost(event: Any) -> str:
+    what = f"failed after {event.total_seconds:.2f} s, {event.reason.partition('; ')[0]}"
+    return f"{what} ({event.kind}: {event.final_exception_message})"
+
+
+_SAY: dict[type[Event], Callable[[Any], str]] = {
+    CallFailed: _lost,
+    CallSucceeded: _saved,
+    RetryAttempt: _retry,
+    RetryExhausted: _lost,
+}

@@ -1,0 +1,137 @@
+"""The engine with its policies, and the calls: most of them async, the exports in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mainstay import Backoff, Engine, Jitter, RetryPolicy
+from mainstay.cli.demo.script import Script
+from mainstay.cli.demo.service import Service
+from mainstay.cli.demo.tally import Tally
+from mainstay.cli.demo.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Observer = Callable[["Traffic"], object]
+
+OPERATIONS = {
+    "catalogue.read": "standard",
+    "search": "aggressive",
+    "report.export": "patient",
+    "profile.read": "once",
+}
+POLICIES = (
+    RetryPolicy(
+        name="aggressive",
+        max_attempts=5,
+        backoff=Backoff.exponential(0.05, factor=2.0, max_delay=1.0),
+        jitter=Jitter.percent(0.20),
+        attempt_timeout=0.6,
+        deadline=2.0,
+    ),
+    RetryPolicy(
+        name="patient",
+        max_attempts=4,
+        backoff=Backoff.linear(0.3, step=0.3),
+        jitter=Jitter.equal(),
+        attempt_timeout=5.0,
+    ),
+    RetryPolicy(name="once", max_attempts=1),
+)
+SPAN = 9.0
+"""Seconds over which the calls begin, and the pace of fewer calls than the default."""
+PACE = SPAN / 300
+THREADS = 16
+MAX_OPEN = 200
+"""Calls under way at once; two sockets each stay well below a limit of 1024 descriptors."""
+REFRESH = 0.1
+
+
+class Traffic:
+    """Some hundred calls, and what is known of them."""
+
+    def __init__(self, calls: int, seed: int) -> None:
+        self.calls = calls
+        self.seed = seed
+        self.elapsed = 0.0
+        self.begun = 0
+        self.script = Script(seed, calls)
+        self.tally = Tally(OPERATIONS)
+        self.engine = Engine(
+            policies=POLICIES, operations=OPERATIONS, seed=seed, sinks=[self.tally]
+        )
+        self.service = Service(self.script)
+        self.wire = Wire(0)
+        self._stop = threading.Event()
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the call that began last meets the outage."""
+        return self.script.is_outage(self.begun - 1)
+
+    @property
+    def requests(self) -> int:
+        """How many requests the service got, by its own count."""
+        return sum(self.service.requests.values())
+
+    def run(self, observe: Observer) -> None:
+        """Makes the calls; the observer is shown the state ten times a second."""
+        with self.engine, self._threads() as pool:
+            asyncio.run(self._run(pool, observe))
+
+    @contextmanager
+    def _threads(self) -> Iterator[ThreadPoolExecutor]:
+        """Worker threads that are gone afterwards; the cancel event ends their waits."""
+        pool = ThreadPoolExecutor(THREADS, thread_name_prefix="mainstay-demo")
+        try:
+            yield pool
+        finally:
+            self._stop.set()
+            pool.shutdown(cancel_futures=True)
+
+    async def _run(self, pool: ThreadPoolExecutor, observe: Observer) -> None:
+        async with self.service:
+            self.wire = Wire(self.service.port)
+            calls = asyncio.ensure_future(self._make_calls(pool))
+            try:
+                await self._watch(calls, observe)
+            finally:
+                self._stop.set()
+                calls.cancel()
+                await asyncio.gather(calls, return_exceptions=True)
+
+    async def _watch(self, calls: asyncio.Future[None], observe: Observer) -> None:
+        started = time.monotonic()
+        while not calls.done():
+            await asyncio.wait([calls], timeout=REFRESH)
+            self.elapsed = time.monotonic() - started
+            observe(self)
+        await calls
+
+    async def _make_calls(self, pool: ThreadPoolExecutor) -> None:
+        begin, places = time.monotonic(), asyncio.Semaphore(MAX_OPEN)
+        pace = min(PACE, SPAN / self.calls)
+        async with asyncio.TaskGroup() as group:
+            for call in range(self.calls):
+                await asyncio.sleep(begin + call * pace - time.monotonic())
+                await places.acquire()
+                self.begun = call + 1
+                task = group.create_task(self._call(call, pool))
+                task.add_done_callback(lambda _: places.release())
+
+    async def _call(self, call: int, pool: ThreadPoolExecutor) -> None:
+        """One call through the engine, which says through its events what became of it."""
+        name = self.script.operation(call)
+        path = f"/{name}?call={call}"
+        if name == "report.export":
+            operation = self.engine.operation(name, cancel=self._stop)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(pool, operation.run, self.wire.fetch, path)
+        else:
+            await self.engine.arun(name, self.wire.get, path)

@@ -1,0 +1,216 @@
+"""`mainstay doctor`: what is installed, what is missing, and how good the clock is.
+
+It reads package metadata and imports nothing of the library, so that it also works where the
+library does not.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay import __version__
+from mainstay.cli.exits import Exit
+from mainstay.cli.options import example, json_option
+from mainstay.cli.output import write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.cli.screen import Screen
+
+OLDEST_PYTHON = (3, 11)
+
+
+@click.command("doctor", epilog=example("mainstay doctor", "mainstay doctor --json"))
+@json_option
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Check Python, mainstay, its extras and the clock.
+
+    Exits with 1 where something does not work; an extra that is not installed is no problem.
+    """
+    libraries = list(find_libraries())
+    problems = [*_problems_of_python(), *_problems_of(libraries)]
+    if as_json:
+        write_json(_document(libraries, problems))
+    else:
+        _show(libraries, problems)
+    ctx.exit(Exit.NEGATIVE if problems else Exit.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library that the base install or an extra needs."""
+
+    name: str
+    extra: str
+    minimum: str
+    installed: str | None
+
+    @property
+    def is_old(self) -> bool:
+        return self.installed is not None and _numbers(self.installed) < _numbers(self.minimum)
+
+
+def find_libraries() -> Iterator[Library]:
+    """Every library that mainstay's own metadata names."""
+    from importlib import metadata
+
+    try:
+        requirements = metadata.requires("mainstay") or []
+    except metadata.PackageNotFoundError:
+        return
+    for requirement in requirements:
+        parsed = _REQUIREMENT.match(requirement)
+        if parsed is not None and parsed["extra"] != "all":
+            yield Library(
+                parsed["name"],
+                parsed["extra"] or "",
+                parsed["minimum"] or "",
+                _version_of(parsed["name"]),
+            )
+
+
+# "psycopg[binary,pool]>=3.2; extra == 'postgres'": pyproject.toml uses no other form.
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(\[[^\]]*\])?\s*(>=\s*(?P<minimum>[\w.]+))?"
+    r"(\s*;\s*extra == ['\"](?P<extra>[\w-]+)['\"])?"
+)
+
+
+def _version_of(name: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, without zeros at the end: 8.10.1rc1 is (8, 10, 1)."""
+    found = re.match(r"[\d.]*", version)
+    numbers = [int(part) for part in found[0].split(".") if part] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _problems_of_python() -> Iterator[str]:
+    if sys.version_info < OLDEST_PYTHON:
+        yield f"Python {_python()} is too old; mainstay needs 3.11 or later"
+    if not time.get_clock_info("monotonic").monotonic:
+        yield "the clock is not monotonic: delays and deadlines may be wrong"
+
+
+def _problems_of(libraries: list[Library]) -> Iterator[str]:
+    if not libraries:
+        yield "mainstay runs from a folder and is not installed; pip install mainstay"
+    for library in libraries:
+        if library.is_old:
+            yield (
+                f"{library.name} {library.installed} is older than {library.minimum};"
+                f" pip install --upgrade {_quoted(library)}"
+            )
+        elif library.installed is None and not library.extra:
+            yield f"{library.name} is missing; pip install mainstay"
+
+
+def _quoted(library: Library) -> str:
+    return f"'{library.name}>={library.minimum}'"
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def _extras(libraries: list[Library]) -> dict[str, list[Library]]:
+    extras: dict[str, list[Library]] = {}
+    for library in libraries:
+        if library.extra:
+            extras.setdefault(library.extra, []).append(library)
+    return extras
+
+
+def _install(extra: str, libraries: list[Library]) -> str | None:
+    """The command that installs an extra, where something of it is missing."""
+    is_missing = any(library.installed is None for library in libraries)
+    return f"pip install 'mainstay[{extra}]'" if is_missing else None
+
+
+def _clock() -> dict[str, object]:
+    info = time.get_clock_info("monotonic")
+    return {
+        "source": info.implementation,
+        "resolution_seconds": info.resolution,
+        "sleep_overshoot_seconds": _overshoot(),
+    }
+
+
+def _overshoot(asked: float = 0.001, times: int = 9) -> float:
+    """How much longer than asked a short wait takes: the median of several."""
+    late = []
+    for _ in range(times):
+        before = time.monotonic()
+        time.sleep(asked)
+        late.append(time.monotonic() - before - asked)
+    return max(0.0, sorted(late)[times // 2])
+
+
+def _document(libraries: list[Library], problems: list[str]) -> dict[str, object]:
+    return {
+        "mainstay": __version__,
+        "python": {
+            "version": _python(),
+            "implementation": sys.implementation.name,
+            "platform": sys.platform,
+            "executable": sys.executable,
+        },
+        "base": [asdict(library) for library in libraries if not library.extra],
+        "extras": {
+            extra: {"install": _install(extra, found), "libraries": [asdict(lib) for lib in found]}
+            for extra, found in _extras(libraries).items()
+        },
+        "clock": _clock(),
+        "problems": problems,
+    }
+
+
+def _show(libraries: list[Library], problems: list[str]) -> None:
+    from mainstay.cli.screen import Screen, fields, table
+
+    screen = Screen()
+    screen.show(fields(_facts(libraries)), "")
+    rows = [_extra_row(extra, found) for extra, found in _extras(libraries).items()]
+    screen.show(table(("extra", "installed", "to install it"), rows, left=3), "")
+    _show_problems(screen, problems)
+
+
+def _facts(libraries: list[Library]) -> list[tuple[str, str]]:
+    clock = _clock()
+    base = [f"{lib.name} {lib.installed or 'missing'}" for lib in libraries if not lib.extra]
+    return [
+        ("mainstay", __version__),
+        ("Python", f"{_python()} ({sys.implementation.name} on {sys.platform})"),
+        ("base install", ", ".join(base)),
+        ("clock", f"{clock['source']}, resolution {clock['resolution_seconds']:g} s"),
+        ("a wait of 1 ms", f"takes {clock['sleep_overshoot_seconds']:.6f} s longer"),
+    ]
+
+
+def _extra_row(extra: str, libraries: list[Library]) -> tuple[str, str, str]:
+    installed = [f"{lib.name} {lib.installed}" for lib in libraries if lib.installed]
+    return extra, ", ".join(installed) or "–", _install(extra, libraries) or ""
+
+
+def _show_problems(screen: Screen, problems: list[str]) -> None:
+    if not problems:
+        write("No problems found. Extras that are not installed are only needed where used.")
+    for problem in problems:
+        screen.print(f"problem: {problem}", style="red", soft_wrap=True)

@@ -1,0 +1,36 @@
+"""The exit codes of `mainstay`: every one there is, and no number anywhere else.
+
+The numbers from 70 to 76 follow sysexits.h, 124 follows timeout(1), 126 and more follow the shell.
+A command of somebody else's, run by `mainstay exec`, keeps its own code.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+MISSING = "the command line needs click and rich: pip install 'mainstay[cli]'"
+"""What USAGE means where the base install alone is there."""
+
+
+class Exit(IntEnum):
+    """What a code means; docs/how-to/command-line.md has the same table."""
+
+    OK = 0
+    NEGATIVE = 1
+    """The command worked, and found a problem or has to say no."""
+    USAGE = 2
+    """A mistake of the caller's: an option, a name, a file, an extra that is not installed."""
+    INTERNAL = 70
+    """A bug in mainstay."""
+    CANNOT_WRITE = 74
+    """The output could not be written: a full disk, a closed descriptor."""
+    CIRCUIT_OPEN = 75
+    """`exec` only: not run, because the circuit is open; try later."""
+    NEEDS_PERSON = 76
+    """`exec` only: waits in the inbox for a person."""
+    TIMEOUT = 124
+    """`exec` only: the time was up."""
+    INTERRUPTED = 130
+    """Ctrl+C."""
+    CLOSED_PIPE = 141
+    """Whoever read the output has gone, as in `mainstay policies | head -1`."""

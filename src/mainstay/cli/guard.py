@@ -1,0 +1,87 @@
+"""Between a command and the process: runs the command line, and ends well whatever happens.
+
+Errors go to stderr, without a traceback, with what to do next; as a JSON object where the command
+line says `--json`. `MAINSTAY_DEBUG=1` shows the traceback too. What each error means is told by
+trouble.py.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay.cli.app import app
+from mainstay.cli.exits import Exit
+from mainstay.cli.options import asks_for_json
+from mainstay.cli.output import write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command line; returns the exit code, and never raises."""
+    try:
+        _accept_any_text()
+        code = _invoke(list(arguments))
+        _flush()
+        return code
+    except BaseException as trouble:
+        return _end(trouble, as_json=asks_for_json(list(arguments)))
+
+
+def _invoke(arguments: list[str]) -> int:
+    """What click's own main() does, but for its way with errors."""
+    complete = os.environ.get("_MAINSTAY_COMPLETE")
+    if complete:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(app, {}, "mainstay", "_MAINSTAY_COMPLETE", complete)
+    try:
+        with app.make_context("mainstay", arguments) as context:
+            code = app.invoke(context)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    return int(code or Exit.OK)
+
+
+def _accept_any_text() -> None:
+    """A character that the terminal's encoding lacks is replaced, not fatal."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    """Full disks and closed pipes show here at the latest, while there is somebody to say so."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _end(trouble: BaseException, *, as_json: bool) -> int:
+    from mainstay.cli.trouble import explain
+
+    report = explain(trouble)
+    if report.exit_code in (Exit.CANNOT_WRITE, Exit.CLOSED_PIPE):
+        _abandon_stdout()
+    if os.environ.get("MAINSTAY_DEBUG") and report.message:
+        import traceback
+
+        write_error("".join(traceback.format_exception(trouble)).rstrip())
+    if report.message:
+        write_error(report.as_json() if as_json else report.as_text())
+    return report.exit_code
+
+
+def _abandon_stdout() -> None:
+    """Lets what is still buffered go nowhere, or Python would complain of it while it ends."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError, AttributeError):
+        return

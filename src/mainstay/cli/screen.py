@@ -1,0 +1,76 @@
+"""Tables and live displays, for people. Imports rich, and is itself imported when used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from mainstay.cli.output import write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import JustifyMethod, RenderableType
+
+__all__ = ["Screen", "fields", "table"]
+
+PIPE_WIDTH = 160
+"""Where nobody looks, a table is as wide as its contents, not as the 80 columns rich assumes."""
+
+
+class Screen(Console):
+    """stdout for a person: colours unless NO_COLOR, live where it is a terminal."""
+
+    def __init__(self) -> None:
+        plain = bool(os.environ.get("NO_COLOR"))
+        # rich's own no_color keeps bold and dim; without a colour system nothing is styled.
+        super().__init__(highlight=False, markup=False, color_system=None if plain else "auto")
+        if not self.is_terminal and not os.environ.get("COLUMNS"):
+            self.width = PIPE_WIDTH
+
+    @property
+    def is_live(self) -> bool:
+        """Whether what was written can be written over."""
+        return self.is_terminal and not self.is_dumb_terminal and sys.stdout.isatty()
+
+    def show(self, *renderables: RenderableType) -> None:
+        """Prints each; without the spaces that rich puts at the end of lines, in a pipe."""
+        for renderable in renderables:
+            if self.is_terminal:
+                self.print(renderable)
+                continue
+            with self.capture() as capture:
+                self.print(renderable)
+            write("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+    def on_broken_pipe(self) -> None:
+        """Left to guard.py; rich itself would exit with 1."""
+        raise  # noqa: PLE0704  called by rich while it handles the BrokenPipeError
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, left: int = 1
+) -> Table:
+    """A table of which the first `left` columns are text and the others numbers."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        side: JustifyMethod = "left" if number < left else "right"
+        made.add_column(column, justify=side, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def fields(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Names and values, without a frame."""
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made

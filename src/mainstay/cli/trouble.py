@@ -1,0 +1,116 @@
+"""From what a command raised to what a person or a program is told.
+
+Three sources: click (a mistake on the command line), mainstay's own errors, the system. Anything
+else is a bug of ours, and says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainstay.cli.exits import MISSING, Exit
+from mainstay.errors import MainstayError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class CommandError(click.ClickException):
+    """A command cannot go on: what happened, what to do next, and the exit code."""
+
+    def __init__(self, message: str, *, hint: str, exit_code: int = Exit.USAGE) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_with = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a person or a program is told; nothing is said where there is no message."""
+
+    exit_code: int
+    message: str = ""
+    hint: str = ""
+    code: str = ""
+    type: str = ""
+
+    def as_text(self) -> str:
+        return f"mainstay: {self.message}" + (f"\n  next: {self.hint}" if self.hint else "")
+
+    def as_json(self) -> str:
+        names = ("code", "type", "message", "hint", "exit_code")
+        return json.dumps({"error": {name: getattr(self, name) for name in names}})
+
+
+def explain(trouble: BaseException) -> Report:
+    """What happened, for whoever ran the command."""
+    for classes, told in _TOLD:
+        if isinstance(trouble, classes):
+            return told(trouble)
+    return _of_bug(trouble)
+
+
+def _of_interrupt(_trouble: BaseException) -> Report:
+    return Report(Exit.INTERRUPTED)
+
+
+def _of_click(trouble: click.ClickException) -> Report:
+    name = type(trouble).__name__
+    if isinstance(trouble, CommandError):
+        return Report(trouble.exit_with, trouble.message, trouble.hint, "command", name)
+    context = getattr(trouble, "ctx", None)
+    path = context.command_path if context is not None else "mainstay"
+    message = trouble.format_message().rstrip(".")
+    return Report(Exit.USAGE, message, f"{path} --help", "usage", name)
+
+
+def _of_ours(trouble: MainstayError) -> Report:
+    code = Exit.USAGE if isinstance(trouble, UsageError) else Exit.NEGATIVE
+    message = trouble.message or type(trouble).__name__
+    return Report(code, message, trouble.hint, trouble.code, type(trouble).__name__)
+
+
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+
+
+def _of_system(trouble: OSError) -> Report:
+    name, words = type(trouble).__name__, trouble.strerror or str(trouble)
+    if isinstance(trouble, BrokenPipeError):
+        return Report(Exit.CLOSED_PIPE)
+    if trouble.errno in _UNWRITABLE:
+        hint = "make room, or send the output somewhere else"
+        return Report(Exit.CANNOT_WRITE, f"cannot write: {words}", hint, "output", name)
+    if trouble.filename is not None:
+        hint = "check the path and its permissions"
+        return Report(Exit.USAGE, f"{trouble.filename}: {words}", hint, "file", name)
+    return _of_bug(trouble)
+
+
+def _of_import(trouble: ModuleNotFoundError) -> Report:
+    if (trouble.name or "").partition(".")[0] != "rich":
+        return _of_bug(trouble)
+    return Report(Exit.USAGE, MISSING, code="MS105", type="MissingExtraError")
+
+
+def _of_bug(trouble: BaseException) -> Report:
+    name = type(trouble).__name__
+    message = f"internal error: {name}: {trouble}"
+    hint = (
+        "this is a bug; report it with the command, the output of `mainstay doctor --json`"
+        " and what MAINSTAY_DEBUG=1 shows"
+    )
+    return Report(Exit.INTERNAL, message, hint, "internal", name)
+
+
+_TOLD: tuple[tuple[tuple[type[BaseException], ...], Callable[[Any], Report]], ...] = (
+    ((KeyboardInterrupt, click.Abort), _of_interrupt),
+    ((click.ClickException,), _of_click),
+    ((MainstayError,), _of_ours),
+    ((ModuleNotFoundError,), _of_import),
+    ((OSError,), _of_system),
+)

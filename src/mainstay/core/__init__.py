@@ -1,0 +1,5 @@
+"""The deciding core: values and pure functions.
+
+Rules of the room: no clock, no randomness, no I/O, no threads, locks, async or logging. What a
+decision needs comes in as an argument or as the answer to a question.
+"""

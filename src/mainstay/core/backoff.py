@@ -1,0 +1,311 @@
+"""How long to wait: delay curves and jitter, as frozen values with pure functions.
+
+`Backoff.base(n)` is the capped delay before retry n (n counts from 1). `Jitter.spread()` turns it
+into the delay that is waited; the randomness comes in as u in [0, 1). The cap is applied before
+the jitter, so that clients at the cap still spread; additive and decorrelated are capped again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mainstay.core.validate import MAX_SECONDS, Checker
+from mainstay.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+
+class Backoff(Value):
+    """How the delay grows from one retry to the next.
+
+    >>> Backoff.exponential(0.1, factor=2.0, max_delay=5.0).base(3)
+    0.4
+    >>> Backoff.constant(1.5).base(9)
+    1.5
+    """
+
+    __slots__ = ("_curve", "factor", "function", "initial", "kind", "max_delay", "step")
+    kind: str
+    initial: float
+    factor: float
+    step: float
+    max_delay: float
+    function: Callable[[int], float] | None
+    _curve: Callable[[Backoff, int], float]
+
+    def __init__(
+        self,
+        kind: str = "exponential",
+        initial: float = 0.1,
+        *,
+        factor: float = 2.0,
+        step: float | None = None,
+        max_delay: float = 60.0,
+        function: Callable[[int], float] | None = None,
+    ) -> None:
+        check = Checker(f"Backoff.{kind}" if kind in _CURVES else "Backoff")
+        kind = check.choice("kind", kind, _CURVES)
+        initial = check.seconds("initial", initial)
+        factor = check.number("factor", factor, 1.0, 1000.0)
+        step = initial if step is None else check.seconds("step", step)
+        max_delay = check.seconds("max_delay", max_delay)
+        if not check.problems and max_delay < initial:
+            check.note("max_delay", max_delay, f"at least the initial delay, {initial:g}")
+        if kind == "custom" and function is None:
+            check.note("function", function, "a function of the retry's number")
+        check.function("function", function)
+        check.close()
+        self._fill(kind=kind, initial=initial, factor=factor, step=step, max_delay=max_delay,
+                   function=function, _curve=_CURVES[kind])  # fmt: skip
+
+    @classmethod
+    def constant(cls, delay: float) -> Backoff:
+        """The same delay each time; 0 retries at once.
+
+        >>> [Backoff.constant(0.5).base(n) for n in (1, 2, 3)]
+        [0.5, 0.5, 0.5]
+        """
+        ceiling = max(60.0, delay) if type(delay) in (int, float) else 60.0
+        return cls("constant", delay, max_delay=min(ceiling, MAX_SECONDS))
+
+    @classmethod
+    def linear(
+        cls, initial: float, *, step: float | None = None, max_delay: float = 60.0
+    ) -> Backoff:
+        """A delay that grows by `step` (by `initial` where no step is given).
+
+        >>> [Backoff.linear(1.0, step=0.5).base(n) for n in (1, 2, 3)]
+        [1.0, 1.5, 2.0]
+        """
+        return cls("linear", initial, step=step, max_delay=max_delay)
+
+    @classmethod
+    def exponential(
+        cls, initial: float = 0.1, *, factor: float = 2.0, max_delay: float = 60.0
+    ) -> Backoff:
+        """A delay that is multiplied by `factor` each time, up to `max_delay`.
+
+        >>> [Backoff.exponential(1.0, max_delay=5.0).base(n) for n in (1, 2, 3, 4)]
+        [1.0, 2.0, 4.0, 5.0]
+        """
+        return cls("exponential", initial, factor=factor, max_delay=max_delay)
+
+    @classmethod
+    def custom(cls, function: Callable[[int], float], *, max_delay: float = 60.0) -> Backoff:
+        """A delay of your own: `function(n)` gives the seconds before retry n.
+
+        It must be pure, or a record of the call cannot be replayed. An answer that is no finite
+        number, or below zero, counts as `max_delay`.
+
+        >>> Backoff.custom(lambda n: n * n / 10).base(3)
+        0.9
+        """
+        return cls("custom", 0.0, max_delay=max_delay, function=function)
+
+    def base(self, n: int) -> float:
+        """The capped delay before retry n, without jitter.
+
+        >>> Backoff.exponential(1.0, factor=3.0, max_delay=30.0).base(2)
+        3.0
+        """
+        return self._curve(self, n)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as JSON can hold them; a custom function is refused by the policy.
+
+        >>> Backoff.constant(1.0).to_dict()
+        {'kind': 'constant', 'initial': 1.0, 'factor': 2.0, 'step': 1.0, 'max_delay': 60.0}
+        """
+        return {name: getattr(self, name) for name in _BACKOFF_FIELDS}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Backoff:
+        """The backoff of such a mapping.
+
+        >>> Backoff.from_dict({"kind": "constant", "initial": 2.0}).base(1)
+        2.0
+        """
+        return cls(**_known("Backoff", values, _BACKOFF_FIELDS))
+
+
+class Jitter(Value):
+    """How a delay is spread, so that clients which failed together do not return together.
+
+    >>> Jitter.percent(0.10).spread(10.0, u=0.0, previous=0.0, backoff=Backoff())
+    9.0
+    """
+
+    __slots__ = ("_share", "amount", "kind")
+    kind: str
+    amount: float
+    _share: tuple[float, float] | None
+
+    def __init__(self, kind: str = "percent", amount: float = 0.0) -> None:
+        check = Checker(f"Jitter.{kind}" if kind in _JITTERS else "Jitter")
+        kind = check.choice("kind", kind, _JITTERS)
+        if kind == "percent":
+            amount = check.number("amount", amount, 0.0, 1.0)
+        else:
+            amount = check.seconds("amount", amount)
+        check.close()
+        share = (1.0 - amount, 2.0 * amount) if kind == "percent" else _JITTERS[kind]
+        self._fill(kind=kind, amount=amount, _share=share)
+
+    @classmethod
+    def none(cls) -> Jitter:
+        """No jitter: the delay as it is.
+
+        >>> Jitter.none().spread(4.0, u=0.7, previous=0.0, backoff=Backoff())
+        4.0
+        """
+        return cls("none")
+
+    @classmethod
+    def percent(cls, share: float) -> Jitter:
+        """Plus or minus a share of the delay: 0.1 is ±10 %.
+
+        >>> Jitter.percent(0.5).spread(4.0, u=0.5, previous=0.0, backoff=Backoff())
+        4.0
+        """
+        return cls("percent", share)
+
+    @classmethod
+    def additive(cls, seconds: float) -> Jitter:
+        """Up to so many seconds more, never past the backoff's `max_delay`.
+
+        >>> Jitter.additive(1.0).spread(4.0, u=0.5, previous=0.0, backoff=Backoff())
+        4.5
+        """
+        return cls("additive", seconds)
+
+    @classmethod
+    def full(cls) -> Jitter:
+        """Anything between nothing and the delay.
+
+        >>> Jitter.full().spread(4.0, u=0.25, previous=0.0, backoff=Backoff())
+        1.0
+        """
+        return cls("full")
+
+    @classmethod
+    def equal(cls) -> Jitter:
+        """Half the delay, and anything up to the other half.
+
+        >>> Jitter.equal().spread(4.0, u=0.5, previous=0.0, backoff=Backoff())
+        3.0
+        """
+        return cls("equal")
+
+    @classmethod
+    def decorrelated(cls) -> Jitter:
+        """Between the initial delay and three times the one before.
+
+        >>> Jitter.decorrelated().spread(9.9, u=0.5, previous=1.0, backoff=Backoff.constant(1.0))
+        2.0
+        """
+        return cls("decorrelated")
+
+    def spread(self, delay: float, u: float, previous: float, backoff: Backoff) -> float:
+        """The delay to wait, given a base delay and u in [0, 1).
+
+        >>> Jitter.full().spread(2.0, u=0.5, previous=0.0, backoff=Backoff())
+        1.0
+        """
+        if self._share is not None:
+            low, span = self.ramp(delay)
+            return low + span * u
+        if self.kind == "additive":
+            return min(delay + u * self.amount, backoff.max_delay)
+        initial = backoff.base(1)
+        return min(backoff.max_delay, initial + u * (3.0 * (previous or initial) - initial))
+
+    def ramp(self, delay: float) -> tuple[float, float]:
+        """Where a jitter that takes a share of the delay begins, and how far it reaches.
+
+        >>> Jitter.percent(0.25).ramp(4.0)
+        (3.0, 2.0)
+        """
+        low, span = self._share or (0.0, 0.0)
+        return delay * low, delay * span
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the delay that is waited is a share of the base delay, whatever came before."""
+        return self._share is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as JSON can hold them.
+
+        >>> Jitter.full().to_dict()
+        {'kind': 'full', 'amount': 0.0}
+        """
+        return {name: getattr(self, name) for name in _JITTER_FIELDS}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Jitter:
+        """The jitter of such a mapping.
+
+        >>> Jitter.from_dict({"kind": "percent", "amount": 0.1}) == Jitter.percent(0.1)
+        True
+        """
+        return cls(**_known("Jitter", values, _JITTER_FIELDS))
+
+
+def _known(subject: str, values: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    """The values, where every key is a field."""
+    check = Checker(subject)
+    for key in values:
+        if key not in fields:
+            check.note(str(key), values[key], "left out; known: " + ", ".join(fields))
+    check.close()
+    return dict(values)
+
+
+_BACKOFF_FIELDS = ("kind", "initial", "factor", "step", "max_delay")
+_JITTER_FIELDS = ("kind", "amount")
+
+
+def _constant(b: Backoff, _n: int) -> float:
+    return b.initial
+
+
+def _linear(b: Backoff, n: int) -> float:
+    return min(b.initial + (n - 1) * b.step, b.max_delay)
+
+
+def _exponential(b: Backoff, n: int) -> float:
+    try:
+        delay = b.initial * b.factor ** (n - 1)
+        return min(delay, b.max_delay)
+    except OverflowError:  # 2.0 ** 1024 is past what a float holds
+        return b.max_delay if b.initial else 0.0
+
+
+def _custom(b: Backoff, n: int) -> float:
+    assert b.function is not None
+    delay = b.function(n)
+    if type(delay) not in (int, float) or not math.isfinite(delay) or delay < 0:
+        return b.max_delay
+    return min(float(delay), b.max_delay)
+
+
+_CURVES: dict[str, Callable[[Backoff, int], float]] = {
+    "constant": _constant,
+    "linear": _linear,
+    "exponential": _exponential,
+    "custom": _custom,
+}
+
+
+_JITTERS: dict[str, tuple[float, float] | None] = {
+    "none": (1.0, 0.0),
+    "percent": (1.0, 0.0),  # its own: from 1 - share, over twice the share
+    "additive": None,
+    "full": (0.0, 1.0),
+    "equal": (0.5, 0.5),
+    "decorrelated": None,
+}
+"""Where the share of the delay begins, and how far it reaches; None where it is no share of it."""

@@ -1,0 +1,390 @@
+"""The life of one call, as a generator that asks and is answered.
+
+It decides everything and does nothing: see the table in docs/design.md for what it yields and
+what the driver answers. A float means "wait so long, then invoke"; an exception means "raise
+this"; Returned means "return this"; the rest are questions, hooks and events.
+
+The caller may already have made the first attempt (the generated wrapper has): then its outcome
+is handed in, and the happy path never comes here.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from mainstay.core.classify import Classification, classify
+from mainstay.core.deadline import NEVER, fits
+from mainstay.core.entropy import uniform
+from mainstay.core.hooks import CallHook, RetryInfo
+from mainstay.core.kinds import Kind
+from mainstay.core.marks import GaveUp, take_mark
+from mainstay.errors import (
+    AttemptTimeout,
+    DeadlineExceeded,
+    MainstayWarning,
+    NestedRetryError,
+    NestedRetryWarning,
+    OutcomeUnknown,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, TypeAlias
+
+    from mainstay.core.events import Event, Teller
+    from mainstay.core.policy import Policy
+
+    Effect: TypeAlias = "float | BaseException | Returned | Question | CallHook | Event | Warn"
+    Life: TypeAlias = Generator[Effect, Any, None]
+    Deciding: TypeAlias = Generator[Effect, Any, Effect]
+
+
+class Question(Enum):
+    """What only a driver can know."""
+
+    NOW = "the monotonic clock"
+    WALL = "the wall clock"
+    DRAW = "the key of this call"
+    ENCLOSING = "the retry that encloses this one, if any"
+
+
+class Returned:
+    """A value the function returned; not accepted where `retry_if_result` wanted another."""
+
+    __slots__ = ("is_accepted", "value")
+
+    def __init__(self, value: Any, is_accepted: bool = True) -> None:
+        self.value = value
+        self.is_accepted = is_accepted
+
+
+class Warn:
+    """Asks the driver to warn once of something a developer should change."""
+
+    __slots__ = ("category", "subjects", "text")
+
+    def __init__(self, category: type[Warning], text: str, *subjects: object) -> None:
+        self.category = category
+        self.text = text
+        self.subjects = subjects
+        """What it is about; the first was warned of before: then it is not said again."""
+
+
+class Enclosing:
+    """The answer to Question.ENCLOSING: an outer retry that would retry this failure too."""
+
+    __slots__ = ("attempts", "operation")
+
+    def __init__(self, operation: str, attempts: int) -> None:
+        self.operation = operation
+        self.attempts = attempts
+
+
+class Plan:
+    """What is known before a call: the policy, the operation's name and how safe repeating is."""
+
+    __slots__ = ("idempotency", "last_note", "operation", "policy", "token")
+
+    def __init__(
+        self, policy: Policy, operation: str, token: int, idempotency: str = "idempotent"
+    ) -> None:
+        self.policy = policy
+        self.operation = operation
+        self.token = token
+        self.idempotency = idempotency
+        self.last_note: GaveUp | None = None
+        """Nearly always the same as the time before."""
+
+    def note(self, stop: Stop, attempt: int) -> GaveUp:
+        """What an exception is told when it is given up on."""
+        note = self.last_note
+        if note is None or note.attempts != attempt or note.reason is not stop.text:
+            note = self.last_note = GaveUp(self.operation, stop.text, self.token, attempt)
+        return note
+
+
+class Stop:
+    """Why a call is given up; one object for each reason there is."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+NOT_RETRYABLE = Stop("not retryable")
+EXHAUSTED = Stop("no attempt left")
+KIND_EXHAUSTED = Stop("no attempt left for this kind of failure")
+OUT_OF_TIME = Stop("the deadline leaves no time for another attempt")
+RETRY_AFTER = Stop("the server asked for a longer wait than allowed")
+COLLAPSED = Stop("left to the enclosing retry")
+GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
+MAY_BE_APPLIED = Stop("it may have been applied")
+
+
+_DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING
+
+
+def life(
+    plan: Plan,
+    outcome: Any = None,
+    key: Any = _DRAW,
+    outer: Any = _ENCLOSING,
+    until: float = NEVER,
+    limit: int = 0,
+    teller: Teller | None = None,
+) -> Life:
+    """The whole life of one call, or the rest of it after a first outcome.
+
+    Args:
+        plan: what is known before the call.
+        outcome: the first attempt's outcome, where it was made already.
+        key: the call's key for randomness; asked for at the first failure where not given.
+        outer: the enclosing retry, if any; asked for at the first failure where not given.
+        until: the moment of the deadline, on the driver's monotonic clock.
+        limit: a smaller number of attempts than the policy's; 0 for the policy's own.
+        teller: makes the events, where somebody listens.
+    """
+    policy = plan.policy
+    limit = limit or policy.max_attempts
+    settled, ramps = policy._rules.settled, policy._ramps
+    care = None
+    if outer is not None or teller is not None or until != NEVER or policy._is_elaborate:
+        care = _Care(plan, key, outer, until, limit, teller)
+    attempt, delay = 1, 0.0
+    if outcome is None:
+        outcome = yield 0.0
+    while True:
+        verdict = settled.get(type(outcome))
+        # An exception that carries nothing and follows from nothing is settled by its type.
+        if care is None and verdict is not None and not (
+            outcome.__dict__ or outcome.__cause__ or outcome.__context__
+        ):  # fmt: skip
+            if attempt >= limit or not verdict.retryable:
+                yield _given_up(plan, outcome, verdict, attempt)
+                return
+            if attempt <= len(ramps):
+                low, span = ramps[attempt - 1]
+                delay = low + span * uniform(key, attempt)
+            else:
+                delay = policy.delay(attempt, uniform(key, attempt), delay)
+        else:
+            if care is None:
+                care = _Care(plan, key, None, until, limit, teller)
+            effect = yield from care.decide(outcome, attempt, delay)
+            if type(effect) is not float:
+                yield effect
+                return
+            delay = effect
+        # While waiting, nothing holds on to the failure, its traceback and their frames.
+        outcome = None
+        outcome = yield delay
+        attempt += 1
+
+
+def _given_up(plan: Plan, failure: Any, verdict: Classification, attempt: int) -> BaseException:
+    """The plain end of a call: the exception itself, with a note where it was retried."""
+    if attempt > 1:
+        failure.add_note(plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt))
+    return failure  # type: ignore[no-any-return]
+
+
+class _Care:
+    """Decides where there is more to weigh than the type of the exception and the attempts left.
+
+    A deadline, listeners, hooks, a rule for results, limits by kind, a retry around this one, an
+    exception that carries a hint or a mark.
+    """
+
+    __slots__ = ("counts", "key", "limit", "outer", "plan", "real", "teller", "until")
+
+    def __init__(
+        self,
+        plan: Plan,
+        key: Any,
+        outer: Any,
+        until: float,
+        limit: int,
+        teller: Teller | None,
+    ) -> None:
+        self.plan = plan
+        self.key = key
+        self.outer = outer
+        self.until = until
+        self.limit = limit
+        self.teller = teller
+        self.counts: dict[Kind, int] = {}
+        self.real: Any = None
+        """The last error that was not our own deadline's doing."""
+
+    def decide(self, outcome: Any, attempt: int, delay: float) -> Deciding:
+        """What comes next: a delay before another attempt, or the end."""
+        verdict = yield from self._judge(outcome)
+        if verdict is None:
+            yield from self._tell_success(attempt, delay)
+            return outcome  # type: ignore[no-any-return]
+        if self.key is Question.DRAW:
+            self.key = yield Question.DRAW
+        yield from self._tell_failure(outcome, verdict, attempt, delay)
+        stop = self._refusal(verdict, attempt)
+        if stop is None:
+            stop = yield from self._meet(outcome, attempt)
+        if stop is None:
+            delay, stop = yield from self._delay(verdict, attempt, delay)
+        if self.until != NEVER:
+            stop = self._in_time((yield Question.NOW), outcome, delay, stop)
+        if stop is None:
+            yield from self._announce(outcome, verdict, attempt, delay)
+            return delay
+        if self.teller is not None:
+            yield self.teller.gave_up(outcome, verdict, attempt, stop, (yield Question.NOW))
+        return self._end(outcome, attempt, stop)
+
+    def _judge(self, outcome: Any) -> Generator[Effect, Any, Classification | None]:
+        """The classification of an outcome; None for a result that is accepted."""
+        policy = self.plan.policy
+        if type(outcome) is not Returned:
+            verdict = classify(outcome, policy._rules)
+            for trouble in verdict.trouble:
+                yield _function_warning(policy, trouble)
+            return verdict
+        if policy.retry_if_result is None:
+            return None
+        try:
+            return _REJECTED if policy.retry_if_result(outcome.value) else None
+        except Exception as trouble:  # it has not said that it wants another result
+            yield _function_warning(policy, trouble)
+            return None
+
+    def _refusal(self, verdict: Classification, attempt: int) -> Stop | None:
+        if verdict.is_ambiguous and self.plan.idempotency == "unsafe":
+            return MAY_BE_APPLIED
+        if not verdict.retryable:
+            return NOT_RETRYABLE
+        return EXHAUSTED if attempt >= self.limit else None
+
+    def _meet(self, outcome: Any, attempt: int) -> Generator[Effect, Any, Stop | None]:
+        """Looks for another retry: one around this, or one inside that has given up."""
+        if type(outcome) is Returned:
+            return None
+        if attempt == 1 and self.outer is Question.ENCLOSING:
+            self.outer = yield Question.ENCLOSING
+        plan, limit = self.plan, self.limit
+        if attempt == 1 and self.outer is not None:
+            met = (plan.operation, self.outer.operation, limit, self.outer.attempts)
+            return (yield from self._stand_back(outcome, COLLAPSED, *met))
+        inner = take_mark(outcome, plan.token)
+        if inner:
+            met = ("an inner retry", plan.operation, inner, limit)
+            return (yield from self._stand_back(outcome, GIVEN_UP_INSIDE, *met))
+        return None
+
+    def _stand_back(
+        self, failure: BaseException, stop: Stop, inner: str, outer: str, n: int, m: int
+    ) -> Generator[Effect, Any, Stop | None]:
+        """Where two retries meet, one stands back, or the developer is warned or refused."""
+        mode = self.plan.policy.nested
+        if mode == "refuse":
+            yield _caused(NestedRetryError(inner, outer, n, m), failure)
+        word = "up to" if mode == "warn" else "avoided"
+        text = f"{inner} retries inside {outer}: {word} {n} x {m} = {n * m} calls"
+        subjects = ((inner, outer), outer) if stop is COLLAPSED else (outer,)
+        yield Warn(NestedRetryWarning, f"{text}; retry in one place", *subjects)
+        return None if mode == "warn" else stop
+
+    def _delay(
+        self, verdict: Classification, attempt: int, previous: float
+    ) -> Generator[Effect, Any, tuple[float, Stop | None]]:
+        """How long to wait: by the policy, by the kind's own rule, or as the server asked."""
+        policy, u = self.plan.policy, uniform(self.key, attempt)
+        n, rule = attempt, None
+        if policy.per_kind is not None:
+            n = self.counts[verdict.kind] = self.counts.get(verdict.kind, 0) + 1
+            rule = policy.per_kind.get(verdict.kind)
+            if rule is not None and rule.max_attempts is not None and n >= rule.max_attempts:
+                return previous, KIND_EXHAUSTED
+        try:
+            delay = policy.delay(n, u, previous, rule)
+        except Exception as trouble:  # a backoff of the user's own
+            yield _function_warning(policy, trouble)
+            delay = policy.backoff.max_delay
+        if verdict.hint is None:
+            return delay, None
+        asked = verdict.hint.seconds
+        if asked is None:
+            wall = yield Question.WALL
+            asked = max(0.0, (verdict.hint.at or 0.0) - wall)
+        return max(delay, asked), RETRY_AFTER if asked > policy.max_retry_after else None
+
+    def _in_time(self, now: float, outcome: Any, delay: float, stop: Stop | None) -> Stop | None:
+        """No attempt starts that cannot fit, and no wait passes the deadline."""
+        cut = isinstance(outcome, AttemptTimeout)
+        if (stop is None or cut) and not fits(now, 0.0 if stop else delay, self.until):
+            stop = OUT_OF_TIME
+        if type(outcome) is not Returned and not (cut and stop is OUT_OF_TIME):
+            self.real = outcome
+        return stop
+
+    def _tell_failure(
+        self, outcome: Any, verdict: Classification, attempt: int, delay: float
+    ) -> Life:
+        if self.teller is not None:
+            yield self.teller.attempt_failed(outcome, verdict, attempt, self.limit, self.key)
+        hook = self.plan.policy.after_retry
+        if hook is not None and attempt > 1:
+            yield CallHook("after_retry", hook, self._info(outcome, verdict, attempt, delay))
+
+    def _tell_success(self, attempt: int, delay: float) -> Life:
+        hook = self.plan.policy.after_retry
+        if hook is not None and attempt > 1:
+            info = RetryInfo(self.plan.operation, attempt, self.limit, delay)
+            yield CallHook("after_retry", hook, info)
+        if self.teller is not None:
+            yield self.teller.call_succeeded(attempt, (yield Question.NOW))
+
+    def _announce(self, outcome: Any, verdict: Classification, attempt: int, delay: float) -> Life:
+        if self.teller is not None:
+            yield self.teller.retry_scheduled(
+                outcome, verdict, attempt, self.limit, delay, self.key
+            )
+        hook = self.plan.policy.before_retry
+        if hook is not None:
+            yield CallHook("before_retry", hook, self._info(outcome, verdict, attempt, delay))
+
+    def _info(self, outcome: Any, verdict: Classification, attempt: int, delay: float) -> RetryInfo:
+        failure = None if type(outcome) is Returned else outcome
+        return RetryInfo(
+            self.plan.operation, attempt, self.limit, delay, failure, verdict.kind, verdict.reason
+        )
+
+    def _end(self, outcome: Any, attempt: int, stop: Stop) -> Effect:
+        """The exception, with a note that is also the mark; or the value nobody wanted."""
+        if type(outcome) is Returned:
+            return Returned(outcome.value, is_accepted=False)
+        error = self._final_error(outcome, stop)
+        if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
+            self.plan.note(stop, attempt).put_on(error)
+        return error
+
+    def _final_error(self, outcome: Any, stop: Stop) -> BaseException:
+        """The last real error; ours only where there is none, or an unsafe call was cut."""
+        plan, cut = self.plan, isinstance(outcome, AttemptTimeout)
+        if stop is MAY_BE_APPLIED or (cut and plan.idempotency == "unsafe"):
+            return _caused(OutcomeUnknown(plan.operation), outcome)
+        if cut and stop is OUT_OF_TIME:
+            return self.real or _caused(DeadlineExceeded(outcome.timeout), outcome)
+        return outcome  # type: ignore[no-any-return]
+
+
+_REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
+
+
+def _function_warning(policy: Policy, trouble: Exception) -> Warn:
+    text = f"a function of policy {policy.name!r} raised {trouble!r} and was not heeded"
+    return Warn(MainstayWarning, text, (policy.name, type(trouble)))
+
+
+def _caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,282 @@
+"""From a failure to a decision: may it be retried, what kind was it, how long should we wait?
+
+Rules are values: an exception class, a name (of the class, a base, or the service's error code),
+a Kind, or a predicate. The order is fixed: what is never retried, never_retry_on (final),
+retry_on, then what is known of the exception itself. Most exceptions are settled by their type;
+those answers are kept in a bounded cache.
+"""
+
+from __future__ import annotations
+
+from mainstay.core.kinds import (
+    NEVER_RETRIED,
+    RETRIED_KINDS,
+    Kind,
+    Known,
+    kind_of,
+    qualified_name,
+    status_of,
+)
+from mainstay.core.retry_after import Hint, hint_of
+from mainstay.errors import AttemptTimeout, CallCancelled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
+
+CACHE_SIZE = 128
+"""Exception types remembered per policy; far more than a service raises."""
+
+
+class Classification:
+    """What a failure is, and whether it may be retried.
+
+    >>> verdict = classify(ConnectionResetError("peer"), Rules())
+    >>> verdict.kind.value, verdict.retryable
+    ('transient', True)
+    """
+
+    __slots__ = ("hint", "is_ambiguous", "kind", "reason", "retryable", "trouble")
+
+    def __init__(
+        self,
+        kind: Kind,
+        retryable: bool,
+        reason: str,
+        hint: Hint | None = None,
+        trouble: tuple[Exception, ...] = (),
+    ) -> None:
+        self.kind = kind
+        self.retryable = retryable
+        self.is_ambiguous = kind is Kind.AMBIGUOUS
+        self.reason = reason
+        self.hint = hint
+        self.trouble = trouble
+        """What the user's own predicates raised while they were asked."""
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds the other side asked for; a date shows only in `hint.at`."""
+        return self.hint.seconds if self.hint is not None else None
+
+    def __repr__(self) -> str:
+        word = "retryable" if self.retryable else "final"
+        return f"Classification({self.kind.value}, {word}, {self.reason!r})"
+
+
+class Rules:
+    """A policy's rules, sorted once into what types can settle and what only instances can."""
+
+    __slots__ = ("classify", "never_retry_on", "retry_on", "settled")
+
+    def __init__(
+        self,
+        retry_on: tuple[Rule, ...] | None = None,
+        never_retry_on: tuple[Rule, ...] = (),
+        classify: Mapping[Rule, Kind] | None = None,
+    ) -> None:
+        self.retry_on = retry_on
+        self.never_retry_on = never_retry_on
+        self.classify = tuple(classify.items()) if classify else ()
+        self.settled: dict[type, Classification] = {}
+        """The answer for every instance of a type, where the type alone decides."""
+
+    def settle(self, cls: type, answer: Classification) -> None:
+        """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
+        if answer.is_ambiguous or any(
+            hasattr(cls, name) for name in ("retry_after", "response", "headers")
+        ):
+            return
+        if len(self.settled) >= CACHE_SIZE:
+            self.settled.clear()
+        self.settled[cls] = answer
+
+
+def classify(exception: BaseException, rules: Rules) -> Classification:
+    """The classification of one failure under a policy's rules.
+
+    >>> classify(PermissionError(), Rules(retry_on=(OSError,))).retryable
+    False
+    """
+    cls = type(exception)
+    answer = rules.settled.get(cls)
+    if answer is None:
+        inquiry = _Inquiry(exception, rules)
+        answer = inquiry.answer()
+        if inquiry.by_type:
+            rules.settle(cls, answer)
+    hint = hint_of(exception)
+    if hint is None:
+        return answer
+    return Classification(answer.kind, answer.retryable, answer.reason, hint, answer.trouble)
+
+
+class _Inquiry:
+    """One exception under examination; `by_type` stays True while only its type was looked at."""
+
+    __slots__ = ("by_type", "exception", "known", "rules", "trouble")
+
+    def __init__(self, exception: BaseException, rules: Rules) -> None:
+        self.exception = exception
+        self.rules = rules
+        self.by_type = True
+        self.trouble: list[Exception] = []
+        self.known = self._know()
+
+    def answer(self) -> Classification:
+        kind, retryable, reason = self._decide()
+        return Classification(kind, retryable, reason, None, tuple(self.trouble))
+
+    def _know(self) -> Known:
+        """What is known of it: the policy's own `classify` first."""
+        for rule, kind in self.rules.classify:
+            if self._matches(rule):
+                return Known(kind, f"classify: {show_rule(rule)}")
+        return kind_of(self.exception)
+
+    def _decide(self) -> tuple[Kind, bool, str]:
+        exception, known = self.exception, self.known
+        if isinstance(exception, CallCancelled) or _is_never_retried(type(exception)):
+            return Kind.PERMANENT, False, "a cancellation is never retried"
+        rule = self._first(self.rules.never_retry_on)
+        if rule is not None:
+            kind = Kind.PERMANENT if known.kind in RETRIED_KINDS else known.kind
+            return kind, False, f"never_retry_on: {show_rule(rule)}"
+        if isinstance(exception, BaseExceptionGroup):
+            return self._decide_group(exception)
+        return self._decide_by_retry_on()
+
+    def _decide_by_retry_on(self) -> tuple[Kind, bool, str]:
+        known = self.known
+        if isinstance(self.exception, AttemptTimeout):
+            # Our own timeout cut the attempt: whoever sets one wants the next attempt.
+            return Kind.TIMEOUT, True, "the attempt timed out"
+        rule = self._first(self.rules.retry_on or ())
+        if rule is not None:
+            return self._decide_by_rule(rule)
+        self.by_type = self.by_type and known.by_type
+        if self.rules.retry_on is None:
+            # An ambiguous failure may be repeated where the operation is idempotent; the life of
+            # the call asks.
+            retried = known.kind in RETRIED_KINDS or known.kind is Kind.AMBIGUOUS
+            return known.kind, retried, known.reason
+        return known.kind, False, f"not in retry_on; {known.reason}"
+
+    def _decide_by_rule(self, rule: Rule) -> tuple[Kind, bool, str]:
+        kind = self.known.kind
+        exact = self._is_named_by(rule)
+        # The type alone settles it where the rule names that very class; a base class does not
+        # cover an authentication failure, and that may show in the instance only.
+        self.by_type = self.by_type and (exact or self.known.by_type)
+        if kind is Kind.AUTH and not exact:
+            named = f"retry_on: {show_rule(rule)} does not name it"
+            return kind, False, f"an authentication failure; {named}"
+        if kind in (Kind.UNKNOWN, Kind.PERMANENT):
+            kind = Kind.TRANSIENT
+        return kind, True, f"retry_on: {show_rule(rule)}"
+
+    def _decide_group(self, group: BaseExceptionGroup[BaseException]) -> tuple[Kind, bool, str]:
+        """A group is as bad as its worst member: retried only if each of them would be."""
+        self.by_type = False
+        first: Classification | None = None
+        for member in group.exceptions:
+            verdict = classify(member, self.rules)
+            if not isinstance(member, Exception) or not verdict.retryable:
+                return verdict.kind, False, f"in a group: {verdict.reason}"
+            first = first or verdict
+        assert first is not None, "a group is never empty"
+        return first.kind, True, f"a group of which each is retryable; {first.reason}"
+
+    def _first(self, rules: tuple[Rule, ...]) -> Rule | None:
+        for rule in rules:
+            if self._matches(rule):
+                return rule
+        return None
+
+    def _matches(self, rule: Rule) -> bool:
+        if isinstance(rule, type):
+            return isinstance(self.exception, rule)
+        if isinstance(rule, Kind):
+            self.by_type = self.by_type and self.known.by_type
+            return self.known.kind is rule
+        if isinstance(rule, str):
+            return self._has_name(rule)
+        self.by_type = False
+        return self._ask(rule)
+
+    def _has_name(self, name: str) -> bool:
+        if any(name in _names_of(cls) for cls in type(self.exception).__mro__):
+            return True
+        self.by_type = False
+        return name in codes_of(self.exception)
+
+    def _is_named_by(self, rule: Rule) -> bool:
+        """Whether the rule names this very class, code or kind, and not just a base."""
+        cls = type(self.exception)
+        if isinstance(rule, Kind) or rule is cls:
+            return True
+        if not isinstance(rule, str):
+            return False
+        return rule in _names_of(cls) or not any(rule in _names_of(base) for base in cls.__mro__)
+
+    def _ask(self, predicate: Callable[[Exception], object]) -> bool:
+        """A predicate that raises has not matched, and is reported."""
+        try:
+            return bool(predicate(self.exception))  # type: ignore[arg-type]
+        except Exception as trouble:
+            self.trouble.append(trouble)
+            return False
+
+
+def _names_of(cls: type) -> tuple[str, str, str]:
+    return cls.__name__, cls.__qualname__, qualified_name(cls)
+
+
+def _is_never_retried(cls: type[BaseException]) -> bool:
+    if not issubclass(cls, Exception):
+        return True
+    return any(qualified_name(base) in NEVER_RETRIED for base in cls.__mro__)
+
+
+def codes_of(exception: BaseException) -> tuple[str, ...]:
+    """The service's own error codes: botocore's Error.Code, an SQLSTATE, `.code`, gRPC's code().
+
+    An HTTP status counts as one.
+
+    >>> error = RuntimeError()
+    >>> error.code = "ThrottlingException"
+    >>> codes_of(error)
+    ('ThrottlingException',)
+    """
+    found = [getattr(exception, name, None) for name in ("code", "error_code", "sqlstate")]
+    found += [getattr(exception, "pgcode", None), status_of(exception)]
+    response = getattr(exception, "response", None)
+    if isinstance(response, dict) and isinstance(response.get("Error"), dict):
+        found.append(response["Error"].get("Code"))
+    return tuple(text for code in found for text in _code_texts(code))
+
+
+def _code_texts(code: object) -> tuple[str, ...]:
+    if callable(code):  # grpc.RpcError.code()
+        try:
+            code = code()
+        except Exception:
+            return ()
+    if isinstance(code, str):
+        return (code,)
+    if type(code) is int:
+        return (str(code),)
+    name = getattr(code, "name", None)
+    return (name,) if isinstance(name, str) else ()
+
+
+def show_rule(rule: Rule) -> str:
+    """A rule as people write it."""
+    if isinstance(rule, Kind):
+        return rule.value
+    if isinstance(rule, str):
+        return repr(rule)
+    return getattr(rule, "__qualname__", None) or repr(rule)

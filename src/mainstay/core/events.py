@@ -1,0 +1,323 @@
+"""Every event: its name, version and exact fields; the codec; and the Teller who makes them.
+
+An event is a fact in the past tense, frozen, with a version. Recorded versions are immutable: a
+field is never renamed or given another meaning; new fields have a default, so that old records
+decode for ever. `tests/core/recorded/` holds a record of every version there ever was.
+
+The names of retry_attempt, retry_exhausted and idempotency are those of the control-plane
+specification, with all its fields.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from mainstay.core.call import EXHAUSTED, KIND_EXHAUSTED, OUT_OF_TIME, RETRY_AFTER, Returned
+from mainstay.core.kinds import qualified_name
+
+if TYPE_CHECKING:
+    from mainstay.core.call import Plan, Stop
+    from mainstay.core.classify import Classification
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
+    """What every event carries.
+
+    `attempt_number` in an event is the attempt that has just ended; `delay_seconds` the wait
+    before the next one.
+
+    >>> decode(b'{"event_type":"call_succeeded","operation":"fetch","total_attempts":2}').operation
+    'fetch'
+    """
+
+    version: int = 1
+    operation: str = ""
+    policy: str = ""
+    call_id: str = ""
+    retry_category: str | None = None
+    tenant_id: str | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    timestamp: str = ""
+    level: ClassVar[str] = "DEBUG"
+
+    @property
+    def event_type(self) -> str:
+        """The event's name, as records spell it."""
+        return str(type(self).__struct_config__.tag)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain data, `event_type` first."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
+
+class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
+    """An attempt ended in a failure, and was classified.
+
+    >>> AttemptFailed(attempt_number=1, kind="transient").event_type
+    'attempt_failed'
+    """
+
+    attempt_number: int = 0
+    max_attempts: int = 0
+    exception_type: str = ""
+    exception_message: str = ""
+    kind: str = ""
+    reason: str = ""
+    retryable: bool = False
+    retry_after_seconds: float | None = None
+
+
+class RetryAttempt(Event, frozen=True, kw_only=True, tag="retry_attempt"):
+    """A retry is scheduled.
+
+    >>> RetryAttempt(attempt_number=1, delay_seconds=0.1).event_type
+    'retry_attempt'
+    """
+
+    attempt_number: int = 0
+    max_attempts: int = 0
+    delay_seconds: float = 0.0
+    exception_type: str = ""
+    exception_message: str = ""
+    kind: str = ""
+    key: int = 0
+    log_level: str = "WARNING"
+    level: ClassVar[str] = "WARNING"
+
+
+class RetryExhausted(Event, frozen=True, kw_only=True, tag="retry_exhausted"):
+    """A call was given up after its retries ran out, of attempts or of time.
+
+    >>> RetryExhausted(total_attempts=3).event_type
+    'retry_exhausted'
+    """
+
+    total_attempts: int = 0
+    total_seconds: float = 0.0
+    final_exception_type: str = ""
+    final_exception_message: str = ""
+    kind: str = ""
+    reason: str = ""
+    level: ClassVar[str] = "ERROR"
+
+
+class CallFailed(Event, frozen=True, kw_only=True, tag="call_failed"):
+    """A call failed and was not retried: the failure is final, or left to an enclosing retry.
+
+    >>> CallFailed(kind="permanent").event_type
+    'call_failed'
+    """
+
+    total_attempts: int = 0
+    total_seconds: float = 0.0
+    final_exception_type: str = ""
+    final_exception_message: str = ""
+    kind: str = ""
+    reason: str = ""
+    level: ClassVar[str] = "ERROR"
+
+
+class CallSucceeded(Event, frozen=True, kw_only=True, tag="call_succeeded"):
+    """A call returned; INFO where it took retries, DEBUG where it did not.
+
+    >>> CallSucceeded(total_attempts=2).event_type
+    'call_succeeded'
+    """
+
+    total_attempts: int = 0
+    total_seconds: float = 0.0
+    level: ClassVar[str] = "INFO"
+
+
+class CallInterrupted(Event, frozen=True, kw_only=True, tag="call_interrupted"):
+    """A call was cancelled: by its task, by Ctrl+C, or by the caller's cancel event.
+
+    >>> CallInterrupted(total_attempts=1).event_type
+    'call_interrupted'
+    """
+
+    total_attempts: int = 0
+    by: str = ""
+    level: ClassVar[str] = "INFO"
+
+
+class HookFailed(Event, frozen=True, kw_only=True, tag="hook_failed"):
+    """A hook raised; the outcome of the call is not changed by it.
+
+    >>> HookFailed(hook="before_retry").event_type
+    'hook_failed'
+    """
+
+    hook: str = ""
+    exception_type: str = ""
+    exception_message: str = ""
+    level: ClassVar[str] = "ERROR"
+
+
+class Idempotency(Event, frozen=True, kw_only=True, tag="idempotency"):
+    """An idempotency record was hit or written (`action` is "hit" or "record").
+
+    >>> Idempotency(action="hit", idempotency_key="abc").event_type
+    'idempotency'
+    """
+
+    idempotency_key: str = ""
+    action: str = ""
+
+
+CATALOGUE: dict[str, type[Event]] = {
+    str(cls.__struct_config__.tag): cls
+    for cls in (
+        AttemptFailed,
+        CallInterrupted,
+        CallFailed,
+        CallSucceeded,
+        HookFailed,
+        Idempotency,
+        RetryAttempt,
+        RetryExhausted,
+    )
+}
+"""Every event by its name."""
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder(
+    AttemptFailed
+    | CallInterrupted
+    | CallFailed
+    | CallSucceeded
+    | HookFailed
+    | Idempotency
+    | RetryAttempt
+    | RetryExhausted
+)
+
+
+def encode(event: Event) -> bytes:
+    """The event as canonical JSON: sorted keys, UTF-8.
+
+    >>> decode(encode(CallSucceeded(total_attempts=1))).total_attempts
+    1
+    """
+    return _encoder.encode(event)
+
+
+def decode(data: bytes | str) -> Event:
+    """The event of a recorded line, of any version.
+
+    >>> decode('{"event_type":"idempotency","action":"hit"}').action
+    'hit'
+    """
+    event: Event = _decoder.decode(data)
+    return event
+
+
+class Teller:
+    """Makes the events of one call, with who and what filled in."""
+
+    __slots__ = ("_same", "plan", "started")
+
+    def __init__(
+        self,
+        plan: Plan,
+        started: float,
+        *,
+        category: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+    ) -> None:
+        self.plan = plan
+        self.started = started
+        self._same: dict[str, Any] = {
+            "operation": plan.operation,
+            "policy": plan.policy.name,
+            "call_id": "",  # known from the first failure on
+            "retry_category": category,
+            "tenant_id": tenant_id,
+            "correlation_id": correlation_id,
+            "trace_id": trace_id,
+        }
+
+    def attempt_failed(
+        self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
+    ) -> Event:
+        self._same["call_id"] = f"{key:x}"
+        name, message = describe(outcome)
+        return AttemptFailed(
+            attempt_number=attempt,
+            max_attempts=limit,
+            exception_type=name,
+            exception_message=message,
+            kind=verdict.kind.value,
+            reason=verdict.reason,
+            retryable=verdict.retryable,
+            retry_after_seconds=verdict.retry_after,
+            **self._same,
+        )
+
+    def retry_scheduled(
+        self,
+        outcome: Any,
+        verdict: Classification,
+        attempt: int,
+        limit: int,
+        delay: float,
+        key: int,
+    ) -> Event:
+        name, message = describe(outcome)
+        return RetryAttempt(
+            attempt_number=attempt,
+            max_attempts=limit,
+            delay_seconds=delay,
+            exception_type=name,
+            exception_message=message,
+            kind=verdict.kind.value,
+            key=key,
+            log_level=self.plan.policy.log_level,
+            **self._same,
+        )
+
+    def gave_up(
+        self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
+    ) -> Event:
+        name, message = describe(outcome)
+        kind = RetryExhausted if stop in _OUT_OF_MEANS else CallFailed
+        return kind(
+            total_attempts=attempt,
+            total_seconds=max(0.0, now - self.started),
+            final_exception_type=name,
+            final_exception_message=message,
+            kind=verdict.kind.value,
+            reason=f"{stop.text}; {verdict.reason}",
+            **self._same,
+        )
+
+    def call_succeeded(self, attempt: int, now: float) -> Event:
+        seconds = max(0.0, now - self.started)
+        return CallSucceeded(total_attempts=attempt, total_seconds=seconds, **self._same)
+
+    def call_interrupted(self, attempt: int, by: str) -> Event:
+        return CallInterrupted(total_attempts=attempt, by=by, **self._same)
+
+    def hook_failed(self, hook: str, trouble: BaseException) -> Event:
+        name, message = describe(trouble)
+        return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
+
+
+_OUT_OF_MEANS = (EXHAUSTED, KIND_EXHAUSTED, OUT_OF_TIME, RETRY_AFTER)
+
+
+def describe(outcome: Any) -> tuple[str, str]:
+    """The type and message of a failure; a result that was not accepted has no message."""
+    if isinstance(outcome, Returned):
+        return "", "the result was not accepted"
+    cls = type(outcome)
+    name = cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
+    try:
+        return name, str(outcome)
+    except Exception:  # a broken __str__ must not cost the event
+        return name, ""

@@ -1,0 +1,201 @@
+"""The fields of a policy: their defaults, and a check for each."""
+
+from __future__ import annotations
+
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.kinds import Kind
+from mainstay.core.validate import Checker
+from mainstay.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.core.classify import Rule
+
+NESTED_MODES = ("collapse", "warn", "refuse")
+TIMEOUT_MODES = ("client", "thread")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+class KindRule(Value):
+    """Limits of their own for one kind of failure; what is None comes from the policy.
+
+    `max_attempts` caps the attempts that end in this kind; the policy's caps their sum.
+
+    >>> KindRule(max_attempts=2).backoff is None
+    True
+    """
+
+    __slots__ = ("backoff", "jitter", "max_attempts")
+    max_attempts: int | None
+    backoff: Backoff | None
+    jitter: Jitter | None
+
+    def __init__(
+        self,
+        max_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        jitter: Jitter | None = None,
+    ) -> None:
+        check = Checker("KindRule")
+        if max_attempts is not None:
+            max_attempts = check.attempts("max_attempts", max_attempts)
+        _check_type(check, "backoff", backoff, Backoff, optional=True)
+        _check_type(check, "jitter", jitter, Jitter, optional=True)
+        check.close()
+        self._fill(max_attempts=max_attempts, backoff=backoff, jitter=jitter)
+
+
+def _check_type(
+    check: Checker, field: str, value: object, wanted: type, *, optional: bool = False
+) -> None:
+    if not isinstance(value, wanted) and not (optional and value is None):
+        example = {Backoff: "Backoff.exponential(0.1)", Jitter: "Jitter.percent(0.1)"}
+        check.note(field, value, f"a {wanted.__name__}, such as {example.get(wanted, wanted)}")
+
+
+def _a_backoff(check: Checker, field: str, value: Any) -> Any:
+    _check_type(check, field, value, Backoff)
+    return value
+
+
+def _a_jitter(check: Checker, field: str, value: Any) -> Any:
+    _check_type(check, field, value, Jitter)
+    return value
+
+
+def _a_function(check: Checker, field: str, value: Any) -> Any:
+    check.function(field, value)
+    return value
+
+
+def _rules_or_none(check: Checker, field: str, value: Any) -> Any:
+    return None if value is None else _some_rules(check, field, value)
+
+
+def _some_rules(check: Checker, field: str, value: Any) -> tuple[Rule, ...]:
+    single = isinstance(value, str | type) or callable(value)
+    if not single and not hasattr(value, "__iter__"):
+        check.note(field, value, _RULES_ALLOWED)
+        return ()
+    rules = (value,) if single else tuple(value)
+    for rule in rules:
+        _check_rule(check, field, rule)
+    return rules
+
+
+_KIND_VALUES = frozenset(kind.value for kind in Kind)
+_RULES_ALLOWED = (
+    "exception classes, names or error codes as text, Kinds, or functions of the exception"
+)
+
+
+def _check_rule(check: Checker, field: str, rule: object) -> None:
+    if isinstance(rule, type):
+        if not issubclass(rule, BaseException):
+            check.note(field, rule, "an exception class")
+        elif field == "retry_on" and not issubclass(rule, Exception):
+            allowed = "Exception or a class derived from it; KeyboardInterrupt, SystemExit,"
+            check.note(field, rule, f"{allowed} GeneratorExit and cancellation are never retried")
+    elif isinstance(rule, str) and not isinstance(rule, Kind):
+        if not rule.strip():
+            check.note(field, rule, "a name that is not empty")
+        elif rule in _KIND_VALUES:
+            check.note(field, rule, f"Kind.{rule.upper()} for the kind; text names a class or code")
+    elif not isinstance(rule, Kind) and not callable(rule):
+        check.note(field, rule, _RULES_ALLOWED)
+
+
+def a_kind(check: Checker, field: str, value: object) -> Kind:
+    """A kind by its member or its value."""
+    return Kind(check.choice(field, value, [kind.value for kind in Kind]))
+
+
+def _a_classify(check: Checker, field: str, value: Any) -> Any:
+    if value is None or not value:
+        return None
+    if not hasattr(value, "items"):
+        check.note(field, value, 'a mapping such as {MyError: "throttled"}')
+        return None
+    for rule in value:
+        _check_rule(check, field, rule)
+        if isinstance(rule, Kind):
+            check.note(field, rule, "keyed by exception classes, names or functions, not by a Kind")
+    return _Frozen({rule: a_kind(check, field, kind) for rule, kind in value.items()})
+
+
+def _a_per_kind(check: Checker, field: str, value: Any) -> Any:
+    if value is None or not value:
+        return None
+    if not hasattr(value, "items"):
+        check.note(field, value, 'a mapping such as {"throttled": KindRule(max_attempts=8)}')
+        return None
+    for kind, rule in value.items():
+        if not isinstance(rule, KindRule):
+            check.note(f"{field}[{kind}]", rule, "a KindRule")
+    return _Frozen({a_kind(check, field, kind): rule for kind, rule in value.items()})
+
+
+class _Frozen(dict):  # type: ignore[type-arg]
+    """A mapping that can be hashed and is not meant to change."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(sorted((repr(k), repr(v)) for k, v in self.items())))
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise TypeError("a policy is frozen: use replace()")
+
+    __setitem__ = __delitem__ = pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]
+
+
+DEFAULTS: dict[str, Any] = {
+    "name": "default",
+    "max_attempts": 3,
+    "backoff": Backoff.exponential(0.1, factor=2.0, max_delay=5.0),
+    "jitter": Jitter.percent(0.10),
+    "retry_on": None,
+    "never_retry_on": (),
+    "classify": None,
+    "per_kind": None,
+    "retry_if_result": None,
+    "attempt_timeout": None,
+    "timeout_by": "client",
+    "deadline": None,
+    "max_retry_after": 60.0,
+    "nested": "collapse",
+    "before_retry": None,
+    "after_retry": None,
+    "log_level": "WARNING",
+}
+
+CHECKS: dict[str, Callable[[Checker, str, Any], Any]] = {
+    "name": Checker.name,
+    "max_attempts": Checker.attempts,
+    "backoff": _a_backoff,
+    "jitter": _a_jitter,
+    "retry_on": _rules_or_none,
+    "never_retry_on": _some_rules,
+    "classify": _a_classify,
+    "per_kind": _a_per_kind,
+    "retry_if_result": _a_function,
+    "attempt_timeout": Checker.optional_seconds,
+    "timeout_by": lambda check, field, value: check.choice(field, value, TIMEOUT_MODES),
+    "deadline": Checker.optional_seconds,
+    "max_retry_after": Checker.seconds,
+    "nested": lambda check, field, value: check.choice(field, value, NESTED_MODES),
+    "before_retry": _a_function,
+    "after_retry": _a_function,
+    "log_level": lambda check, field, value: check.choice(field, value, LOG_LEVELS),
+}
+
+
+def nearest_field(name: str) -> str:
+    """What a misspelt field was most likely meant to be."""
+    import difflib
+
+    near = difflib.get_close_matches(name, DEFAULTS, n=1)
+    return f"did you mean {near[0]}?" if near else "known fields: " + ", ".join(DEFAULTS)

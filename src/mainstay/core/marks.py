@@ -1,0 +1,73 @@
+"""What an inner retry tells an outer one, and a person: a note on the exception it gives up on.
+
+Across tasks, pools and threads an outer retry cannot see the inner one; what it gets is the
+exception. So whoever gives up after retrying leaves a note that is also a mark, with its own
+number. An outer retry that finds another's mark, on the exception or on what it was raised from,
+does not repeat the work.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+_OURS = "mainstay: "
+_DEPTH = 20
+"""How far to look through `raise X from e`; deeper chains are not written by people."""
+
+
+class GaveUp(str):
+    """A note that says who gave up, after how many attempts, and why."""
+
+    __slots__ = ("attempts", "reason", "token")
+    attempts: int
+    reason: str
+    token: int
+
+    def __new__(cls, operation: str, reason: str, token: int, attempts: int) -> Self:
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        note = str.__new__(cls, f"{_OURS}gave up on {operation} after {times}: {reason}")
+        note.attempts, note.reason, note.token = attempts, reason, token
+        return note
+
+    def put_on(self, exception: BaseException) -> None:
+        """Leaves this note on the exception, in place of an earlier one of ours."""
+        if exception.__dict__:
+            notes = getattr(exception, "__notes__", None)
+            if isinstance(notes, list):
+                notes[:] = [note for note in notes if not _is_ours(note)]
+        exception.add_note(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (str(self), self.reason, self.token, self.attempts)
+
+
+def _is_ours(note: object) -> bool:
+    return isinstance(note, str) and note.startswith(_OURS)
+
+
+def _rebuild(text: str, reason: str, token: int, attempts: int) -> GaveUp:
+    note = str.__new__(GaveUp, text)
+    note.attempts, note.reason, note.token = attempts, reason, token
+    return note
+
+
+def take_mark(exception: BaseException, token: int) -> int:
+    """The attempts after which another retry gave up on this, or 0. Consumes the mark.
+
+    One's own mark does not count: an exception object may be raised again and again, as a mock's
+    side_effect is. Nor does that of a call which was not retried.
+    """
+    current: BaseException | None = exception
+    for _ in range(_DEPTH):
+        if current is None:
+            break
+        notes = getattr(current, "__notes__", None) or []
+        for index, note in enumerate(notes):
+            if type(note) is GaveUp:
+                notes[index] = str(note)  # the note stays, the mark is consumed
+                if note.token != token and note.attempts > 1:
+                    return note.attempts
+        current = current.__cause__ or current.__context__
+    return 0

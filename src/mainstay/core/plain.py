@@ -1,0 +1,121 @@
+"""A policy as plain data, and back: what JSON and YAML can hold.
+
+Classes become their names. Nothing is imported to turn a name into a class again: a built-in
+exception is found, any other name is matched as a name. Functions have no text form.
+"""
+
+from __future__ import annotations
+
+import builtins
+
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.fields import DEFAULTS, KindRule, a_kind
+from mainstay.core.kinds import Kind, qualified_name
+from mainstay.core.validate import Checker
+from mainstay.errors import PolicyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def to_plain(check: Checker, field: str, value: Any) -> Any:
+    """A field of a policy as JSON can hold it."""
+    if isinstance(value, Backoff | Jitter):
+        if isinstance(value, Backoff) and value.kind == "custom":
+            check.note(field, value, "a named curve: a function has no text form")
+        return value.to_dict()
+    if isinstance(value, KindRule):
+        fields = {name: getattr(value, name) for name in _KIND_RULE_FIELDS}
+        return {n: to_plain(check, field, v) for n, v in fields.items() if v is not None}
+    if isinstance(value, dict):
+        return {to_plain(check, field, k): to_plain(check, field, v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return [to_plain(check, field, rule) for rule in value]
+    return _plain_rule(check, field, value)
+
+
+def _plain_rule(check: Checker, field: str, value: Any) -> Any:
+    if isinstance(value, Kind):
+        return f"kind:{value.value}" if field in ("retry_on", "never_retry_on") else value.value
+    if isinstance(value, type):
+        return value.__name__ if value.__module__ == "builtins" else qualified_name(value)
+    if callable(value):
+        check.note(field, value, "left out: a function has no text form")
+    return value
+
+
+_KIND_RULE_FIELDS = ("max_attempts", "backoff", "jitter")
+
+
+def from_plain(check: Checker, field: str, value: Any) -> Any:
+    """A field from its plain form; what has the wrong shape is left to the constructor."""
+    try:
+        return _FROM_PLAIN.get(field, _as_it_is)(value)
+    except PolicyError as error:
+        for problem in error.problems:
+            check.note(f"{field}.{problem.field}", problem.value, problem.allowed)
+    return DEFAULTS.get(field)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _backoff_from(value: Any) -> Any:
+    return Backoff.from_dict(value) if hasattr(value, "items") else value
+
+
+def _jitter_from(value: Any) -> Any:
+    return Jitter.from_dict(value) if hasattr(value, "items") else value
+
+
+def _rules_from(value: Any) -> Any:
+    return [_rule_from(rule) for rule in value] if isinstance(value, list | tuple) else value
+
+
+def _rule_from(rule: Any) -> Any:
+    """Built-in exceptions by their class, `kind:throttled` as a Kind, other names as names."""
+    if not isinstance(rule, str):
+        return rule
+    if rule.startswith("kind:"):
+        check = Checker("rule")
+        kind = a_kind(check, "kind", rule.removeprefix("kind:"))
+        check.close()
+        return kind
+    builtin = getattr(builtins, rule, None)
+    is_class = isinstance(builtin, type) and issubclass(builtin, BaseException)
+    return builtin if is_class else rule
+
+
+def _classify_from(value: Any) -> Any:
+    return {_rule_from(k): v for k, v in value.items()} if hasattr(value, "items") else value
+
+
+def _per_kind_from(value: Any) -> Any:
+    if not hasattr(value, "items"):
+        return value
+    return {kind: _kind_rule_from(rule) for kind, rule in value.items()}
+
+
+def _kind_rule_from(value: Any) -> Any:
+    if not hasattr(value, "items"):
+        return value
+    check = Checker("KindRule")
+    for name in value:
+        if name not in _KIND_RULE_FIELDS:
+            check.note(str(name), value[name], "left out; known: " + ", ".join(_KIND_RULE_FIELDS))
+    check.close()
+    fields = {name: _FROM_PLAIN.get(name, _as_it_is)(v) for name, v in value.items()}
+    return KindRule(**fields)
+
+
+_FROM_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "backoff": _backoff_from,
+    "jitter": _jitter_from,
+    "retry_on": _rules_from,
+    "never_retry_on": _rules_from,
+    "classify": _classify_from,
+    "per_kind": _per_kind_from,
+}

@@ -1,0 +1,218 @@
+"""The policy: one frozen value that says how a call is retried.
+
+Validation is in core/fields.py, all problems at once; the form as plain data in core/plain.py.
+The verbs (`call`, `attempts`, decorating) are added one floor up, in drivers/policy.py, where
+something can wait and call.
+"""
+
+from __future__ import annotations
+
+from mainstay.core.classify import Classification, Rules, classify
+from mainstay.core.entropy import key_of, uniform
+from mainstay.core.fields import CHECKS, DEFAULTS, KindRule, nearest_field
+from mainstay.core.plain import from_plain, to_plain
+from mainstay.core.validate import Checker
+from mainstay.core.value import Value
+from mainstay.errors import PolicyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Self
+
+    from mainstay.core.backoff import Backoff, Jitter
+    from mainstay.core.classify import Rule
+    from mainstay.core.hooks import Hook
+    from mainstay.core.kinds import Kind
+
+__all__ = ["KindRule", "Policy"]
+
+
+class Policy(Value):
+    """How a call is retried; see `mainstay.RetryPolicy` for the public face."""
+
+    __slots__ = (
+        "_explicit",
+        "_is_elaborate",
+        "_ramps",
+        "_rules",
+        "after_retry",
+        "attempt_timeout",
+        "backoff",
+        "before_retry",
+        "classify",
+        "deadline",
+        "jitter",
+        "log_level",
+        "max_attempts",
+        "max_retry_after",
+        "name",
+        "nested",
+        "never_retry_on",
+        "per_kind",
+        "retry_if_result",
+        "retry_on",
+        "timeout_by",
+    )
+    name: str
+    max_attempts: int
+    backoff: Backoff
+    jitter: Jitter
+    retry_on: tuple[Rule, ...] | None
+    never_retry_on: tuple[Rule, ...]
+    classify: Mapping[Rule, Kind] | None
+    per_kind: Mapping[Kind, KindRule] | None
+    retry_if_result: Callable[[Any], object] | None
+    attempt_timeout: float | None
+    timeout_by: str
+    deadline: float | None
+    max_retry_after: float
+    nested: str
+    before_retry: Hook | None
+    after_retry: Hook | None
+    log_level: str
+    _rules: Rules
+    _explicit: tuple[str, ...]
+    _is_elaborate: bool
+    _ramps: tuple[tuple[float, float], ...]
+
+    def __init__(self, **fields: Any) -> None:
+        values = {**DEFAULTS, **fields}
+        check = Checker(f"{type(self).__name__} {values['name']!r}")
+        for name, value in fields.items():
+            if name not in DEFAULTS:
+                del values[name]
+                check.note(name, value, f"left out; {nearest_field(name)}")
+        values = {name: CHECKS[name](check, name, value) for name, value in values.items()}
+        check.close()
+        self._fill(
+            **values,
+            _rules=Rules(values["retry_on"], values["never_retry_on"], values["classify"]),
+            _explicit=tuple(fields),
+            _is_elaborate=_is_elaborate(values),
+            _ramps=_first_ramps(values["backoff"], values["jitter"], values["max_attempts"]),
+        )
+
+    def replace(self, **fields: Any) -> Self:
+        """The same policy with some fields changed.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy(name="api", max_attempts=5).replace(max_attempts=2).max_attempts
+        2
+        """
+        explicit = {name: getattr(self, name) for name in self._explicit}
+        return type(self)(**{**explicit, **fields})
+
+    def __or__(self, other: Policy) -> Self:
+        """`a | b`: the fields set explicitly in b win."""
+        if not isinstance(other, Policy):
+            return NotImplemented
+        return self.replace(**{name: getattr(other, name) for name in other._explicit})
+
+    @property
+    def first_limit(self) -> float | None:
+        """How long a first attempt may take."""
+        limits = [x for x in (self.attempt_timeout, self.deadline) if x is not None]
+        return min(limits, default=None)
+
+    @property
+    def is_demanding(self) -> bool:
+        """Whether a call needs more than attempts and waits."""
+        extras = (self.first_limit, self.retry_if_result, self.after_retry)
+        return any(extra is not None for extra in extras)
+
+    def classification(self, exception: BaseException) -> Classification:
+        """What this policy makes of an exception: kind, reason, whether it is retried.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy(retry_on=OSError).classification(ConnectionError())
+        Classification(transient, retryable, 'retry_on: OSError')
+        """
+        return classify(exception, self._rules)
+
+    def delay(self, n: int, u: float, previous: float = 0.0, rule: KindRule | None = None) -> float:
+        """The delay before retry n for u in [0, 1).
+
+        >>> from mainstay import Backoff, Jitter, RetryPolicy
+        >>> RetryPolicy(backoff=Backoff.constant(2.0), jitter=Jitter.full()).delay(1, u=0.5)
+        1.0
+        """
+        if rule is None:
+            return self.jitter.spread(self.backoff.base(n), u, previous, self.backoff)
+        backoff = rule.backoff or self.backoff
+        return (rule.jitter or self.jitter).spread(backoff.base(n), u, previous, backoff)
+
+    def delays(self, seed: int = 0) -> list[float]:
+        """The exact delays that a seed gives to its first call.
+
+        >>> from mainstay import Backoff, Jitter, RetryPolicy
+        >>> RetryPolicy(max_attempts=4, backoff=Backoff.exponential(1.0),
+        ...             jitter=Jitter.none()).delays(seed=7)
+        [1.0, 2.0, 4.0]
+        """
+        key, previous, found = key_of(seed, 0), 0.0, []
+        for n in range(1, self.max_attempts):
+            previous = self.delay(n, uniform(key, n), previous)
+            found.append(previous)
+        return found
+
+    def to_dict(self, *, defaults: bool = True) -> dict[str, Any]:
+        """The policy as JSON can hold it; classes become their names.
+
+        With `defaults=False` only what was set explicitly. A function has no text form: a policy
+        that holds one is refused, and the error names the field.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy(name="api", retry_on=(ConnectionError,)).to_dict(defaults=False)
+        {'name': 'api', 'retry_on': ['ConnectionError']}
+        """
+        check = Checker(f"{type(self).__name__} {self.name!r} as a dictionary")
+        names = [n for n in DEFAULTS if defaults or n in self._explicit]
+        plain = {name: to_plain(check, name, getattr(self, name)) for name in names}
+        check.close()
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The policy of such a mapping.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy.from_dict({"name": "api", "max_attempts": 4}).max_attempts
+        4
+        """
+        check = Checker(f"{cls.__name__} {values.get('name', DEFAULTS['name'])!r}")
+        fields = {name: from_plain(check, name, value) for name, value in values.items()}
+        try:
+            policy = cls(**fields)
+        except PolicyError as error:
+            check.problems.extend(error.problems)
+            check.close()
+            raise
+        check.close()
+        return policy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), {name: getattr(self, name) for name in self._explicit})
+
+
+def _rebuild(cls: type[Policy], fields: dict[str, Any]) -> Policy:
+    return cls(**fields)
+
+
+def _is_elaborate(values: Mapping[str, Any]) -> bool:
+    """Whether a failure must always be weighed with care: the user's own functions have a say."""
+    names = ("per_kind", "before_retry", "after_retry", "retry_if_result")
+    return values["backoff"].kind == "custom" or any(values[name] is not None for name in names)
+
+
+_RAMPS = 4
+"""Most calls that are retried succeed by then; memory is not spent on the others."""
+
+
+def _first_ramps(
+    backoff: Backoff, jitter: Jitter, attempts: int
+) -> tuple[tuple[float, float], ...]:
+    """The first delays as (low, span), worked out once: then a delay is low + span * u."""
+    if backoff.kind == "custom" or not jitter.is_share:
+        return ()  # a function of the user's is not called here
+    return tuple(jitter.ramp(backoff.base(n)) for n in range(1, min(attempts, _RAMPS + 1)))

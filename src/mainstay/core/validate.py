@@ -1,0 +1,77 @@
+"""Checks on values, collecting every problem instead of stopping at the first.
+
+A check returns the cleaned value, or notes a Problem and returns the value as it came; `close()`
+raises when anything was noted, so nothing half-built remains.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mainstay.errors import PolicyError, Problem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_ATTEMPTS = 1_000_000
+"""More attempts than any policy means; at one a second it is eleven days."""
+
+MAX_SECONDS = 31_622_400.0
+"""366 days: longer than any wait, and far below what a platform's timers overflow at."""
+
+
+class Checker:
+    """Collects what is wrong with one subject."""
+
+    __slots__ = ("problems", "subject")
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.problems: list[Problem] = []
+
+    def note(self, field: str, value: object, allowed: str) -> None:
+        self.problems.append(Problem(field, value, allowed))
+
+    def close(self) -> None:
+        if self.problems:
+            raise PolicyError(self.subject, self.problems)
+
+    def attempts(self, field: str, value: object) -> int:
+        if type(value) is int and 1 <= value <= MAX_ATTEMPTS:
+            return value
+        self.note(field, value, f"an integer from 1 to {MAX_ATTEMPTS}")
+        return 1
+
+    def number(self, field: str, value: object, low: float, high: float, unit: str = "") -> float:
+        """A finite number (not a bool) in [low, high]."""
+        if type(value) in (int, float) and math.isfinite(value) and low <= value <= high:  # type: ignore[arg-type, operator]
+            return float(value)  # type: ignore[arg-type]
+        self.note(field, value, f"a finite number{unit} from {low:g} to {high:.9g}")
+        return low
+
+    def seconds(self, field: str, value: object, *, zero: bool = True) -> float:
+        if zero or value != 0 or type(value) not in (int, float):
+            return self.number(field, value, 0.0, MAX_SECONDS, " of seconds")
+        self.note(field, value, "more than 0 seconds")
+        return 0.0
+
+    def optional_seconds(self, field: str, value: object) -> float | None:
+        return None if value is None else self.seconds(field, value, zero=False)
+
+    def name(self, field: str, value: object) -> str:
+        if isinstance(value, str) and value.strip() and value == value.strip():
+            return value
+        self.note(field, value, "a text that is not empty and has no spaces around it")
+        return "?"
+
+    def choice(self, field: str, value: object, allowed: Iterable[str]) -> str:
+        choices = tuple(allowed)
+        if isinstance(value, str) and value in choices:
+            return str(value)
+        self.note(field, value, "one of " + ", ".join(choices))
+        return choices[0]
+
+    def function(self, field: str, value: object) -> None:
+        if value is not None and (not callable(value) or isinstance(value, type)):
+            self.note(field, value, "a function, or None")

@@ -1,0 +1,73 @@
+"""The deadline of the call one is in: how long is left, and a way to set one.
+
+Integrations read `remaining()` to give a client library a timeout that fits.
+
+>>> from mainstay import deadline
+>>> with deadline.within(5.0):
+...     deadline.remaining() <= 5.0
+True
+"""
+
+from __future__ import annotations
+
+from mainstay import clock
+from mainstay.ambient import LIMITS, TASK_LIMIT, Limits
+from mainstay.core.deadline import NEVER
+from mainstay.core.deadline import remaining as _remaining
+from mainstay.core.deadline import until as _until
+from mainstay.core.validate import Checker
+from mainstay.frames import enclosing_end
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextvars import Token
+
+
+def remaining() -> float | None:
+    """The seconds left for the current attempt, or None where nothing limits it.
+
+    >>> from mainstay import deadline
+    >>> deadline.remaining() is None
+    True
+    >>> with deadline.within(5.0):
+    ...     4.0 < deadline.remaining() <= 5.0
+    True
+    """
+    end = moment()
+    return None if end == NEVER else _remaining(clock.current.monotonic(), end)
+
+
+def moment() -> float:
+    """The monotonic moment at which the current attempt must be over; infinity where none."""
+    task = TASK_LIMIT.get()
+    end = min(LIMITS.get().end, enclosing_end())
+    return end if task is None else min(end, task.end)
+
+
+class within:  # noqa: N801 -- a context manager is used like a function
+    """Limits everything inside to so many seconds; never longer than the limit outside.
+
+    It cuts nothing by itself: retries inside do not start an attempt that has no time left, and
+    clients that read `remaining()` time out.
+
+    >>> with within(5.0):
+    ...     with within(60.0):
+    ...         remaining() <= 5.0
+    True
+    """
+
+    __slots__ = ("_seconds", "_tokens")
+
+    def __init__(self, seconds: float) -> None:
+        check = Checker("deadline.within")
+        self._seconds = check.seconds("seconds", seconds, zero=False)
+        check.close()
+        self._tokens: list[Token[Limits]] = []
+
+    def __enter__(self) -> None:
+        now = clock.current.monotonic()
+        end = _until(now, self._seconds, moment())
+        self._tokens.append(LIMITS.set(Limits(end, LIMITS.get().cancel)))
+
+    def __exit__(self, *_: object) -> None:
+        LIMITS.reset(self._tokens.pop())

@@ -1,0 +1,212 @@
+"""Answers the core's questions: clocks, keys, the enclosing retry, events and warnings.
+
+The same for every driver; only waiting, invoking and awaiting a hook differ.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mainstay import clock
+from mainstay.ambient import LIMITS, TASK_LIMIT, UNLIMITED
+from mainstay.core import deadline
+from mainstay.core.call import Enclosing, Question, Returned, Warn, life
+from mainstay.core.deadline import NEVER
+from mainstay.drivers.callables import check_callable, name_of
+from mainstay.errors import CallCancelled
+from mainstay.frames import FRAMES, enclosures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from mainstay.core.call import Life
+    from mainstay.core.events import Teller
+    from mainstay.core.hooks import CallHook
+    from mainstay.drivers.site import Site
+    from mainstay.frames import Enclosure
+
+meddling: dict[str, Any] = {}
+"""What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
+
+_warned: set[object] = set()
+_MAX_WARNED = 1000
+
+
+def resume(site: Site, function: Any, box: list[Any], started: float | None = None) -> Life | Call:
+    """The rest of a call whose first attempt has failed: a plain story, or a Call around one.
+
+    The failure comes in a box so that no frame keeps it alive while the call waits.
+    """
+    around = enclosures(3)
+    if around or meddling or not site.is_plain or LIMITS.get() is not UNLIMITED:
+        return Call(site, function, around, started, box)
+    return life(site, box.pop(), site.entropy.draw(), None)
+
+
+def resume_async(
+    site: Site, function: Any, box: list[Any], started: float | None = None
+) -> Life | Call:
+    """The same in an event loop, where the task that started this one may have a deadline."""
+    around = enclosures(3)
+    if around or meddling or not site.is_plain or LIMITS.get() is not UNLIMITED:
+        return Call(site, function, around, started, box)
+    if TASK_LIMIT.get() is not None:
+        return Call(site, function, around, started, box)
+    return life(site, box.pop(), site.entropy.draw(), None)
+
+
+class Call:
+    """One call under way: the story the core tells, and what the driver keeps for it.
+
+    Args:
+        site: what is retried.
+        function: what is called; its name is the operation's where the site has none.
+        around: the retries that enclose it.
+        started: when the first attempt began, where that was noted.
+        box: holds the first attempt's failure, where that was made already.
+        story: one that has begun as a plain one and needs more now.
+    """
+
+    __slots__ = (
+        "around", "attempts", "cancel", "failure", "is_accepted", "is_bounded", "is_quiet",
+        "listeners", "site", "story", "teller", "until",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        site: Site,
+        function: Any,
+        around: Sequence[Enclosure] = (),
+        started: float | None = None,
+        box: list[Any] | None = None,
+        story: Life | None = None,
+    ) -> None:
+        if not site.operation:
+            check_callable(function)
+            site = site.named(name_of(function))
+        policy, limits, task = site.policy, LIMITS.get(), TASK_LIMIT.get()
+        now = clock.current.monotonic() if started is None else started
+        ends = [limits.end, *(each.end for each in around)]
+        if task is not None:
+            ends.append(task.end)
+        self.site = site
+        self.around = around
+        self.cancel = site.cancel or limits.cancel
+        self.until = deadline.until(now, policy.deadline, min(ends))
+        self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
+        self.listeners = (*site.listeners, *meddling.get("ears", ()))
+        self.teller = self._teller(now) if self.listeners else None
+        has_rules = policy.retry_if_result is not None or policy.after_retry is not None
+        self.is_quiet = self.teller is None and not has_rules
+        """Nobody wants to hear of a success."""
+        self.is_accepted = True
+        self.failure: Any = box.pop() if box else None
+        self.attempts = 0 if self.failure is None else 1
+        limit = 1 if "no_retry" in meddling else 0
+        self.story: Life = story or life(
+            site, self.failure, until=self.until, limit=limit, teller=self.teller
+        )
+
+    def _teller(self, now: float) -> Teller:
+        from mainstay.drivers.emit import teller_for
+
+        return teller_for(self.site, now)
+
+    def answer(self, effect: Any) -> Any:
+        """The answer to anything but waiting, invoking, hooks and the end."""
+        if effect is Question.ENCLOSING:
+            return _enclosing(self.around, self.failure)
+        if effect is Question.DRAW:
+            return self.site.entropy.draw()
+        if effect is Question.NOW:
+            return clock.current.monotonic()
+        if effect is Question.WALL:
+            return clock.current.wall()
+        if type(effect) is Warn:
+            return self._warn(effect)
+        return self._emit(effect)
+
+    def _emit(self, event: Any) -> None:
+        from mainstay.drivers.emit import emit
+
+        emit(event, self.listeners)
+
+    def _warn(self, effect: Warn) -> None:
+        """Warns once; where warnings are errors, the user's exception still comes first."""
+        if effect.subjects[0] in _warned:
+            return
+        if len(_warned) >= _MAX_WARNED:
+            _warned.clear()
+        _warned.update(effect.subjects)
+        import warnings
+
+        try:
+            warnings.warn(effect.text, effect.category, stacklevel=_user_level())
+        except Warning as warning:
+            if self.failure is not None:
+                self.failure.add_note(f"{type(warning).__name__}: {warning}")
+
+    def bounds(self) -> tuple[float, float]:
+        """When the attempt that starts now must be over, and how long that is."""
+        now, limit = clock.current.monotonic(), self.site.policy.attempt_timeout
+        if limit is not None and now + limit <= self.until:
+            return now + limit, limit
+        return self.until, deadline.remaining(now, self.until)
+
+    def cancelled(self) -> CallCancelled:
+        """The error of a set cancel event."""
+        error = CallCancelled(self.site.operation, self.attempts)
+        error.__cause__ = self.failure
+        self.interrupted(error)
+        return error
+
+    def hook_failed(self, effect: CallHook, trouble: BaseException) -> None:
+        """Reports a hook that raised: to the listeners, or to the log where nobody listens."""
+        if self.teller is not None:
+            self._emit(self.teller.hook_failed(effect.name, trouble))
+            return
+        import logging
+
+        logging.getLogger("mainstay").error(
+            "%s of policy %r raised and was passed over",
+            effect.name,
+            self.site.policy.name,
+            exc_info=trouble,
+        )
+
+    def interrupted(self, stop: BaseException) -> None:
+        """Tells the listeners that the call was cut off from outside."""
+        if self.teller is not None:
+            self._emit(self.teller.call_interrupted(self.attempts, type(stop).__name__))
+
+    def close(self) -> None:
+        """Lets go of the failure, whose traceback holds the driver's frame."""
+        stop = sys.exception()
+        if stop is not None and not isinstance(stop, Exception):
+            self.interrupted(stop)
+        self.failure = None
+        del self.story
+
+
+def _enclosing(around: Sequence[Enclosure], failure: Any) -> Enclosing | None:
+    """The nearest enclosing retry that would retry this failure too."""
+    if isinstance(failure, Returned | None):
+        return None
+    for each in around:
+        policy = each.plan.policy
+        if policy.max_attempts > 1 and policy.classification(failure).retryable:
+            return Enclosing(each.name, policy.max_attempts)
+    return None
+
+
+def _user_level() -> int:
+    """The stack level of the first frame outside this package, for a warning's place."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "")
+        if frame.f_globals is not FRAMES and not name.startswith("mainstay."):
+            break
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,212 @@
+"""Attempts as blocks of code: `for attempt in policy.attempts(): with attempt: ...`.
+
+The same story as everywhere; the loop's body is what is invoked. Works with `async for` too: the
+block itself stays a plain `with`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CoroutineType
+
+from mainstay.core.call import Returned
+from mainstay.core.deadline import NEVER
+from mainstay.core.hooks import CallHook
+from mainstay.drivers import sync
+from mainstay.drivers.answers import Call
+from mainstay.errors import UsageError
+from mainstay.frames import OPEN, Enclosure, enclosures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any, Self
+
+    from mainstay.drivers.aio import Backend, Scope
+    from mainstay.drivers.site import Site
+
+
+class Attempts:
+    """The attempts of one block; iterate over it once, with `for` or `async for`.
+
+    >>> from mainstay import Backoff, RetryPolicy
+    >>> policy = RetryPolicy(retry_on=OSError, backoff=Backoff.constant(0))
+    >>> for attempt in policy.attempts():
+    ...     with attempt:
+    ...         if attempt.number < 3:
+    ...             raise ConnectionError("not yet")
+    >>> attempt.number
+    3
+    """
+
+    __slots__ = ("_backend", "_call", "_delay", "_hooks", "_is_done", "_is_open", "_site")
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._call: Call | None = None
+        self._backend: Backend | None = None
+        self._hooks: list[tuple[CallHook, Any]] = []
+        self._delay = 0.0
+        self._is_open = self._is_done = False
+
+    def __iter__(self) -> Attempts:
+        return self
+
+    def __next__(self) -> Attempt:
+        if not self._proceeds(sys._getframe(1)):
+            raise StopIteration
+        assert self._call is not None
+        sync.wait(self._call, self._delay)
+        return self._next_attempt()
+
+    def __aiter__(self) -> Attempts:
+        return self
+
+    async def __anext__(self) -> Attempt:
+        from mainstay.drivers import aio
+
+        if not self._proceeds(sys._getframe(1)):
+            raise StopAsyncIteration
+        assert self._call is not None
+        self._backend = self._backend or aio.current_backend()
+        for effect, made in self._hooks:
+            await aio.await_hook(self._call, effect, made)
+        self._hooks.clear()
+        if self._call.attempts:
+            await aio.wait(self._call, self._backend, self._delay)
+        return self._next_attempt()
+
+    def _proceeds(self, frame: FrameType) -> bool:
+        if self._is_done:
+            return False
+        if self._is_open:
+            raise UsageError(
+                "the attempt before was not used", hint="put the work in `with attempt:`"
+            )
+        if self._call is None:
+            name = self._site.operation or frame.f_code.co_name
+            self._call = Call(self._site.named(name, is_new=True), None, enclosures(2))
+            self._delay = float(next(self._call.story))  # type: ignore[arg-type]
+        return True
+
+    def _next_attempt(self) -> Attempt:
+        assert self._call is not None
+        self._call.attempts += 1
+        self._is_open = True
+        return Attempt(self, self._call.attempts)
+
+    def _settle(self, outcome: Any) -> bool:
+        """Tells the story how the block ended; True where its exception is to be retried."""
+        call = self._call
+        assert call is not None
+        self._is_open = False
+        call.failure = None if isinstance(outcome, Returned) else outcome
+        answer: Any = outcome
+        while True:
+            effect = call.story.send(answer)
+            if type(effect) is float:
+                self._delay = effect
+                return True
+            if isinstance(effect, BaseException | Returned):
+                self._is_done = True
+                call.failure = None
+                if isinstance(effect, Returned) or effect is outcome:
+                    return isinstance(effect, Returned)
+                raise effect
+            if type(effect) is CallHook:
+                self._hook(effect)
+                answer = None
+            else:
+                answer = call.answer(effect)
+
+    def _hook(self, effect: CallHook) -> None:
+        """Calls a hook; what an async one gave is awaited before the next attempt."""
+        assert self._call is not None
+        if self._backend is None:
+            sync.call_hook(self._call, effect)
+            return
+        try:
+            made = effect.hook(effect.info)
+        except Exception as trouble:
+            self._call.hook_failed(effect, trouble)
+            return
+        if isinstance(made, CoroutineType):
+            self._hooks.append((effect, made))
+
+
+class Attempt:
+    """One attempt as a block; an exception inside is retried as the policy says.
+
+    Attributes:
+        number: counts from 1.
+
+    >>> from mainstay import RetryPolicy
+    >>> for attempt in RetryPolicy(retry_on=OSError, max_attempts=2).attempts():
+    ...     with attempt:
+    ...         attempt.is_last
+    False
+    """
+
+    __slots__ = ("_attempts", "_frame", "_result", "_scope", "number")
+
+    def __init__(self, attempts: Attempts, number: int) -> None:
+        self._attempts = attempts
+        self.number = number
+        self._result: Any = None
+        self._frame: FrameType | None = None
+        self._scope: Scope | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the policy allows no attempt after this one."""
+        return self.number >= self._attempts._site.policy.max_attempts
+
+    def set_result(self, value: object) -> None:
+        """What the block came to, for a policy with `retry_if_result`.
+
+        >>> from mainstay import Backoff, RetryPolicy
+        >>> policy = RetryPolicy(retry_if_result=lambda x: x < 2, backoff=Backoff.constant(0))
+        >>> for attempt in policy.attempts():
+        ...     with attempt:
+        ...         attempt.set_result(attempt.number)
+        >>> attempt.number
+        2
+        """
+        self._result = value
+
+    def __enter__(self) -> Self:
+        call, backend = self._attempts._call, self._attempts._backend
+        assert call is not None
+        end, limit = call.bounds() if call.is_bounded else (NEVER, NEVER)
+        if call.is_bounded and backend is not None:
+            self._scope = backend.open_scope(end, limit)
+        self._frame = sys._getframe(1)
+        OPEN[self._frame] = Enclosure(call.site, end)
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> bool:
+        if self._frame is not None:
+            OPEN.pop(self._frame, None)
+            self._frame = None
+        error = self._close(error)
+        if error is None:
+            self._attempts._settle(Returned(self._result))
+            return False
+        if not isinstance(error, Exception):
+            self._attempts._is_done = True
+            return False
+        return self._attempts._settle(error)
+
+    def _close(self, error: BaseException | None) -> BaseException | None:
+        """Leaves the attempt's bounds; where they cut it off, the timeout is the error."""
+        if self._scope is None:
+            return error
+        if error is None:
+            self._scope.ended()
+            return None
+        return self._scope.failed(error)

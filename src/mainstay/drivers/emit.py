@@ -1,0 +1,44 @@
+"""Brings events to those who listen. A listener that raises is reported and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from msgspec.structs import force_setattr
+
+from mainstay import clock
+from mainstay.ambient import CONTEXT
+from mainstay.core.events import Teller
+
+if TYPE_CHECKING:
+    from mainstay.core.events import Event
+    from mainstay.drivers.site import Site
+    from mainstay.ports import Sink
+
+_log = logging.getLogger("mainstay")
+
+
+def teller_for(site: Site, started: float) -> Teller:
+    """The teller of one call, with the context it is made in."""
+    context = CONTEXT.get()
+    return Teller(
+        site,
+        started,
+        category=context.category,
+        tenant_id=context.tenant_id,
+        correlation_id=context.correlation_id,
+        trace_id=context.trace_id,
+    )
+
+
+def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
+    """Stamps the event and tells every listener."""
+    wall = datetime.fromtimestamp(clock.current.wall(), UTC)
+    force_setattr(event, "timestamp", wall.isoformat().replace("+00:00", "Z"))
+    for listener in listeners:
+        try:
+            listener(event)
+        except Exception:
+            _log.exception("a listener raised on %s and was passed over", event.event_type)

@@ -1,0 +1,266 @@
+"""The public RetryPolicy: the core's value with its verbs."""
+
+from __future__ import annotations
+
+from types import CoroutineType
+
+from mainstay import clock
+from mainstay.core.policy import Policy
+from mainstay.drivers.callables import check_callable, name_of
+from mainstay.drivers.site import Site
+from mainstay.drivers.wrap import caller, wrap
+from mainstay.errors import UsageError, WrapError
+from mainstay.frames import enclosures, opened
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from typing import Any, ParamSpec, TypeVar
+
+    from mainstay.core.backoff import Backoff, Jitter
+    from mainstay.core.classify import Rule
+    from mainstay.core.hooks import Hook
+    from mainstay.core.kinds import Kind
+    from mainstay.core.policy import KindRule
+    from mainstay.drivers.blocks import Attempts
+    from mainstay.drivers.result import RetryResult
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Default:
+    """Stands for a field that was not given."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<default>"
+
+
+_DEFAULT: Any = _Default()
+
+
+class Verbs:
+    """Calling and decorating under a site: shared by policies and an engine's operations."""
+
+    __slots__ = ()
+
+    @property
+    def _verb_site(self) -> Site:
+        raise TypeError("a subclass says where its calls are made")
+
+    def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls the function, and again where it fails as the policy allows.
+
+        Returns what the function returned; raises what it raised last.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy(retry_on=OSError).call(int, "42")
+        42
+        """
+        value: R = _plain_caller(self._verb_site)(function, args, kwargs)
+        if type(value) is CoroutineType:
+            _refuse_coroutine(function, value)
+        return value
+
+    async def acall(
+        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Awaits the async function, and again where it fails as the policy allows.
+
+        >>> import asyncio
+        >>> from mainstay import RetryPolicy
+        >>> async def answer(): return 42
+        >>> asyncio.run(RetryPolicy(retry_on=OSError).acall(answer))
+        42
+        """
+        site = self._verb_site
+        value: R = await _async_caller(site)(function, args, kwargs)
+        return value
+
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RetryResult[R]:
+        """Like `call`, but answers with a RetryResult and never raises for a failed call.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy(retry_on=OSError).run(int, "x").last_exception
+        ValueError("invalid literal for int() with base 10: 'x'")
+        """
+        from mainstay.drivers import sync
+
+        check_callable(function)
+        watch = _Watch(self._verb_site, function)
+        try:
+            with opened(watch.call.site):
+                value: R = sync.drive(watch.call, watch.call.site, function, args, kwargs)
+        except UsageError:
+            raise
+        except Exception as error:
+            return watch.failed(error)
+        if type(value) is CoroutineType:
+            _refuse_coroutine(function, value)
+        return watch.returned(value)
+
+    async def arun(
+        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RetryResult[R]:
+        """Like `acall`, but answers with a RetryResult and never raises for a failed call.
+
+        >>> import asyncio
+        >>> from mainstay import RetryPolicy
+        >>> async def answer(): return 42
+        >>> asyncio.run(RetryPolicy(retry_on=OSError).arun(answer)).value
+        42
+        """
+        from mainstay.drivers import aio
+
+        check_callable(function)
+        watch = _Watch(self._verb_site, function)
+        try:
+            with opened(watch.call.site):
+                value: R = await aio.drive(watch.call, watch.call.site, function, args, kwargs)
+        except UsageError:
+            raise
+        except Exception as error:
+            return watch.failed(error)
+        return watch.returned(value)
+
+    def attempts(self) -> Attempts:
+        """Attempts as blocks: `for attempt in policy.attempts(): with attempt: ...`.
+
+        >>> from mainstay import RetryPolicy
+        >>> for attempt in RetryPolicy(retry_on=OSError).attempts():
+        ...     with attempt:
+        ...         attempt.number
+        1
+        """
+        from mainstay.drivers.blocks import Attempts
+
+        return Attempts(self._verb_site)
+
+
+class RetryPolicy(Policy, Verbs):
+    """How a call is retried: a frozen value that can also call and decorate.
+
+    Only what is given differs from the default: three attempts, 0.1 s doubled up to 5 s, ±10 %.
+    All problems are reported at once, in one PolicyError.
+
+    Args:
+        name: what records and messages call it.
+        max_attempts: at most so many attempts, the first included; 1 means no retry.
+        backoff: how the delay grows; see Backoff.
+        jitter: how the delay is spread; see Jitter.
+        retry_on: what is retried: exception classes, names or error codes, Kinds, predicates.
+            None: the kinds transient, throttled, timeout and overload.
+        never_retry_on: what is never retried; checked first, and final.
+        classify: kinds for exceptions of your own, such as `{SlowDown: "throttled"}`.
+        per_kind: limits of their own for some kinds, such as
+            `{"throttled": KindRule(max_attempts=8, backoff=Backoff.exponential(5.0))}`.
+        retry_if_result: a function of the result; true means "not good, try again".
+        attempt_timeout: seconds for one attempt. Async attempts are cancelled; a sync attempt is
+            bounded through what reads `mainstay.deadline.remaining()`, or see `timeout_by`.
+        timeout_by: "client" as above, or "thread": a sync attempt runs in a worker thread that is
+            abandoned when its time is up.
+        deadline: seconds for the whole call, waits included.
+        max_retry_after: the longest Retry-After that is waited for.
+        nested: what happens inside another retry: "collapse", "warn" or "refuse".
+        before_retry: called with a RetryInfo before the wait; may be async for async calls.
+        after_retry: called with a RetryInfo when a retry has ended.
+        log_level: the level at which a scheduled retry is logged.
+
+    >>> policy = RetryPolicy(name="api", max_attempts=4, retry_on=(ConnectionError, "SlowDown"))
+    >>> @policy
+    ... def fetch():
+    ...     return "page"
+    >>> fetch()
+    'page'
+    """
+
+    __slots__ = ("_site",)
+    _site: Site
+
+    def __init__(
+        self,
+        *,
+        name: str = _DEFAULT,
+        max_attempts: int = _DEFAULT,
+        backoff: Backoff = _DEFAULT,
+        jitter: Jitter = _DEFAULT,
+        retry_on: Rule | Iterable[Rule] | None = _DEFAULT,
+        never_retry_on: Rule | Iterable[Rule] = _DEFAULT,
+        classify: Mapping[Rule, Kind | str] | None = _DEFAULT,
+        per_kind: Mapping[Kind | str, KindRule] | None = _DEFAULT,
+        retry_if_result: Callable[[Any], object] | None = _DEFAULT,
+        attempt_timeout: float | None = _DEFAULT,
+        timeout_by: str = _DEFAULT,
+        deadline: float | None = _DEFAULT,
+        max_retry_after: float = _DEFAULT,
+        nested: str = _DEFAULT,
+        before_retry: Hook | None = _DEFAULT,
+        after_retry: Hook | None = _DEFAULT,
+        log_level: str = _DEFAULT,
+        **unknown: Any,
+    ) -> None:
+        fields = {**locals(), **unknown}
+        for extra in ("self", "unknown", "__class__"):
+            fields.pop(extra, None)
+        super().__init__(**{n: value for n, value in fields.items() if value is not _DEFAULT})
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function, sync or async, with this policy."""
+        decorated: F = wrap(function, Site(self))
+        return decorated
+
+    @property
+    def _verb_site(self) -> Site:
+        try:
+            return self._site
+        except AttributeError:
+            site = Site(self)
+            object.__setattr__(self, "_site", site)
+            return site
+
+
+def _plain_caller(site: Site) -> Callable[..., Any]:
+    if site.caller is None:
+        site.caller = caller(site, awaits=False)
+    return site.caller
+
+
+def _async_caller(site: Site) -> Callable[..., Any]:
+    if site.acaller is None:
+        site.acaller = caller(site, awaits=True)
+    return site.acaller
+
+
+def _refuse_coroutine(function: Any, value: Any) -> None:
+    value.close()
+    raise WrapError(
+        f"{name_of(function)} is async: calling it only made a coroutine",
+        hint="await policy.acall(...) or policy.arun(...) instead",
+    )
+
+
+class _Watch:
+    """Times one call and makes its RetryResult."""
+
+    __slots__ = ("call", "started")
+
+    def __init__(self, site: Site, function: Any) -> None:
+        from mainstay.drivers.answers import Call
+
+        self.started = clock.current.monotonic()
+        self.call = Call(site, function, enclosures(3), self.started)
+
+    def returned(self, value: R) -> RetryResult[R]:
+        return self._result(self.call.is_accepted, None, value)
+
+    def failed(self, error: Exception) -> RetryResult[Any]:
+        return self._result(False, error, None)
+
+    def _result(self, success: bool, error: Exception | None, value: Any) -> RetryResult[Any]:
+        from mainstay.drivers.result import RetryResult
+
+        elapsed = max(0.0, clock.current.monotonic() - self.started)
+        return RetryResult(success, self.call.attempts, error, elapsed * 1000.0, value)

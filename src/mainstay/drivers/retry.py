@@ -1,0 +1,115 @@
+"""The decorator for one function: `@mainstay.retry(on=...)`."""
+
+from __future__ import annotations
+
+from mainstay.core.validate import Checker
+from mainstay.drivers.policy import RetryPolicy
+from mainstay.drivers.site import Site
+from mainstay.drivers.wrap import wrap
+from mainstay.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
+
+    from mainstay.core.backoff import Backoff, Jitter
+    from mainstay.core.classify import Rule
+    from mainstay.core.policy import Policy
+    from mainstay.ports import Sink
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+IDEMPOTENCY = ("idempotent", "keyed", "unsafe")
+
+
+def retry(
+    *,
+    on: Rule | Iterable[Rule] | None = None,
+    policy: Policy | None = None,
+    attempts: int | None = None,
+    timeout: float | None = None,
+    deadline: float | None = None,
+    backoff: Backoff | None = None,
+    jitter: Jitter | None = None,
+    idempotency: str = "idempotent",
+    listener: Sink | Iterable[Sink] | None = None,
+    cancel: threading.Event | None = None,
+) -> Callable[[F], F]:
+    """Retries a function, sync or async, when it fails as `on` says.
+
+    `on` or `policy` must be given: what is safe to retry is for you to say.
+
+    Args:
+        on: what is retried: exception classes, names or error codes, Kinds, predicates.
+        policy: a RetryPolicy; the other arguments override its fields.
+        attempts: at most so many, the first included.
+        timeout: seconds for one attempt.
+        deadline: seconds for the whole call, waits included.
+        backoff: how the delay grows.
+        jitter: how the delay is spread.
+        idempotency: "idempotent" (the default: asking for retries says so), "keyed", or
+            "unsafe", which may not be repeated.
+        listener: called with every event; several as a list.
+        cancel: once set, a wait ends at once with CallCancelled.
+
+    >>> import mainstay
+    >>> @mainstay.retry(on=(ConnectionError, TimeoutError), attempts=4, deadline=30.0)
+    ... def fetch(url):
+    ...     return f"page at {url}"
+    >>> fetch("/")
+    'page at /'
+    """
+    chosen = _policy_of(on, policy, {
+        "max_attempts": attempts, "attempt_timeout": timeout, "deadline": deadline,
+        "backoff": backoff, "jitter": jitter,
+    })  # fmt: skip
+    check_idempotency(idempotency, chosen)
+    listeners = check_listeners(listener)
+
+    def decorate(function: F) -> F:
+        site = Site(chosen, idempotency=idempotency, listeners=listeners, cancel=cancel)
+        decorated: F = wrap(function, site)
+        return decorated
+
+    return decorate
+
+
+def _policy_of(
+    on: Rule | Iterable[Rule] | None, policy: Policy | None, changes: dict[str, Any]
+) -> Policy:
+    if on is None and policy is None:
+        raise UsageError(
+            "what should be retried was not said",
+            hint="give on=, such as on=(ConnectionError, TimeoutError), or policy=",
+        )
+    if policy is not None and not isinstance(policy, RetryPolicy):
+        raise UsageError(f"policy = {policy!r} is no RetryPolicy", hint="policy=RetryPolicy(...)")
+    given = {name: value for name, value in changes.items() if value is not None}
+    if on is not None:
+        given["retry_on"] = on
+    return (policy or RetryPolicy()).replace(**given) if given or policy is None else policy
+
+
+def check_idempotency(idempotency: str, policy: Policy) -> None:
+    """Refuses what would repeat an unsafe call, when it is declared."""
+    check = Checker("retry")
+    check.choice("idempotency", idempotency, IDEMPOTENCY)
+    if idempotency == "unsafe" and policy.max_attempts > 1:
+        allowed = '1 for an unsafe operation; declare it "idempotent" or "keyed" to retry it'
+        check.note("max_attempts", policy.max_attempts, allowed)
+    check.close()
+
+
+def check_listeners(listener: Sink | Iterable[Sink] | None) -> tuple[Sink, ...]:
+    """The listeners as a tuple, each of them callable."""
+    if listener is None:
+        return ()
+    listeners = (listener,) if callable(listener) else tuple(listener)
+    check = Checker("retry")
+    for each in listeners:
+        if not callable(each):
+            check.note("listener", each, "a function of one event")
+    check.close()
+    return listeners

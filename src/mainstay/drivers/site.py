@@ -1,0 +1,86 @@
+"""A site: one place that is retried, with everything its driver needs.
+
+The core sees it as a Plan. There is one per decorated function, per policy (for `policy.call`)
+and per operation of an engine.
+"""
+
+from __future__ import annotations
+
+import os
+from _random import Random  # what random.Random derives from; random itself loads OpenSSL
+
+from mainstay.core.call import Plan
+from mainstay.core.entropy import key_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.core.policy import Policy
+    from mainstay.ports import Sink
+
+
+_random = Random()
+getrandbits = _random.getrandbits
+if hasattr(os, "register_at_fork"):  # or forked workers would wait the same times
+    os.register_at_fork(after_in_child=_random.seed)
+
+
+class Entropy:
+    """Keys for failing calls: drawn, or counted under a seed."""
+
+    __slots__ = ("_calls", "seed")
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+        self._calls = 0
+
+    def draw(self) -> int:
+        if self.seed is None:
+            return getrandbits(64) | 1
+        call, self._calls = self._calls, self._calls + 1
+        return key_of(self.seed, call)
+
+
+SYSTEM_ENTROPY = Entropy()
+
+
+class Site(Plan):
+    """A Plan with its listeners, its source of keys and its cancel event."""
+
+    __slots__ = ("acaller", "caller", "cancel", "entropy", "is_plain", "listeners")
+
+    def __init__(
+        self,
+        policy: Policy,
+        operation: str = "",
+        *,
+        idempotency: str = "idempotent",
+        listeners: tuple[Sink, ...] = (),
+        entropy: Entropy = SYSTEM_ENTROPY,
+        cancel: threading.Event | None = None,
+        token: int = 0,
+    ) -> None:
+        super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
+        self.listeners = listeners
+        self.is_plain = bool(operation) and not (listeners or cancel or policy.is_demanding)
+        """Whether a call needs nothing but attempts and waits."""
+        self.entropy = entropy
+        self.cancel = cancel
+        self.caller: Callable[..., Any] | None = None
+        self.acaller: Callable[..., Any] | None = None
+        """What makes a call of any function here, sync and async; made when first needed."""
+
+    def named(self, operation: str, *, is_new: bool = False) -> Site:
+        """The same site for one function's call; a site without a name serves many functions."""
+        return Site(
+            self.policy,
+            operation,
+            idempotency=self.idempotency,
+            listeners=self.listeners,
+            entropy=self.entropy,
+            cancel=self.cancel,
+            token=0 if is_new else self.token,
+        )

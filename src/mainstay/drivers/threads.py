@@ -1,0 +1,94 @@
+"""A sync attempt in a worker thread, so that a timeout can end the wait for it.
+
+A thread cannot be killed: one that is still busy when its time is up is abandoned, counted, and
+ends by itself when the function returns. Asked for with `timeout_by="thread"` only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextvars import copy_context
+
+from mainstay import clock
+from mainstay.core.call import Returned
+from mainstay.errors import AttemptTimeout
+from mainstay.frames import OPEN, Enclosure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_abandoned: set[_Worker] = set()
+
+
+def abandoned_threads() -> int:
+    """How many timed-out attempts are still running in threads that nobody waits for.
+
+    >>> abandoned_threads()
+    0
+    """
+    for worker in tuple(_abandoned):
+        if not worker.is_alive():
+            _abandoned.discard(worker)
+    return len(_abandoned)
+
+
+def run_in_thread(
+    enclosure: Enclosure,
+    limit: float,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The function's result, or AttemptTimeout when the limit comes first."""
+    worker = _Worker(enclosure, function, args, kwargs)
+    worker.start()
+    try:
+        if not clock.current.sleep(limit, worker.done):
+            raise AttemptTimeout(limit)
+        return worker.result()
+    finally:
+        if worker.done.is_set():
+            worker.join()
+        else:
+            _abandoned.add(worker)
+
+
+class _Worker(threading.Thread):
+    """Runs one attempt in a copy of the caller's context."""
+
+    def __init__(
+        self,
+        enclosure: Enclosure,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        super().__init__(name=f"mainstay-{enclosure.plan.operation}", daemon=True)
+        self._enclosure = enclosure
+        self.done = threading.Event()
+        self._call = (copy_context(), function, args, kwargs)
+        self._outcome: Any = None
+
+    def run(self) -> None:
+        frame = sys._getframe()
+        OPEN[frame] = self._enclosure  # an inner retry then sees this one
+        context, function, args, kwargs = self._call
+        try:
+            self._outcome = Returned(context.run(function, *args, **kwargs))
+        except BaseException as error:
+            self._outcome = error
+        finally:
+            del OPEN[frame], frame, self._call
+            self.done.set()
+
+    def result(self) -> Any:
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, Returned):
+            return outcome.value
+        try:
+            raise outcome
+        finally:
+            del outcome

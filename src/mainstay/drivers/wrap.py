@@ -1,0 +1,267 @@
+"""The fast path: a wrapper with the wrapped function's own signature.
+
+A closure that takes `*args, **kwargs` packs and unpacks them on every call, and that costs more
+than the call. So the wrapper is generated with the function's own parameters, as dataclasses and
+attrs generate methods: the parameters are read off the code object and put into a template, and
+the compiled code is shared by all functions of one signature. Defaults stay the function's own
+objects. What has no code object to read (a builtin, a partial) goes through the same template
+with `*args, **kwargs`.
+
+A first attempt that succeeds costs one Python frame and nothing else; a failure is put in a box
+and handed to the driver. Tracebacks show the lines of the template below: generated code is
+compiled under this file's name and at its template's line.
+
+All wrappers run in one namespace, FRAMES, by which mainstay/frames.py knows them. Names of ours
+begin with ms_, so that they meet no parameter's.
+"""
+
+from __future__ import annotations
+
+import sys
+from keyword import iskeyword
+from types import FunctionType
+
+from mainstay import clock
+from mainstay.drivers import sync
+from mainstay.drivers.answers import resume, resume_async
+from mainstay.drivers.callables import check_decoratable, is_async, name_of
+from mainstay.errors import WrapError
+from mainstay.frames import FRAMES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+    from typing import Any
+
+    from mainstay.drivers.site import Site
+
+_FIRST_LINE = sys._getframe().f_lineno + 1
+_TEMPLATES = """
+def plain(ms_function, ms_site):
+    def first_attempt({parameters}):
+        try:
+            return ms_function({arguments})
+        except Exception as ms_error:
+            ms_box = [ms_error]
+        ms_rest = ms_resume(ms_site, ms_function, ms_box)
+        return ms_drive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+    return first_attempt
+
+def timed(ms_function, ms_site):
+    def first_attempt({parameters}):
+        ms_started = now()
+        try:
+            return ms_function({arguments})
+        except Exception as ms_error:
+            ms_box = [ms_error]
+        ms_rest = ms_resume(ms_site, ms_function, ms_box, ms_started)
+        return ms_drive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+    return first_attempt
+
+def whole(ms_function, ms_site):
+    def every_attempt({parameters}):
+        return ms_run(ms_site, ms_function, {positional}, {keyword})
+    return every_attempt
+
+def async_plain(ms_function, ms_site):
+    async def first_attempt({parameters}):
+        try:
+            return await ms_function({arguments})
+        except Exception as ms_error:
+            ms_box = [ms_error]
+        ms_rest = ms_aresume(ms_site, ms_function, ms_box)
+        return await ms_adrive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+    return first_attempt
+
+def async_timed(ms_function, ms_site, ms_limit):
+    async def first_attempt({parameters}):
+        ms_started = now()
+        ms_scope = ms_begin_asyncio(ms_limit) or ms_begin(ms_limit)
+        try:
+            ms_value = await ms_function({arguments})
+        except BaseException as ms_error:
+            ms_box = [ms_scope.failed(ms_error)]
+        else:
+            ms_scope.ended()
+            return ms_value
+        ms_rest = ms_aresume(ms_site, ms_function, ms_box, ms_started)
+        return await ms_adrive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+    return first_attempt
+
+def async_whole(ms_function, ms_site):
+    async def every_attempt({parameters}):
+        return await ms_arun(ms_site, ms_function, {positional}, {keyword})
+    return every_attempt
+"""
+
+
+def wrap(function: Any, site: Site) -> Any:
+    """The function under a site's policy; methods of every sort are wrapped inside out."""
+    if isinstance(function, classmethod | staticmethod):
+        return type(function)(wrap(function.__func__, site))
+    if isinstance(function, property):
+        raise WrapError("a property is not called", hint="put the decorator below @property")
+    check_decoratable(function)
+    if not site.operation:
+        site = site.named(name_of(function))
+    signature = _signature_of(function)
+    make = _maker(path_of(site, is_async(function)), signature)
+    wrapper = make(function, site, *_limit_of(site, make))
+    return _dress(wrapper, function, signature)
+
+
+def caller(site: Site, awaits: bool) -> Callable[..., Any]:
+    """A function of (function, args, kwargs) that makes one call of anything under the site."""
+    make = _maker(path_of(site, awaits), _CALL)
+    return make(None, site, *_limit_of(site, make))  # type: ignore[no-any-return]
+
+
+def path_of(site: Site, awaits: bool) -> str:
+    """Which template serves: only what is configured is paid for."""
+    policy = site.policy
+    timed = policy.first_limit is not None
+    by_thread = policy.timeout_by == "thread" and timed and not awaits
+    if site.listeners or policy.retry_if_result is not None or by_thread:
+        path = "whole"
+    else:
+        path = "timed" if timed else "plain"
+    return f"async_{path}" if awaits else path
+
+
+def _limit_of(site: Site, make: FunctionType) -> tuple[float | None, ...]:
+    """The limit, for a template that takes one."""
+    return (site.policy.first_limit,) if make.__code__.co_argcount == 3 else ()
+
+
+class _Signature:
+    """The pieces of source text that a signature puts into a template."""
+
+    __slots__ = ("arguments", "is_own", "keyword", "parameters", "positional")
+
+    def __init__(
+        self, parameters: str, arguments: str, positional: str, keyword: str, is_own: bool
+    ) -> None:
+        self.parameters = parameters
+        self.arguments = arguments
+        self.positional = positional
+        self.keyword = keyword
+        self.is_own = is_own
+
+
+_ANY = _Signature("*ms_args, **ms_kwargs", "*ms_args, **ms_kwargs", "ms_args", "ms_kwargs", False)
+_CALL = _Signature(
+    "ms_function, ms_args, ms_kwargs", "*ms_args, **ms_kwargs", "ms_args", "ms_kwargs", False
+)
+
+
+def _signature_of(function: Any) -> _Signature:
+    code = function.__code__ if type(function) is FunctionType else None
+    if code is None or not all(map(_is_plain_name, code.co_varnames[: _parameter_count(code)])):
+        return _ANY
+    return _signature_of_code(code)
+
+
+def _signature_of_code(code: CodeType) -> _Signature:
+    """Reads the parameters off a code object; inspect would take a hundred times as long."""
+    names = code.co_varnames
+    only, normal, keywords = code.co_posonlyargcount, code.co_argcount, code.co_kwonlyargcount
+    positional, named = names[:normal], names[normal : normal + keywords]
+    rest = iter(names[normal + keywords :])
+    star = f"*{next(rest)}" if code.co_flags & 0x04 else ""
+    stars = f"**{next(rest)}" if code.co_flags & 0x08 else ""
+    slash = [*positional[:only], "/"] if only else []
+    parameters = [*slash, *positional[only:], star or ("*" if named else ""), *named, stars]
+    packed = [*positional, star]
+    pairs = [*(f"{name}={name}" for name in named), stars]
+    return _Signature(
+        _listed(parameters),
+        _listed([*packed, *pairs]),
+        f"({''.join(f'{part}, ' for part in packed if part)})",
+        stars[2:] if stars and not named else f"dict({_listed(pairs)})" if pairs != [""] else "{}",
+        True,
+    )
+
+
+def _parameter_count(code: CodeType) -> int:
+    stars = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    return code.co_argcount + code.co_kwonlyargcount + stars
+
+
+def _is_plain_name(name: str) -> bool:
+    """Whether a parameter may stand in the template as it is."""
+    return name.isidentifier() and not iskeyword(name) and name not in _TAKEN and name[:3] != "ms_"
+
+
+_TAKEN = frozenset({"now", "Exception", "BaseException", "dict"})
+
+
+def _listed(parts: list[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+# --- compiling ------------------------------------------------------------------------------------
+
+_makers: dict[tuple[str, str], FunctionType] = {}
+_MAX_MAKERS = 1000
+
+
+def _maker(path: str, signature: _Signature) -> FunctionType:
+    """The compiled maker of a template for one signature, from the cache where there is one."""
+    if path.startswith("async_"):
+        _load_async(path)
+    key = (path, signature.parameters)
+    maker = _makers.get(key)
+    if maker is None:
+        if len(_makers) >= _MAX_MAKERS:
+            _makers.clear()
+        maker = _makers[key] = _compile(path, signature)
+    return maker
+
+
+def _compile(path: str, signature: _Signature) -> FunctionType:
+    start = _TEMPLATES.index(f"\ndef {path}(") + 1
+    text = _TEMPLATES[start:].partition("\n\n")[0]
+    line = _FIRST_LINE + _TEMPLATES.count("\n", 0, start)
+    source = "\n" * (line - 1) + text.format(
+        parameters=signature.parameters,
+        arguments=signature.arguments,
+        positional=signature.positional,
+        keyword=signature.keyword,
+    )
+    made: dict[str, FunctionType] = {}
+    exec(compile(source, __file__, "exec"), FRAMES, made)  # noqa: S102 -- our own template
+    return made[path]
+
+
+def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
+    """Makes the wrapper look like the function, as functools.update_wrapper does."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__"):
+        value = getattr(function, name, None)
+        if value is not None:
+            setattr(wrapper, name, value)
+    if signature.is_own:
+        wrapper.__defaults__ = function.__defaults__
+        wrapper.__kwdefaults__ = function.__kwdefaults__
+    annotations = getattr(function, "__annotations__", None)
+    if annotations:
+        wrapper.__annotations__ = annotations
+    wrapper.__dict__.update(getattr(function, "__dict__", ()))
+    wrapper.__wrapped__ = function
+    return wrapper
+
+
+FRAMES.update(ms_resume=resume, ms_drive=sync.drive, ms_run=sync.run)
+clock.follow(FRAMES)
+
+
+def _load_async(path: str) -> None:
+    """The async driver is loaded when the first async function is wrapped."""
+    if "ms_adrive" not in FRAMES:
+        from mainstay.drivers import aio
+
+        FRAMES.update(ms_aresume=resume_async, ms_adrive=aio.drive, ms_arun=aio.run)
+    if path == "async_timed" and "ms_begin" not in FRAMES:
+        from mainstay.drivers import aio, on_asyncio
+
+        FRAMES.update(ms_begin_asyncio=on_asyncio.begin, ms_begin=aio.begin)

@@ -1,0 +1,295 @@
+"""Every exception and warning of mainstay.
+
+    MainstayError                     code, hint
+    ├── UsageError                    the caller misused us
+    │   ├── PolicyError               (ValueError)  a policy, backoff or jitter with wrong values
+    │   ├── WrapError                 (TypeError)   something that cannot be retried as it stands
+    │   ├── NestedRetryError          a retry inside a retry, where the policy refuses it
+    │   ├── StoreError                (ValueError)  a store URL or ability that is not there
+    │   └── MissingExtraError         (ImportError) an optional library that is not installed
+    ├── DependencyError               what we called failed
+    │   ├── AttemptTimeout            (TimeoutError) one attempt took too long and was cut
+    │   └── OutcomeUnknown            an unsafe call may or may not have been applied
+    └── Refused                       we declined to go on
+        ├── DeadlineExceeded          (TimeoutError) the whole call ran out of time
+        └── CallCancelled             the caller's cancel event was set
+
+    MainstayWarning (UserWarning)
+    ├── NestedRetryWarning            a retry inside a retry; says the product that was avoided
+    └── PolicyNotFoundWarning         an operation nobody configured runs on the default policy
+
+A message says what happened with the values, and what to do next. The values are attributes.
+Codes are stable; docs/reference/errors.md has a section for each.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import ClassVar
+
+
+class MainstayError(Exception):
+    """Anything mainstay itself raises.
+
+    The user's own exceptions are re-raised as they are, never wrapped in one of these.
+
+    >>> MainstayError("it broke", hint="try again").hint
+    'try again'
+    """
+
+    code: ClassVar[str] = "MS000"
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(f"{message}. {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(MainstayError):
+    """The caller asked for something that cannot be right.
+
+    >>> issubclass(PolicyError, UsageError)
+    True
+    """
+
+    code = "MS100"
+
+
+class Problem:
+    """One wrong value: which field, what it was, what is allowed.
+
+    >>> str(Problem("max_attempts", -1, "an integer from 1 to 1000000"))
+    'max_attempts = -1: must be an integer from 1 to 1000000'
+    """
+
+    __slots__ = ("allowed", "field", "value")
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        return f"{self.field} = {shown}: must be {self.allowed}"
+
+    def __repr__(self) -> str:
+        return f"Problem({self.field!r}, {self.value!r}, {self.allowed!r})"
+
+
+class PolicyError(UsageError, ValueError):
+    """A policy with wrong values; every problem at once, in `problems`.
+
+    >>> from mainstay import RetryPolicy
+    >>> try:
+    ...     RetryPolicy(max_attempts=0, deadline=-1.0)
+    ... except PolicyError as error:
+    ...     [problem.field for problem in error.problems]
+    ['max_attempts', 'deadline']
+    """
+
+    code = "MS101"
+
+    def __init__(self, subject: str, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"{subject} is not valid:{lines}")
+        self.subject = subject
+
+    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, tuple[Problem, ...]]]:
+        return type(self), (self.subject, self.problems)
+
+
+class WrapError(UsageError, TypeError):
+    """What was given cannot be retried as it stands.
+
+    >>> from mainstay import retry
+    >>> try:
+    ...     @retry(on=OSError)
+    ...     def lines():
+    ...         yield 1
+    ... except WrapError as error:
+    ...     "generator" in str(error)
+    True
+    """
+
+    code = "MS102"
+
+
+class NestedRetryError(UsageError):
+    """A retry inside a retry, under a policy with `nested="refuse"`.
+
+    >>> NestedRetryError("inner", "outer", 3, 4).product
+    12
+    """
+
+    code = "MS103"
+
+    def __init__(self, inner: str, outer: str, inner_attempts: int, outer_attempts: int) -> None:
+        self.inner = inner
+        self.outer = outer
+        self.inner_attempts = inner_attempts
+        self.outer_attempts = outer_attempts
+        self.product = inner_attempts * outer_attempts
+        super().__init__(
+            f"{inner} retries inside {outer}: up to {inner_attempts} x {outer_attempts}"
+            f" = {self.product} calls",
+            hint='retry in one place, or use nested="collapse"',
+        )
+
+    def __reduce__(self) -> tuple[type[NestedRetryError], tuple[str, str, int, int]]:
+        return type(self), (self.inner, self.outer, self.inner_attempts, self.outer_attempts)
+
+
+class StoreError(UsageError, ValueError):
+    """A store that does not exist or cannot do what was asked.
+
+    >>> from mainstay import Engine
+    >>> Engine(store="floppy://a")
+    Traceback (most recent call last):
+    mainstay.errors.StoreError: no store answers to 'floppy://a'. known stores: memory://
+    """
+
+    code = "MS104"
+
+
+class MissingExtraError(UsageError, ImportError):
+    """An optional library is missing; the message names the extra to install.
+
+    >>> MissingExtraError("trio", "trio").hint
+    "pip install 'mainstay[trio]'"
+    """
+
+    code = "MS105"
+
+    def __init__(self, library: str, extra: str) -> None:
+        self.library = library
+        self.extra = extra
+        super().__init__(f"{library} is not installed", hint=f"pip install 'mainstay[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.library, self.extra)
+
+
+class DependencyError(MainstayError):
+    """What we called failed.
+
+    >>> issubclass(AttemptTimeout, DependencyError)
+    True
+    """
+
+    code = "MS200"
+
+
+class AttemptTimeout(DependencyError, TimeoutError):
+    """One attempt took longer than `attempt_timeout` and was cut. It is retried.
+
+    >>> AttemptTimeout(2.0).timeout
+    2.0
+    """
+
+    code = "MS201"
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        super().__init__(f"the attempt was cut after {timeout:.3g} s")
+
+    def __reduce__(self) -> tuple[type[AttemptTimeout], tuple[float]]:
+        return type(self), (self.timeout,)
+
+
+class OutcomeUnknown(DependencyError):
+    """An unsafe call failed after it may have been applied; it must not be repeated blindly.
+
+    The failure itself is the `__cause__`.
+
+    >>> OutcomeUnknown("charge").operation
+    'charge'
+    """
+
+    code = "MS202"
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        super().__init__(
+            f"{operation} may or may not have been applied",
+            hint="look before repeating it, or declare it idempotent or keyed",
+        )
+
+    def __reduce__(self) -> tuple[type[OutcomeUnknown], tuple[str]]:
+        return type(self), (self.operation,)
+
+
+class Refused(MainstayError):
+    """We declined to go on.
+
+    >>> issubclass(DeadlineExceeded, Refused)
+    True
+    """
+
+    code = "MS300"
+
+
+class DeadlineExceeded(Refused, TimeoutError):
+    """The call ran out of time before any attempt had ended.
+
+    Where an attempt failed for a reason of its own, that error is raised instead, with a note.
+
+    >>> DeadlineExceeded(30.0).deadline
+    30.0
+    """
+
+    code = "MS301"
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        super().__init__(f"no attempt ended within the deadline of {deadline:.3g} s")
+
+    def __reduce__(self) -> tuple[type[DeadlineExceeded], tuple[float]]:
+        return type(self), (self.deadline,)
+
+
+class CallCancelled(Refused):
+    """The caller's cancel event was set; the last failure, if any, is the `__cause__`.
+
+    >>> CallCancelled("fetch", 2).attempts
+    2
+    """
+
+    code = "MS302"
+
+    def __init__(self, operation: str, attempts: int) -> None:
+        self.operation = operation
+        self.attempts = attempts
+        super().__init__(f"{operation} was cancelled after {attempts} attempt(s)")
+
+    def __reduce__(self) -> tuple[type[CallCancelled], tuple[str, int]]:
+        return type(self), (self.operation, self.attempts)
+
+
+class MainstayWarning(UserWarning):
+    """Anything mainstay warns of, so that one filter can catch it.
+
+    >>> issubclass(NestedRetryWarning, MainstayWarning)
+    True
+    """
+
+
+class NestedRetryWarning(MainstayWarning):
+    """A retry runs inside another retry.
+
+    >>> issubclass(NestedRetryWarning, UserWarning)
+    True
+    """
+
+
+class PolicyNotFoundWarning(MainstayWarning):
+    """An operation that nobody configured runs under the default policy.
+
+    >>> issubclass(PolicyNotFoundWarning, UserWarning)
+    True
+    """

@@ -1,0 +1,113 @@
+"""What encloses the current call, read off the stack when somebody asks.
+
+Every frame that makes first attempts runs in one namespace, FRAMES; walking up the stack and
+comparing `f_globals` finds them, and the happy path pays nothing for being found. It is exact
+for direct calls, generators and await chains. Retried attempts, blocks of `policy.attempts()` and
+worker threads run in frames of other modules: those are entered in OPEN while they last.
+
+A wrapper frame holds `ms_site`; one with a limit also `ms_started`, from which the end of its
+first attempt follows. Context variables would cost the happy path 9 × a bare call.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+from mainstay.core.deadline import NEVER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+    from typing import Any
+
+    from mainstay.core.call import Plan
+
+FRAMES: dict[str, Any] = {
+    "__name__": "mainstay.drivers.wrap",
+    "__builtins__": builtins,
+    "__tracebackhide__": True,  # pytest then leaves our frames out of its reports
+}
+OPEN: dict[FrameType, Enclosure] = {}
+
+
+class Enclosure:
+    """A retry under way, seen from inside: whose, and until when the attempt may last.
+
+    `is_repeat` where it is not the first attempt: the next one up is then the same call, whose
+    first attempt is over.
+    """
+
+    __slots__ = ("end", "frame", "is_repeat", "plan")
+
+    def __init__(
+        self, plan: Plan, end: float, is_repeat: bool = False, frame: FrameType | None = None
+    ) -> None:
+        self.plan = plan
+        self.end = end
+        self.is_repeat = is_repeat
+        self.frame = frame
+
+    @property
+    def name(self) -> str:
+        """What the enclosing retry is called."""
+        if self.plan.operation or self.frame is None:
+            return self.plan.operation
+        function = self.frame.f_locals.get("ms_function")
+        return str(getattr(function, "__qualname__", "a call"))
+
+
+def enclosures(depth: int = 1) -> Sequence[Enclosure]:
+    """The retries that enclose the frame `depth` levels up, innermost first."""
+    frame: FrameType | None = sys._getframe(depth)
+    if OPEN:
+        return _survey(frame)
+    namespace = FRAMES
+    while frame is not None:
+        if frame.f_globals is namespace:
+            return _survey(frame)
+        frame = frame.f_back
+    return ()
+
+
+def _survey(frame: FrameType | None) -> list[Enclosure]:
+    found: list[Enclosure] = []
+    is_own = False
+    while frame is not None:
+        here = _read(frame) if frame.f_globals is FRAMES else OPEN.get(frame)
+        if here is not None:
+            if not is_own:
+                found.append(here)
+            is_own = here.is_repeat  # then the next one up is the same call
+        frame = frame.f_back
+    return found
+
+
+class opened:  # noqa: N801 -- a context manager is used like a function
+    """Enters the caller's own frame as one that retries."""
+
+    __slots__ = ("_enclosure", "_frame")
+
+    def __init__(self, plan: Plan, end: float = NEVER, *, is_repeat: bool = False) -> None:
+        self._enclosure = Enclosure(plan, end, is_repeat)
+        self._frame = sys._getframe(1)
+
+    def __enter__(self) -> None:
+        OPEN[self._frame] = self._enclosure
+
+    def __exit__(self, *_: object) -> None:
+        del OPEN[self._frame], self._frame
+
+
+def _read(frame: FrameType) -> Enclosure:
+    variables = frame.f_locals
+    plan: Plan = variables["ms_site"]
+    started, limit = variables.get("ms_started"), plan.policy.first_limit
+    end = NEVER if started is None or limit is None else started + limit
+    return Enclosure(plan, end, frame=frame)
+
+
+def enclosing_end() -> float:
+    """The earliest end of the attempts that enclose the caller."""
+    return min((each.end for each in enclosures()), default=NEVER)

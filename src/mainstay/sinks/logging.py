@@ -1,0 +1,103 @@
+"""Events as log records, through the standard library's logging.
+
+Levels: each attempt DEBUG; a scheduled retry at the policy's `log_level`; success INFO after
+retries and DEBUG without; given up ERROR. The fields are on the record, under `mainstay`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mainstay.core.events import (
+    AttemptFailed,
+    CallFailed,
+    CallInterrupted,
+    CallSucceeded,
+    HookFailed,
+    RetryAttempt,
+    RetryExhausted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.core.events import Event
+
+
+class LoggingSink:
+    """Writes every event to a logger.
+
+    >>> from mainstay.sinks.logging import LoggingSink
+    >>> from mainstay import Engine
+    >>> engine = Engine(sinks=[LoggingSink("my.retries")])
+    """
+
+    def __init__(self, logger: str | logging.Logger = "mainstay") -> None:
+        self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+
+    def __call__(self, event: Event) -> None:
+        level = level_of(event)
+        if self.logger.isEnabledFor(level):
+            self.logger.log(level, "%s", sentence(event), extra={"mainstay": event.to_dict()})
+
+
+def level_of(event: Event) -> int:
+    """The level an event is logged at."""
+    if isinstance(event, RetryAttempt):
+        return logging.getLevelNamesMapping()[event.log_level]
+    if isinstance(event, CallSucceeded) and event.total_attempts <= 1:
+        return logging.DEBUG
+    return logging.getLevelNamesMapping()[event.level]
+
+
+def sentence(event: Event) -> str:
+    """The event as a person would say it."""
+    say = _SENTENCES.get(type(event))
+    return say(event) if say is not None else f"{event.operation}: {event.event_type}"
+
+
+def _attempt_failed(e: Any) -> str:
+    return (
+        f"{e.operation}: attempt {e.attempt_number} of {e.max_attempts} failed"
+        f" ({e.kind}; {e.reason}): {e.exception_type}: {e.exception_message}"
+    )
+
+
+def _retry_attempt(e: Any) -> str:
+    return (
+        f"{e.operation}: attempt {e.attempt_number} of {e.max_attempts} failed with"
+        f" {e.exception_type}: {e.exception_message}; next in {e.delay_seconds:.3f} s"
+    )
+
+
+def _gave_up(e: Any) -> str:
+    attempts = "1 attempt" if e.total_attempts == 1 else f"{e.total_attempts} attempts"
+    return (
+        f"{e.operation}: gave up after {attempts} in {e.total_seconds:.3f} s ({e.reason}):"
+        f" {e.final_exception_type}: {e.final_exception_message}"
+    )
+
+
+def _succeeded(e: Any) -> str:
+    return f"{e.operation}: succeeded on attempt {e.total_attempts} after {e.total_seconds:.3f} s"
+
+
+def _interrupted(e: Any) -> str:
+    return f"{e.operation}: cancelled by {e.by} after {e.total_attempts} attempt(s)"
+
+
+def _hook_failed(e: Any) -> str:
+    return f"{e.operation}: {e.hook} raised {e.exception_type}: {e.exception_message}"
+
+
+_SENTENCES: dict[type[Event], Callable[[Any], str]] = {
+    AttemptFailed: _attempt_failed,
+    CallFailed: _gave_up,
+    CallInterrupted: _interrupted,
+    CallSucceeded: _succeeded,
+    HookFailed: _hook_failed,
+    RetryAttempt: _retry_attempt,
+    RetryExhausted: _gave_up,
+}

@@ -1,0 +1,1 @@
+"""Where records live. One module a store, loaded when its URL is used."""

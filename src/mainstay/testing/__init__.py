@@ -1,0 +1,33 @@
+"""For your own tests: virtual time, scripted failures, no retries at all, and traces.
+
+>>> import mainstay
+>>> from mainstay.testing import scripted, virtual_time
+>>> flaky = scripted(ConnectionError("down"), ConnectionError("down"), "up")
+>>> with virtual_time() as time:
+...     policy = mainstay.RetryPolicy(retry_on=OSError, backoff=mainstay.Backoff.constant(60))
+...     policy.replace(jitter=mainstay.Jitter.none()).call(flaky)
+'up'
+>>> time.elapsed
+120.0
+"""
+
+from __future__ import annotations
+
+from mainstay.testing.scripts import Script, ScriptEnded, Step, scripted, scripted_async, takes
+from mainstay.testing.switches import no_retry
+from mainstay.testing.time import VirtualTime, virtual_time
+from mainstay.testing.traces import Trace, record
+
+__all__ = [
+    "Script",
+    "ScriptEnded",
+    "Step",
+    "Trace",
+    "VirtualTime",
+    "no_retry",
+    "record",
+    "scripted",
+    "scripted_async",
+    "takes",
+    "virtual_time",
+]

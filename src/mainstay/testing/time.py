@@ -1,0 +1,180 @@
+"""Virtual time: waits end at once, and the clock says they took as long as asked.
+
+The process's clock is replaced (mainstay.clock), `time.sleep` in the thread that asked for it,
+and, while it lasts, the clock of asyncio's own event loops: when a loop has nothing left to run,
+time jumps to its next timer. Trio takes a clock when it starts: `trio.run(main,
+clock=time.trio_clock())`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time as _time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mainstay import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PATIENCE = 0.02
+"""Real seconds to wait for sockets and threads before time jumps past them."""
+
+
+class VirtualTime:
+    """A clock that moves only when somebody waits. `virtual_time()` makes and installs one.
+
+    Attributes:
+        sleeps: every wait of sync code, in order.
+
+    >>> with virtual_time() as time:
+    ...     time.advance(3.0)
+    >>> time.elapsed
+    3.0
+    """
+
+    def __init__(self) -> None:
+        self._start = _time.monotonic()
+        self._wall = _time.time()
+        self._moved = 0.0
+        self._trio: Any = None
+        self._lock = threading.Lock()
+        self.sleeps: list[float] = []
+
+    @property
+    def elapsed(self) -> float:
+        """Virtual seconds since the beginning, to the nanosecond."""
+        return round(self._passed(), 9)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock.
+
+        >>> clock = VirtualTime(); clock.advance(1.5); clock.elapsed
+        1.5
+        """
+        with self._lock:
+            self._moved += max(0.0, seconds)
+
+    def monotonic(self) -> float:
+        """The virtual monotonic clock; starts where the real one stood."""
+        return self._start + self._passed()
+
+    def wall(self) -> float:
+        """The virtual wall clock; starts where the real one stood."""
+        return self._wall + self._passed()
+
+    def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
+        """Waits in virtual time; a cancel event gets a moment of real time to be set."""
+        if cancel is not None and cancel.wait(_PATIENCE):
+            return True
+        with self._lock:
+            self.sleeps.append(seconds)
+        self.advance(seconds)
+        return False
+
+    def jump_to(self, moment: float) -> None:
+        """Moves the clock to a moment of `monotonic()`, never back.
+
+        >>> clock = VirtualTime(); clock.jump_to(clock.monotonic() + 2.0); clock.elapsed
+        2.0
+        """
+        with self._lock:
+            self._moved = max(self._moved, moment - self._start)
+
+    def trio_clock(self) -> Any:
+        """A clock for `trio.run(main, clock=...)`, which this clock then follows.
+
+        >>> import trio
+        >>> with virtual_time() as time:
+        ...     trio.run(trio.sleep, 60, clock=time.trio_clock())
+        >>> time.elapsed
+        60.0
+        """
+        from trio.testing import MockClock
+
+        self._moved, self._trio = self._passed(), MockClock(autojump_threshold=0)
+        return self._trio
+
+    def _passed(self) -> float:
+        return self._moved if self._trio is None else self._moved + self._trio.current_time()
+
+
+@contextmanager
+def virtual_time() -> Iterator[VirtualTime]:
+    """Makes waiting instant and exact, in sync and async code.
+
+    >>> import time as real
+    >>> with virtual_time() as time:
+    ...     real.sleep(3600)
+    >>> time.elapsed
+    3600.0
+    """
+    virtual = VirtualTime()
+    before = clock.install(virtual)
+    undo = [_patch_sleep(virtual), _patch_asyncio(virtual)]
+    try:
+        yield virtual
+    finally:
+        for step in undo:
+            step()
+        clock.install(before)
+
+
+def _patch_sleep(virtual: VirtualTime) -> Any:
+    """time.sleep of this thread; other threads go on sleeping for real."""
+    real, here = _time.sleep, threading.get_ident()
+
+    def sleep(seconds: float, /) -> None:
+        if threading.get_ident() == here:
+            virtual.sleep(seconds)
+        else:
+            real(seconds)
+
+    _time.sleep = sleep  # type: ignore[assignment]
+
+    def undo() -> None:
+        _time.sleep = real
+
+    return undo
+
+
+def _patch_asyncio(virtual: VirtualTime) -> Any:
+    """Makes asyncio's loops read the virtual clock, and jump when they have nothing to run."""
+    from asyncio.base_events import BaseEventLoop
+
+    loops: Any = BaseEventLoop
+    real_time, real_step = loops.time, loops._run_once
+
+    def run_once(loop: Any) -> None:
+        if not loop._ready and not loop._stopping and loop._scheduled:
+            _jump(loop, virtual)
+        real_step(loop)
+
+    loops.time = lambda _loop: virtual.monotonic()
+    loops._run_once = run_once
+
+    def undo() -> None:
+        loops.time, loops._run_once = real_time, real_step
+
+    return undo
+
+
+def _jump(loop: Any, virtual: VirtualTime) -> None:
+    """Moves time to the loop's next timer, unless a socket or a thread has something first."""
+    events = loop._selector.select(_PATIENCE if _awaits_outside(loop) else 0)
+    if events:
+        loop._process_events(events)
+        return
+    live = [handle._when for handle in loop._scheduled if not handle._cancelled]
+    if live:
+        virtual.jump_to(min(live))
+
+
+def _awaits_outside(loop: Any) -> bool:
+    """Whether anything but the loop's own pipe could wake it."""
+    waits_for = getattr(loop._selector, "get_map", None)  # Windows' proactor has none
+    if waits_for is None or loop._default_executor is not None:
+        return True
+    return "concurrent.futures.thread" in sys.modules or len(waits_for()) > 1

@@ -1,0 +1,133 @@
+"""The command as users run it: in a process of its own, with a pipe or a terminal around it."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+RUN = [sys.executable, "-m", "mainstay"]
+# Makes the terminal the process's own, so that Ctrl+C in it reaches the process as a signal.
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    " os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+LEFT_OUT = (
+    "NO_COLOR FORCE_COLOR MAINSTAY_DEBUG COLUMNS TERM TTY_COMPATIBLE PYTHONUNBUFFERED".split()
+)
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    """Takes away what would change how a command writes; pytest-xdist sets COLUMNS, for one."""
+    for name in LEFT_OUT:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run():
+    """Runs `mainstay` with these arguments and a pipe for its output."""
+
+    def run(*arguments, **env):
+        return subprocess.run(
+            [*RUN, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | env,
+        )
+
+    return run
+
+
+class Terminal:
+    """A process in a terminal of 100 columns, what it wrote, and keys for it."""
+
+    def __init__(self, arguments, env):
+        import fcntl
+        import pty
+        import struct
+        import termios
+
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.output = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKE_TERMINAL, *RUN, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env=os.environ | {"TERM": "xterm-256color"} | env,
+        )
+        os.close(theirs)
+
+    def wait_for(self, text, timeout=30.0):
+        """Reads until the text was written."""
+        self._read_until(lambda: text.encode() in self.output, timeout)
+        assert text.encode() in self.output, self.text
+
+    def press(self, key):
+        """Presses a key."""
+        os.write(self._ours, key)
+
+    def wait(self, timeout=30.0):
+        """Reads until the process has ended; returns its exit code."""
+        self._read_until(lambda: False, timeout)
+        return self.process.wait(timeout)
+
+    def _read_until(self, is_enough, timeout):
+        end = time.monotonic() + timeout
+        while not is_enough() and time.monotonic() < end:
+            ready, _, _ = select.select([self._ours], [], [], 0.1)
+            if ready and not self._read():
+                return
+
+    def _read(self):
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # Linux says EIO when the other side is closed
+            return False
+        self.output += data
+        return bool(data)
+
+    @property
+    def text(self):
+        """Everything it wrote, escapes and all."""
+        return self.output.decode(errors="replace").replace("\r\n", "\n")
+
+    def has_left_something(self):
+        """Whether any process of the session is still there."""
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self):
+        """Ends the process, if the test has not."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminal():
+    """Starts `mainstay` with these arguments in a pseudo-terminal."""
+    pytest.importorskip("pty", reason="there are no pseudo-terminals here")
+    started = []
+
+    def start(*arguments, **env):
+        started.append(Terminal(arguments, env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()

@@ -1,0 +1,96 @@
+"""The rules of the house are set where the checks read them."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.req("CP-23")
+def test_the_gate_on_the_core_is_every_branch():
+    """`make check` and .ci/run demand 100 % of the branches of core/, with no way around it."""
+    coverage = PROJECT["tool"]["coverage"]
+    assert coverage["run"]["branch"] is True
+    assert coverage["report"]["fail_under"] == 100
+    assert "coverage report --include='src/mainstay/core/*'" in MAKEFILE
+    for target in ("check", "check-rest"):
+        assert "cover" in re.search(rf"^{target}:(.*?)##", MAKEFILE, re.MULTILINE)[1].split()
+    assert "make check-rest" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+@pytest.mark.req("CP-23")
+def test_no_line_of_the_core_is_excused_from_coverage():
+    """A pragma would make 100 % mean less."""
+    for path in (ROOT / "src/mainstay/core").rglob("*.py"):
+        assert "pragma: no" not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_extra_all_holds_every_other():
+    """`pip install mainstay[all]` leaves nothing out."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    named = ",".join(re.search(r"\[(.*)\]", line)[1] for line in extras["all"]).split(",")
+    assert sorted([*named, "all"]) == sorted(extras)
+
+
+def test_development_tools_are_pinned():
+    """A check that fails tomorrow fails because of us."""
+    groups = PROJECT["dependency-groups"]
+    loose = [line for group in groups.values() for line in group if "==" not in line]
+    assert loose == []
+
+
+def test_every_ignored_rule_has_its_reason():
+    """A lint rule that is off says why, on its own line."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text[text.index("[tool.ruff.lint]") : text.index("[tool.ruff.format]")]
+    bare = re.findall(r'^ +"[A-Z]+\d*",?\s*$', section, re.MULTILINE)
+    assert bare == []
+
+
+def find_python(tmp_path, **programs):
+    """Run tools/find-python with only these programs on the path."""
+    for name, script in programs.items():
+        path = tmp_path / name.replace("_", ".")
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+    return subprocess.run(
+        ["/bin/sh", ROOT / "tools/find-python"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+
+
+OLD = 'case "$2" in *print*) echo 3.9 ;; *version_info*) exit 1 ;; esac'
+BARE = 'case "$2" in *print*) echo 3.12 ;; *venv*) exit 1 ;; esac'
+GOOD = 'case "$2" in *print*) echo 3.13 ;; esac'
+SHIM = "exit 127"
+
+
+def test_set_up_passes_over_a_python_that_will_not_do(tmp_path):
+    """An old one, a shim that answers nothing and one without venv are passed over."""
+    done = find_python(tmp_path, python3=OLD, python3_13=SHIM, python3_12=BARE, python3_11=GOOD)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/python3.11\n")
+
+
+def test_set_up_says_that_venv_is_missing(tmp_path):
+    """A bare Debian has Python without venv; the message names the package."""
+    done = find_python(tmp_path, python3=BARE)
+    assert done.returncode == 1
+    assert "apt install python3-venv   (or python3.12-venv)" in done.stderr
+
+
+def test_set_up_says_that_python_is_missing(tmp_path):
+    """Where there is no Python of 3.11 or later the message says what was seen."""
+    done = find_python(tmp_path, python3=OLD)
+    assert done.returncode == 1
+    assert "no Python 3.11 or later was found; too old: python3 (3.9)" in done.stderr
+    assert "apt install python3 python3-venv" in done.stderr

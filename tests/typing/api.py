@@ -1,0 +1,107 @@
+"""Read by mypy and pyright, never run: what users' type checkers must see.
+
+Each assert_type is a promise: signatures survive decoration, results keep their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import assert_type
+
+import mainstay
+from mainstay import Backoff, Engine, Jitter, KindRule, RetryPolicy, RetryResult
+
+policy = RetryPolicy(
+    name="api",
+    max_attempts=4,
+    backoff=Backoff.exponential(0.1, factor=2.0, max_delay=5.0),
+    jitter=Jitter.percent(0.1),
+    retry_on=(ConnectionError, "SlowDown", lambda error: bool(error.args)),
+    never_retry_on=PermissionError,
+    classify={"SlowDown": "throttled"},
+    per_kind={"throttled": KindRule(max_attempts=8)},
+    deadline=30.0,
+)
+
+
+@mainstay.retry(on=(ConnectionError, TimeoutError), attempts=4, timeout=5.0, deadline=30.0)
+def fetch(url: str, *, limit: int = 1) -> bytes:
+    return url.encode() * limit
+
+
+@policy
+async def afetch(url: str, *, limit: int = 1) -> bytes:
+    return url.encode() * limit
+
+
+class Client:
+    """Methods of every sort keep their types."""
+
+    @mainstay.retry(on=OSError)
+    def get(self, path: str) -> int:
+        return len(path)
+
+    @classmethod
+    @mainstay.retry(on=OSError)
+    def make(cls, name: str) -> Client:
+        return cls()
+
+    @staticmethod
+    @mainstay.retry(on=OSError)
+    def parse(text: str) -> float:
+        return float(text)
+
+
+def sync_results() -> None:
+    assert_type(fetch("/", limit=2), bytes)
+    assert_type(Client().get("/"), int)
+    assert_type(Client.make("a"), Client)
+    assert_type(Client.parse("1"), float)
+    assert_type(policy.call(fetch, "/", limit=2), bytes)
+    assert_type(policy.run(fetch, "/"), RetryResult[bytes])
+    assert_type(policy.run(fetch, "/").value, bytes | None)
+    assert_type(policy.replace(max_attempts=2), RetryPolicy)
+    assert_type(policy | RetryPolicy(deadline=1.0), RetryPolicy)
+    assert_type(RetryPolicy.from_dict(policy.to_dict()), RetryPolicy)
+    assert_type(policy.delays(seed=7), list[float])
+    assert_type(mainstay.carry(fetch)("/"), bytes)
+    for attempt in policy.attempts():
+        with attempt:
+            assert_type(attempt.number, int)
+
+
+async def async_results() -> None:
+    assert_type(await afetch("/"), bytes)
+    assert_type(await policy.acall(afetch, "/", limit=2), bytes)
+    assert_type(await policy.arun(afetch, "/"), RetryResult[bytes])
+    async for attempt in policy.attempts():
+        with attempt:
+            assert_type(attempt.is_last, bool)
+
+
+async def engine_results(engine: Engine) -> None:
+    assert_type(engine.call("network", fetch, "/"), bytes)
+    assert_type(await engine.acall("network", afetch, "/"), bytes)
+    assert_type(engine.run("network", fetch, "/"), RetryResult[bytes])
+    assert_type(await engine.arun("network", afetch, "/"), RetryResult[bytes])
+    assert_type(engine.operation("network", idempotency="keyed").call(fetch, "/"), bytes)
+
+
+@Engine().protect("send")
+def send(message: str) -> bool:
+    return bool(message)
+
+
+def protected() -> None:
+    assert_type(send("a"), bool)
+
+
+def wrong_arguments() -> None:
+    fetch(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    policy.call(fetch, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    policy.call(fetch, nonsense=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    RetryPolicy(max_attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+plain: Callable[[str], int] = mainstay.retry(on=OSError)(len)
+coroutine: Callable[[str], Awaitable[bytes]] = policy(afetch)

@@ -1,0 +1,1 @@
+"""The tools of this repository; nothing here is shipped."""

@@ -1,0 +1,151 @@
+"""The event reference, docs/reference/events.md, made from the catalogue.
+
+    python tools/events_doc.py            print it
+    python tools/events_doc.py --write    write docs/reference/events.md
+
+Names, levels, fields and types come from mainstay.core.events. What a field means stands here,
+once for each name: a field has one meaning in every event. A field without a meaning is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mainstay.core.events import CATALOGUE, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "docs" / "reference" / "events.md"
+
+HEAD = """\
+<!-- Made by tools/events_doc.py; edit that, then: .venv/bin/python tools/events_doc.py --write -->
+
+# Events
+
+A listener is called with one of these. An event is a fact in the past tense and frozen: its fields
+cannot be set. `attempt_number` is the attempt that has just ended; `delay_seconds` is the wait
+before the next one. Arguments and results of the call are in no event; the message of its exception
+is. How to listen: [hooks and events](../how-to/hooks-and-events.md).
+
+The level is what `LoggingSink` logs the event at. Recorded events decode for ever: a field is never
+renamed, and a new one has a default.
+
+```python
+from mainstay import events
+
+line = events.encode(events.CallSucceeded(operation="fetch", total_attempts=2))
+assert events.decode(line).total_attempts == 2
+```
+"""
+
+MEANINGS = {
+    "action": '"hit" or "record"',
+    "attempt_number": "the attempt that has just ended, from 1",
+    "by": "the class of what cut the call off, such as `CancelledError`",
+    "call_id": "the same in every event of one call; empty where no attempt failed",
+    "correlation_id": "from `mainstay.context()`",
+    "delay_seconds": "the wait before the next attempt",
+    "exception_message": "its text; `the result was not accepted` for a result",
+    "exception_type": "the class of the failure; empty for a result that was not accepted",
+    "final_exception_message": "the text of the failure the call ended with",
+    "final_exception_type": "the class of the failure the call ended with",
+    "hook": "`before_retry` or `after_retry`",
+    "idempotency_key": "the key of the record",
+    "key": "the random key of the call: it and the attempt give the jitter of the delay",
+    "kind": "the kind of the failure",
+    "log_level": "the policy's `log_level`",
+    "max_attempts": "how many attempts the call may make, the first included",
+    "operation": "the operation's name, or the function's",
+    "policy": "the name of the policy",
+    "reason": "why: the rule or the limit that decided",
+    "retry_after_seconds": "what the other side asked for, where it asked in seconds",
+    "retry_category": "the `category` of `mainstay.context()`",
+    "retryable": "whether the policy's rules allow another attempt after this failure",
+    "tenant_id": "from `mainstay.context()`",
+    "timestamp": "when it happened, ISO 8601 in UTC",
+    "total_attempts": "how many attempts were made, the first included",
+    "total_seconds": "from the start of the call, waits included",
+    "trace_id": "from `mainstay.context()`",
+    "version": "of the event's form",
+}
+
+REMARKS = {
+    "idempotency": "Nothing emits it yet: it comes with the idempotency records.",
+    "retry_attempt": "Logged at the policy's `log_level`.",
+}
+
+
+def render() -> str:
+    """The whole page."""
+    common = {field.name for field in msgspec.structs.fields(Event)}
+    sections = [_overview(), _common()]
+    sections += [_section(name, CATALOGUE[name], common) for name in sorted(CATALOGUE)]
+    return "\n".join([HEAD, *sections])
+
+
+def _overview() -> str:
+    rows = (
+        f"| [`{name}`](#{name}) | {_meaning(cls)} | {cls.level} |"
+        for name, cls in sorted(CATALOGUE.items())
+    )
+    return _table("| event | meaning | level |", rows)
+
+
+def _common() -> str:
+    return f"## Every event\n\n{_fields(msgspec.structs.fields(Event))}"
+
+
+def _section(name: str, cls: type[Event], common: set[str]) -> str:
+    own = [field for field in msgspec.structs.fields(cls) if field.name not in common]
+    remark = f" {REMARKS[name]}" if name in REMARKS else ""
+    head = f"## {name}\n\n`mainstay.events.{cls.__name__}`, level {cls.level}. {_meaning(cls)}"
+    return f"{head}{remark}\n\n{_fields(own)}"
+
+
+def _meaning(cls: type[Event]) -> str:
+    """The first line of the docstring."""
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _fields(fields: Iterable[msgspec.structs.FieldInfo]) -> str:
+    rows = (f"| `{f.name}` | {_type(f)} | {MEANINGS[f.name]} |" for f in fields)
+    return _table("| field | type | meaning |", rows)
+
+
+def _type(field: msgspec.structs.FieldInfo) -> str:
+    kind = field.type
+    text = kind.__name__ if isinstance(kind, type) else str(kind)
+    return f"`{text}`".replace("|", r"\|")
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    return "\n".join(_lines(head, rows)) + "\n"
+
+
+def _lines(head: str, rows: Iterable[str]) -> Iterator[str]:
+    yield head
+    yield "| --- " * (head.count("|") - 1) + "|"
+    yield from rows
+
+
+def main() -> int:
+    """Prints the page, or writes it."""
+    parser = argparse.ArgumentParser(description="the event reference, from the catalogue")
+    parser.add_argument("--write", action="store_true", help="write docs/reference/events.md")
+    if parser.parse_args().write:
+        FILE.parent.mkdir(parents=True, exist_ok=True)
+        FILE.write_text(render(), encoding="utf-8")
+    else:
+        print(render(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
