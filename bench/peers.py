@@ -243,7 +243,6 @@ EVERYONE: dict[str, Adapter] = {"mainstay": mainstay, **PEERS}
 OWN_NAMES = (
     ("resilient_circuit.retry", "sleep", False),
     ("resilient_circuit.retry", "asyncio_sleep", True),
-    ("mainstay.drivers.on_asyncio", "sleep", True),
 )
 
 

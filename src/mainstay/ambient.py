@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
     from concurrent.futures import Executor
-    from typing import ParamSpec, TypeVar
+    from typing import ParamSpec, Protocol, TypeVar
 
     P = ParamSpec("P")
     R = TypeVar("R")
+
+    class Bounding(Protocol):
+        """A Bound, or what a driver uses in its place."""
+
+        end: float
+        is_over: bool
+
+        @property
+        def outer(self) -> Bounding | None: ...
 
 
 class Context(Value):
@@ -47,39 +56,34 @@ class Context(Value):
                    category=category)  # fmt: skip
 
 
-class Limits(Value):
-    """What bounds the calls made here: the moment of a deadline, and a cancel event."""
+class Bound:
+    """Until when what runs here may last, and what bounds that in turn.
 
-    __slots__ = ("cancel", "end")
-    end: float
-    cancel: threading.Event | None
-
-    def __init__(self, end: float = NEVER, cancel: threading.Event | None = None) -> None:
-        self._fill(end=end, cancel=cancel)
-
-
-UNLIMITED = Limits()
-_NOBODY = Context()
-CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NOBODY)
-LIMITS: ContextVar[Limits] = ContextVar("mainstay_limits", default=UNLIMITED)
-
-
-class TaskLimit:
-    """Until when an asyncio task's current attempt may last; tasks it starts see it too.
-
-    One object per task that makes timed calls, changed in place: setting and resetting a context
-    variable for every attempt would cost more than all the rest of it.
+    A bound that has ended is marked so instead of being taken back: a task that was started
+    inside sees that too, and one that was started before never saw it.
     """
 
-    __slots__ = ("end", "owner")
+    __slots__ = ("end", "is_over", "outer")
 
-    def __init__(self, owner: Callable[[], object], end: float) -> None:
-        self.owner = owner
-        """A weak reference to the task: the task's own context holds this."""
+    def __init__(self, end: float, outer: Bounding | None) -> None:
         self.end = end
+        self.outer = outer
+        self.is_over = False
 
 
-TASK_LIMIT: ContextVar[TaskLimit | None] = ContextVar("mainstay_task_limit", default=None)
+UNBOUND = Bound(NEVER, None)
+_NOBODY = Context()
+CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NOBODY)
+BOUND: ContextVar[Bounding] = ContextVar("mainstay_bound", default=UNBOUND)
+CANCEL: ContextVar[threading.Event | None] = ContextVar("mainstay_cancel", default=None)
+
+
+def current_bound() -> Bounding:
+    """The innermost bound that has not ended."""
+    bound = BOUND.get()
+    while bound.is_over and bound.outer is not None:
+        bound = bound.outer
+    return bound
 
 
 class context:  # noqa: N801 -- a context manager is used like a function
@@ -114,23 +118,21 @@ class context:  # noqa: N801 -- a context manager is used like a function
         }
         self._changes = {name: value for name, value in given.items() if value is not None}
         self._cancel = cancel
-        self._tokens: list[tuple[Token[Context], Token[Limits] | None]] = []
+        self._tokens: list[tuple[Token[Context], Token[threading.Event | None] | None]] = []
 
     def __enter__(self) -> Context:
         outer = CONTEXT.get()
         inherited = {name: getattr(outer, name) for name in Context._fields()}
         inner = Context(**{**inherited, **self._changes})
-        limits = None
-        if self._cancel is not None:
-            limits = LIMITS.set(Limits(LIMITS.get().end, self._cancel))
-        self._tokens.append((CONTEXT.set(inner), limits))
+        cancel = None if self._cancel is None else CANCEL.set(self._cancel)
+        self._tokens.append((CONTEXT.set(inner), cancel))
         return inner
 
     def __exit__(self, *_: object) -> None:
-        context, limits = self._tokens.pop()
+        context, cancel = self._tokens.pop()
         CONTEXT.reset(context)
-        if limits is not None:
-            LIMITS.reset(limits)
+        if cancel is not None:
+            CANCEL.reset(cancel)
 
 
 def current_context() -> Context:
@@ -156,9 +158,9 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
     """
     here = copy_context()
     end = enclosing_end()
-    limits = LIMITS.get()
-    if end < limits.end:  # the stack stays behind: take the deadline along
-        here.run(LIMITS.set, Limits(end, limits.cancel))
+    bound = current_bound()
+    if end < bound.end:  # the stack stays behind: take the deadline along
+        here.run(BOUND.set, Bound(end, bound))
 
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:
         # A context can be entered once at a time, and this may run in many threads.

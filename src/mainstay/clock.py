@@ -37,7 +37,8 @@ class SystemClock:
         return False
 
 
-current: Clock = SystemClock()
+SYSTEM: Clock = SystemClock()
+current: Clock = SYSTEM
 _followers: list[dict[str, Any]] = []
 
 

@@ -11,7 +11,7 @@ True
 from __future__ import annotations
 
 from mainstay import clock
-from mainstay.ambient import LIMITS, TASK_LIMIT, Limits
+from mainstay.ambient import BOUND, Bound, current_bound
 from mainstay.core.deadline import NEVER
 from mainstay.core.deadline import remaining as _remaining
 from mainstay.core.deadline import until as _until
@@ -21,6 +21,8 @@ from mainstay.frames import enclosing_end
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextvars import Token
+
+    from mainstay.ambient import Bounding
 
 
 def remaining() -> float | None:
@@ -39,9 +41,7 @@ def remaining() -> float | None:
 
 def moment() -> float:
     """The monotonic moment at which the current attempt must be over; infinity where none."""
-    task = TASK_LIMIT.get()
-    end = min(LIMITS.get().end, enclosing_end())
-    return end if task is None else min(end, task.end)
+    return min(current_bound().end, enclosing_end())
 
 
 class within:  # noqa: N801 -- a context manager is used like a function
@@ -56,18 +56,20 @@ class within:  # noqa: N801 -- a context manager is used like a function
     True
     """
 
-    __slots__ = ("_seconds", "_tokens")
+    __slots__ = ("_entered", "_seconds")
 
     def __init__(self, seconds: float) -> None:
         check = Checker("deadline.within")
         self._seconds = check.seconds("seconds", seconds, zero=False)
         check.close()
-        self._tokens: list[Token[Limits]] = []
+        self._entered: list[tuple[Bound, Token[Bounding]]] = []
 
     def __enter__(self) -> None:
         now = clock.current.monotonic()
-        end = _until(now, self._seconds, moment())
-        self._tokens.append(LIMITS.set(Limits(end, LIMITS.get().cancel)))
+        bound = Bound(_until(now, self._seconds, moment()), current_bound())
+        self._entered.append((bound, BOUND.set(bound)))
 
     def __exit__(self, *_: object) -> None:
-        LIMITS.reset(self._tokens.pop())
+        bound, token = self._entered.pop()
+        bound.is_over = True
+        BOUND.reset(token)

@@ -27,7 +27,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import ClassVar
+    from typing import Any, ClassVar
 
 
 class MainstayError(Exception):
@@ -45,6 +45,19 @@ class MainstayError(Exception):
         super().__init__(f"{message}. {hint}" if hint else message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    cls: type[MainstayError], args: tuple[Any, ...], state: dict[str, Any]
+) -> MainstayError:
+    """The error with its attributes and notes, without asking its constructor."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(MainstayError):
@@ -72,13 +85,20 @@ class Problem:
         self.allowed = allowed
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        shown = _shown(self.value)
         if len(shown) > 80:
             shown = shown[:77] + "..."
         return f"{self.field} = {shown}: must be {self.allowed}"
 
     def __repr__(self) -> str:
-        return f"Problem({self.field!r}, {self.value!r}, {self.allowed!r})"
+        return f"Problem({self.field!r}, {_shown(self.value)}, {self.allowed!r})"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # a broken __repr__, or an integer of too many digits
+        return f"a {type(value).__name__} that cannot be shown"
 
 
 class PolicyError(UsageError, ValueError):
@@ -99,9 +119,6 @@ class PolicyError(UsageError, ValueError):
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"{subject} is not valid:{lines}")
         self.subject = subject
-
-    def __reduce__(self) -> tuple[type[PolicyError], tuple[str, tuple[Problem, ...]]]:
-        return type(self), (self.subject, self.problems)
 
 
 class WrapError(UsageError, TypeError):
@@ -141,9 +158,6 @@ class NestedRetryError(UsageError):
             hint='retry in one place, or use nested="collapse"',
         )
 
-    def __reduce__(self) -> tuple[type[NestedRetryError], tuple[str, str, int, int]]:
-        return type(self), (self.inner, self.outer, self.inner_attempts, self.outer_attempts)
-
 
 class StoreError(UsageError, ValueError):
     """A store that does not exist or cannot do what was asked.
@@ -171,9 +185,6 @@ class MissingExtraError(UsageError, ImportError):
         self.extra = extra
         super().__init__(f"{library} is not installed", hint=f"pip install 'mainstay[{extra}]'")
 
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        return type(self), (self.library, self.extra)
-
 
 class DependencyError(MainstayError):
     """What we called failed.
@@ -198,9 +209,6 @@ class AttemptTimeout(DependencyError, TimeoutError):
         self.timeout = timeout
         super().__init__(f"the attempt was cut after {timeout:.3g} s")
 
-    def __reduce__(self) -> tuple[type[AttemptTimeout], tuple[float]]:
-        return type(self), (self.timeout,)
-
 
 class OutcomeUnknown(DependencyError):
     """An unsafe call failed after it may have been applied; it must not be repeated blindly.
@@ -219,9 +227,6 @@ class OutcomeUnknown(DependencyError):
             f"{operation} may or may not have been applied",
             hint="look before repeating it, or declare it idempotent or keyed",
         )
-
-    def __reduce__(self) -> tuple[type[OutcomeUnknown], tuple[str]]:
-        return type(self), (self.operation,)
 
 
 class Refused(MainstayError):
@@ -249,9 +254,6 @@ class DeadlineExceeded(Refused, TimeoutError):
         self.deadline = deadline
         super().__init__(f"no attempt ended within the deadline of {deadline:.3g} s")
 
-    def __reduce__(self) -> tuple[type[DeadlineExceeded], tuple[float]]:
-        return type(self), (self.deadline,)
-
 
 class CallCancelled(Refused):
     """The caller's cancel event was set; the last failure, if any, is the `__cause__`.
@@ -266,9 +268,6 @@ class CallCancelled(Refused):
         self.operation = operation
         self.attempts = attempts
         super().__init__(f"{operation} was cancelled after {attempts} attempt(s)")
-
-    def __reduce__(self) -> tuple[type[CallCancelled], tuple[str, int]]:
-        return type(self), (self.operation, self.attempts)
 
 
 class MainstayWarning(UserWarning):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import builtins
 import sys
 
+from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 
 TYPE_CHECKING = False
@@ -33,20 +34,28 @@ OPEN: dict[FrameType, Enclosure] = {}
 
 
 class Enclosure:
-    """A retry under way, seen from inside: whose, and until when the attempt may last.
+    """A retry under way, seen from inside: whose, and until when what runs may last.
 
     `is_repeat` where it is not the first attempt: the next one up is then the same call, whose
-    first attempt is over.
+    first attempt is over. `retries` is False for what runs beside the attempts, such as a hook:
+    nobody repeats that.
     """
 
-    __slots__ = ("end", "frame", "is_repeat", "plan")
+    __slots__ = ("end", "frame", "is_repeat", "plan", "retries")
 
     def __init__(
-        self, plan: Plan, end: float, is_repeat: bool = False, frame: FrameType | None = None
+        self,
+        plan: Plan,
+        end: float,
+        *,
+        is_repeat: bool = False,
+        retries: bool = True,
+        frame: FrameType | None = None,
     ) -> None:
         self.plan = plan
         self.end = end
         self.is_repeat = is_repeat
+        self.retries = retries
         self.frame = frame
 
     @property
@@ -60,14 +69,14 @@ class Enclosure:
 
 def enclosures(depth: int = 1) -> Sequence[Enclosure]:
     """The retries that enclose the frame `depth` levels up, innermost first."""
-    frame: FrameType | None = sys._getframe(depth)
+    start = frame = sys._getframe(depth)
     if OPEN:
-        return _survey(frame)
+        return _survey(start)
     namespace = FRAMES
     while frame is not None:
         if frame.f_globals is namespace:
-            return _survey(frame)
-        frame = frame.f_back
+            return _survey(start)
+        frame = frame.f_back  # type: ignore[assignment]
     return ()
 
 
@@ -80,24 +89,46 @@ def _survey(frame: FrameType | None) -> list[Enclosure]:
             if not is_own:
                 found.append(here)
             is_own = here.is_repeat  # then the next one up is the same call
+        elif frame.f_code is _DECIDING:
+            is_own = True  # a predicate runs while its call decides, not in an attempt of it
         frame = frame.f_back
     return found
 
 
-class opened:  # noqa: N801 -- a context manager is used like a function
-    """Enters the caller's own frame as one that retries."""
+_DECIDING = life.__code__
 
-    __slots__ = ("_enclosure", "_frame")
+
+class opened:  # noqa: N801 -- a context manager is used like a function
+    """Enters the caller's own frame as one that makes an attempt."""
+
+    __slots__ = ("_before", "_enclosure", "_frame")
+    _retries = True
 
     def __init__(self, plan: Plan, end: float = NEVER, *, is_repeat: bool = False) -> None:
-        self._enclosure = Enclosure(plan, end, is_repeat)
+        self._enclosure = Enclosure(plan, end, is_repeat=is_repeat, retries=self._retries)
         self._frame = sys._getframe(1)
 
     def __enter__(self) -> None:
+        self._before = OPEN.get(self._frame)
         OPEN[self._frame] = self._enclosure
 
     def __exit__(self, *_: object) -> None:
-        del OPEN[self._frame], self._frame
+        if self._before is None:
+            del OPEN[self._frame]
+        else:
+            OPEN[self._frame] = self._before
+        del self._frame
+
+
+class aside(opened):  # noqa: N801 -- a context manager is used like a function
+    """Enters the caller's own frame as one that runs something beside the attempts."""
+
+    __slots__ = ()
+    _retries = False
+
+    def __init__(self, plan: Plan, end: float) -> None:
+        self._enclosure = Enclosure(plan, end, is_repeat=True, retries=False)
+        self._frame = sys._getframe(1)
 
 
 def _read(frame: FrameType) -> Enclosure:

@@ -7,8 +7,6 @@ the jitter, so that clients at the cap still spread; additive and decorrelated a
 
 from __future__ import annotations
 
-import math
-
 from mainstay.core.validate import MAX_SECONDS, Checker
 from mainstay.core.value import Value
 
@@ -46,7 +44,7 @@ class Backoff(Value):
         max_delay: float = 60.0,
         function: Callable[[int], float] | None = None,
     ) -> None:
-        check = Checker(f"Backoff.{kind}" if kind in _CURVES else "Backoff")
+        check = Checker(f"Backoff.{kind}" if kind in tuple(_CURVES) else "Backoff")
         kind = check.choice("kind", kind, _CURVES)
         initial = check.seconds("initial", initial)
         factor = check.number("factor", factor, 1.0, 1000.0)
@@ -144,7 +142,7 @@ class Jitter(Value):
     _share: tuple[float, float] | None
 
     def __init__(self, kind: str = "percent", amount: float = 0.0) -> None:
-        check = Checker(f"Jitter.{kind}" if kind in _JITTERS else "Jitter")
+        check = Checker(f"Jitter.{kind}" if kind in tuple(_JITTERS) else "Jitter")
         kind = check.choice("kind", kind, _JITTERS)
         if kind == "percent":
             amount = check.number("amount", amount, 0.0, 1.0)
@@ -287,9 +285,8 @@ def _exponential(b: Backoff, n: int) -> float:
 def _custom(b: Backoff, n: int) -> float:
     assert b.function is not None
     delay = b.function(n)
-    if type(delay) not in (int, float) or not math.isfinite(delay) or delay < 0:
-        return b.max_delay
-    return min(float(delay), b.max_delay)
+    is_a_delay = type(delay) in (int, float) and 0 <= delay <= b.max_delay
+    return float(delay) if is_a_delay else b.max_delay
 
 
 _CURVES: dict[str, Callable[[Backoff, int], float]] = {

@@ -14,7 +14,7 @@ from enum import Enum
 
 from mainstay.core.classify import Classification, classify
 from mainstay.core.deadline import NEVER, fits
-from mainstay.core.entropy import uniform
+from mainstay.core.entropy import MASK, uniform
 from mainstay.core.hooks import CallHook, RetryInfo
 from mainstay.core.kinds import Kind
 from mainstay.core.marks import GaveUp, take_mark
@@ -96,6 +96,15 @@ class Plan:
         self.last_note: GaveUp | None = None
         """Nearly always the same as the time before."""
 
+    def would_retry(self, failure: BaseException) -> bool:
+        """Whether this, as an outer retry, would make another attempt after such a failure."""
+        policy = self.policy
+        verdict = policy.classification(failure)
+        rule = (policy.per_kind or {}).get(verdict.kind)
+        limits = [policy.max_attempts, (rule and rule.max_attempts) or policy.max_attempts]
+        unsafe = verdict.is_ambiguous and self.idempotency == "unsafe"
+        return verdict.retryable and min(limits) > 1 and not unsafe
+
     def note(self, stop: Stop, attempt: int) -> GaveUp:
         """What an exception is told when it is given up on."""
         note = self.last_note
@@ -121,6 +130,9 @@ RETRY_AFTER = Stop("the server asked for a longer wait than allowed")
 COLLAPSED = Stop("left to the enclosing retry")
 GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
 MAY_BE_APPLIED = Stop("it may have been applied")
+
+TOO_LATE = Stop("there was no time left to start the attempt")
+"""A driver's answer where the time ran out in a hook or a wait, and nothing was invoked."""
 
 
 _DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING
@@ -149,10 +161,11 @@ def life(
     policy = plan.policy
     limit = limit or policy.max_attempts
     settled, ramps = policy._rules.settled, policy._ramps
+    attempt, delay, ready = 1, 0.0, len(ramps)
     care = None
-    if outer is not None or teller is not None or until != NEVER or policy._is_elaborate:
+    is_elaborate = policy._is_elaborate or key is _DRAW
+    if outer is not None or teller is not None or until != NEVER or is_elaborate:
         care = _Care(plan, key, outer, until, limit, teller)
-    attempt, delay = 1, 0.0
     if outcome is None:
         outcome = yield 0.0
     while True:
@@ -162,11 +175,14 @@ def life(
             outcome.__dict__ or outcome.__cause__ or outcome.__context__
         ):  # fmt: skip
             if attempt >= limit or not verdict.retryable:
-                yield _given_up(plan, outcome, verdict, attempt)
+                if attempt > 1:
+                    stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+                    plan.note(stop, attempt).put_on(outcome)
+                yield outcome
                 return
-            if attempt <= len(ramps):
-                low, span = ramps[attempt - 1]
-                delay = low + span * uniform(key, attempt)
+            if attempt <= ready:
+                low, step, power = ramps[attempt - 1]
+                delay = low + step * (key * power & MASK)
             else:
                 delay = policy.delay(attempt, uniform(key, attempt), delay)
         else:
@@ -183,13 +199,6 @@ def life(
         attempt += 1
 
 
-def _given_up(plan: Plan, failure: Any, verdict: Classification, attempt: int) -> BaseException:
-    """The plain end of a call: the exception itself, with a note where it was retried."""
-    if attempt > 1:
-        failure.add_note(plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt))
-    return failure  # type: ignore[no-any-return]
-
-
 class _Care:
     """Decides where there is more to weigh than the type of the exception and the attempts left.
 
@@ -197,7 +206,7 @@ class _Care:
     exception that carries a hint or a mark.
     """
 
-    __slots__ = ("counts", "key", "limit", "outer", "plan", "real", "teller", "until")
+    __slots__ = ("counts", "key", "last", "limit", "outer", "plan", "real", "teller", "until")
 
     def __init__(
         self,
@@ -215,11 +224,15 @@ class _Care:
         self.limit = limit
         self.teller = teller
         self.counts: dict[Kind, int] = {}
+        self.last: tuple[Any, Classification] | None = None
+        """The outcome that is being retried, where a deadline may yet end that."""
         self.real: Any = None
         """The last error that was not our own deadline's doing."""
 
     def decide(self, outcome: Any, attempt: int, delay: float) -> Deciding:
         """What comes next: a delay before another attempt, or the end."""
+        if outcome is TOO_LATE:
+            return (yield from self._too_late(attempt - 1))
         verdict = yield from self._judge(outcome)
         if verdict is None:
             yield from self._tell_success(attempt, delay)
@@ -236,10 +249,21 @@ class _Care:
             stop = self._in_time((yield Question.NOW), outcome, delay, stop)
         if stop is None:
             yield from self._announce(outcome, verdict, attempt, delay)
+            if self.until != NEVER:
+                self.last = (outcome, verdict)
             return delay
         if self.teller is not None:
             yield self.teller.gave_up(outcome, verdict, attempt, stop, (yield Question.NOW))
         return self._end(outcome, attempt, stop)
+
+    def _too_late(self, made: int) -> Deciding:
+        """The end of a call whose next attempt was scheduled, but could not be made in time."""
+        last, self.last = self.last, None
+        assert last is not None
+        outcome, verdict = last
+        if self.teller is not None:
+            yield self.teller.gave_up(outcome, verdict, made, OUT_OF_TIME, (yield Question.NOW))
+        return self._end(outcome, made, OUT_OF_TIME)
 
     def _judge(self, outcome: Any) -> Generator[Effect, Any, Classification | None]:
         """The classification of an outcome; None for a result that is accepted."""
@@ -308,7 +332,7 @@ class _Care:
             delay = policy.delay(n, u, previous, rule)
         except Exception as trouble:  # a backoff of the user's own
             yield _function_warning(policy, trouble)
-            delay = policy.backoff.max_delay
+            delay = ((rule and rule.backoff) or policy.backoff).max_delay
         if verdict.hint is None:
             return delay, None
         asked = verdict.hint.seconds
@@ -373,7 +397,9 @@ class _Care:
         if stop is MAY_BE_APPLIED or (cut and plan.idempotency == "unsafe"):
             return _caused(OutcomeUnknown(plan.operation), outcome)
         if cut and stop is OUT_OF_TIME:
-            return self.real or _caused(DeadlineExceeded(outcome.timeout), outcome)
+            if self.real is not None:  # an exception may count as false
+                return self.real  # type: ignore[no-any-return]
+            return _caused(DeadlineExceeded(outcome.timeout), outcome)
         return outcome  # type: ignore[no-any-return]
 
 

@@ -8,6 +8,7 @@ those answers are kept in a bounded cache.
 
 from __future__ import annotations
 
+from mainstay.core.attributes import attribute
 from mainstay.core.kinds import (
     NEVER_RETRIED,
     RETRIED_KINDS,
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 CACHE_SIZE = 128
 """Exception types remembered per policy; far more than a service raises."""
+
+
+# Where an instance, or a property of its class, can say more than the type does.
+_TOLD_BY_INSTANCE = frozenset({"response", "status", "status_code", "winerror"})
+_TOLD_BY_CLASS = ("headers", "response", "retry_after", "status", "status_code")
 
 
 class Classification:
@@ -86,9 +92,7 @@ class Rules:
 
     def settle(self, cls: type, answer: Classification) -> None:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
-        if answer.is_ambiguous or any(
-            hasattr(cls, name) for name in ("retry_after", "response", "headers")
-        ):
+        if answer.is_ambiguous or any(hasattr(cls, name) for name in _TOLD_BY_CLASS):
             return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
@@ -102,11 +106,12 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     False
     """
     cls = type(exception)
-    answer = rules.settled.get(cls)
+    is_plain = _TOLD_BY_INSTANCE.isdisjoint(exception.__dict__)
+    answer = rules.settled.get(cls) if is_plain else None
     if answer is None:
         inquiry = _Inquiry(exception, rules)
         answer = inquiry.answer()
-        if inquiry.by_type:
+        if is_plain and inquiry.by_type:
             rules.settle(cls, answer)
     hint = hint_of(exception)
     if hint is None:
@@ -125,6 +130,8 @@ class _Inquiry:
         self.by_type = True
         self.trouble: list[Exception] = []
         self.known = self._know()
+        if isinstance(exception, OSError) and not self.known.by_type:
+            self.by_type = False  # the next one may carry another errno
 
     def answer(self) -> Classification:
         kind, retryable, reason = self._decide()
@@ -154,7 +161,12 @@ class _Inquiry:
         if isinstance(self.exception, AttemptTimeout):
             # Our own timeout cut the attempt: whoever sets one wants the next attempt.
             return Kind.TIMEOUT, True, "the attempt timed out"
-        rule = self._first(self.rules.retry_on or ())
+        rules = self.rules.retry_on or ()
+        rule = self._first(rules)
+        if rule is not None and known.kind is Kind.AUTH:
+            # Only a rule that names it counts, also after a base class that does not.
+            naming = self._first(tuple(other for other in rules if self._is_named_by(other)))
+            rule = rule if naming is None else naming
         if rule is not None:
             return self._decide_by_rule(rule)
         self.by_type = self.by_type and known.by_type
@@ -251,9 +263,9 @@ def codes_of(exception: BaseException) -> tuple[str, ...]:
     >>> codes_of(error)
     ('ThrottlingException',)
     """
-    found = [getattr(exception, name, None) for name in ("code", "error_code", "sqlstate")]
-    found += [getattr(exception, "pgcode", None), status_of(exception)]
-    response = getattr(exception, "response", None)
+    names = ("code", "error_code", "sqlstate", "pgcode")
+    found = [*(attribute(exception, name) for name in names), status_of(exception)]
+    response = attribute(exception, "response")
     if isinstance(response, dict) and isinstance(response.get("Error"), dict):
         found.append(response["Error"].get("Code"))
     return tuple(text for code in found for text in _code_texts(code))
@@ -269,7 +281,7 @@ def _code_texts(code: object) -> tuple[str, ...]:
         return (code,)
     if type(code) is int:
         return (str(code),)
-    name = getattr(code, "name", None)
+    name = attribute(code, "name")
     return (name,) if isinstance(name, str) else ()
 
 

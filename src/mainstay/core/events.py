@@ -318,6 +318,7 @@ def describe(outcome: Any) -> tuple[str, str]:
     cls = type(outcome)
     name = cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
     try:
-        return name, str(outcome)
+        # Stray bytes of a file name have no UTF-8 form: they are shown, not a reason to fail.
+        return name, str(outcome).encode("utf-8", "backslashreplace").decode()
     except Exception:  # a broken __str__ must not cost the event
         return name, ""

@@ -114,7 +114,7 @@ def a_kind(check: Checker, field: str, value: object) -> Kind:
 
 
 def _a_classify(check: Checker, field: str, value: Any) -> Any:
-    if value is None or not value:
+    if value is None:
         return None
     if not hasattr(value, "items"):
         check.note(field, value, 'a mapping such as {MyError: "throttled"}')
@@ -123,11 +123,11 @@ def _a_classify(check: Checker, field: str, value: Any) -> Any:
         _check_rule(check, field, rule)
         if isinstance(rule, Kind):
             check.note(field, rule, "keyed by exception classes, names or functions, not by a Kind")
-    return _Frozen({rule: a_kind(check, field, kind) for rule, kind in value.items()})
+    return _Frozen({rule: a_kind(check, field, kind) for rule, kind in value.items()}) or None
 
 
 def _a_per_kind(check: Checker, field: str, value: Any) -> Any:
-    if value is None or not value:
+    if value is None:
         return None
     if not hasattr(value, "items"):
         check.note(field, value, 'a mapping such as {"throttled": KindRule(max_attempts=8)}')
@@ -135,7 +135,7 @@ def _a_per_kind(check: Checker, field: str, value: Any) -> Any:
     for kind, rule in value.items():
         if not isinstance(rule, KindRule):
             check.note(f"{field}[{kind}]", rule, "a KindRule")
-    return _Frozen({a_kind(check, field, kind): rule for kind, rule in value.items()})
+    return _Frozen({a_kind(check, field, kind): rule for kind, rule in value.items()}) or None
 
 
 class _Frozen(dict):  # type: ignore[type-arg]
@@ -150,6 +150,10 @@ class _Frozen(dict):  # type: ignore[type-arg]
         raise TypeError("a policy is frozen: use replace()")
 
     __setitem__ = __delitem__ = pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]
+    __ior__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:
+        return dict, (dict(self),)  # the policy that is built anew freezes it
 
 
 DEFAULTS: dict[str, Any] = {

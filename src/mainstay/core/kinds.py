@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from enum import Enum
 
+from mainstay.core.attributes import attribute
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,
@@ -77,7 +78,7 @@ def _wrapped(exception: BaseException) -> BaseException | None:
     """The real exception inside urllib's URLError."""
     if not any(qualified_name(base) == "urllib.error.URLError" for base in type(exception).__mro__):
         return None
-    reason = getattr(exception, "reason", None)
+    reason = attribute(exception, "reason")
     return reason if isinstance(reason, BaseException) else None
 
 
@@ -111,9 +112,9 @@ def _kind_of_status(status: int) -> Kind:
 
 def status_of(exception: BaseException) -> int | None:
     """The HTTP status an exception carries, as httpx, requests, aiohttp and urllib spell it."""
-    for holder in (exception, getattr(exception, "response", None)):
+    for holder in (exception, attribute(exception, "response")):
         for name in ("status_code", "status"):
-            status = getattr(holder, name, None)
+            status = attribute(holder, name)
             if type(status) is int and 100 <= status < 600:
                 return status
     return None
@@ -168,15 +169,15 @@ _SETTLED_OSERRORS = (ConnectionError, TimeoutError)
 
 def _kind_of_oserror(exception: OSError) -> Known:
     if _foreign_numbers(type(exception)):
-        if type(exception).__name__ == "gaierror" and exception.errno in _EAI_AGAIN:
+        if type(exception).__name__ == "gaierror" and attribute(exception, "errno") in _EAI_AGAIN:
             return Known(Kind.TRANSIENT, "a name that cannot be resolved for now")
         return _kind_of_type(type(exception))
-    winerror = getattr(exception, "winerror", None)
+    winerror = attribute(exception, "winerror")
     if winerror in _WINERROR_KINDS:
         return Known(_WINERROR_KINDS[winerror], f"winerror {winerror}")
     if isinstance(exception, _SETTLED_OSERRORS):
         return _kind_of_type(type(exception))
-    number = exception.errno
+    number = attribute(exception, "errno")
     if number in _ERRNO_KINDS:
         return Known(_ERRNO_KINDS[number], f"errno {errno.errorcode[number]}")
     by_type = _kind_of_type(type(exception))

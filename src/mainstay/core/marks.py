@@ -8,13 +8,15 @@ does not repeat the work.
 
 from __future__ import annotations
 
+from mainstay.core.attributes import attribute
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
 
 _OURS = "mainstay: "
-_DEPTH = 20
-"""How far to look through `raise X from e`; deeper chains are not written by people."""
+_MOST = 100
+"""How many exceptions to look at: through `raise X from e` and in groups."""
 
 
 class GaveUp(str):
@@ -37,7 +39,10 @@ class GaveUp(str):
             notes = getattr(exception, "__notes__", None)
             if isinstance(notes, list):
                 notes[:] = [note for note in notes if not _is_ours(note)]
-        exception.add_note(self)
+        try:
+            exception.add_note(self)
+        except Exception:  # a frozen exception takes no note, and is not lost for one
+            return
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (str(self), self.reason, self.token, self.attempts)
@@ -56,18 +61,33 @@ def _rebuild(text: str, reason: str, token: int, attempts: int) -> GaveUp:
 def take_mark(exception: BaseException, token: int) -> int:
     """The attempts after which another retry gave up on this, or 0. Consumes the mark.
 
-    One's own mark does not count: an exception object may be raised again and again, as a mock's
-    side_effect is. Nor does that of a call which was not retried.
+    Looks through `raise X from e` and into groups. One's own mark does not count: an exception
+    object may be raised again and again, as a mock's side_effect is. Nor does that of a call which
+    was not retried.
     """
-    current: BaseException | None = exception
-    for _ in range(_DEPTH):
-        if current is None:
+    waiting: list[BaseException | None] = [exception]
+    for _ in range(_MOST):
+        if not waiting:
             break
-        notes = getattr(current, "__notes__", None) or []
-        for index, note in enumerate(notes):
-            if type(note) is GaveUp:
-                notes[index] = str(note)  # the note stays, the mark is consumed
-                if note.token != token and note.attempts > 1:
-                    return note.attempts
-        current = current.__cause__ or current.__context__
+        current = waiting.pop()
+        if current is None:
+            continue
+        attempts = _take(current, token)
+        if attempts:
+            return attempts
+        waiting.append(current.__cause__ or current.__context__)
+        if isinstance(current, BaseExceptionGroup):
+            waiting.extend(current.exceptions)
+    return 0
+
+
+def _take(exception: BaseException, token: int) -> int:
+    notes = attribute(exception, "__notes__")
+    if not isinstance(notes, list):
+        return 0
+    for index, note in enumerate(notes):
+        if type(note) is GaveUp:
+            notes[index] = str(note)  # the note stays, the mark is consumed
+            if note.token != token and note.attempts > 1:
+                return note.attempts
     return 0

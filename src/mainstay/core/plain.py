@@ -72,7 +72,9 @@ def _jitter_from(value: Any) -> Any:
 
 
 def _rules_from(value: Any) -> Any:
-    return [_rule_from(rule) for rule in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_rule_from(rule) for rule in value]
+    return _rule_from(value)
 
 
 def _rule_from(rule: Any) -> Any:

@@ -8,12 +8,12 @@ something can wait and call.
 from __future__ import annotations
 
 from mainstay.core.classify import Classification, Rules, classify
-from mainstay.core.entropy import key_of, uniform
+from mainstay.core.entropy import POWERS, SCALE, key_of, uniform
 from mainstay.core.fields import CHECKS, DEFAULTS, KindRule, nearest_field
 from mainstay.core.plain import from_plain, to_plain
 from mainstay.core.validate import Checker
 from mainstay.core.value import Value
-from mainstay.errors import PolicyError
+from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Policy(Value):
     _rules: Rules
     _explicit: tuple[str, ...]
     _is_elaborate: bool
-    _ramps: tuple[tuple[float, float], ...]
+    _ramps: tuple[tuple[float, float, int], ...]
 
     def __init__(self, **fields: Any) -> None:
         values = {**DEFAULTS, **fields}
@@ -180,14 +180,14 @@ class Policy(Value):
         >>> RetryPolicy.from_dict({"name": "api", "max_attempts": 4}).max_attempts
         4
         """
+        if not hasattr(values, "items"):
+            raise PolicyError(cls.__name__, [Problem("values", values, "a mapping of fields")])
         check = Checker(f"{cls.__name__} {values.get('name', DEFAULTS['name'])!r}")
-        fields = {name: from_plain(check, name, value) for name, value in values.items()}
+        fields = {str(name): from_plain(check, name, value) for name, value in values.items()}
         try:
             policy = cls(**fields)
         except PolicyError as error:
-            check.problems.extend(error.problems)
-            check.close()
-            raise
+            raise PolicyError(check.subject, [*check.problems, *error.problems]) from None
         check.close()
         return policy
 
@@ -211,8 +211,12 @@ _RAMPS = 4
 
 def _first_ramps(
     backoff: Backoff, jitter: Jitter, attempts: int
-) -> tuple[tuple[float, float], ...]:
-    """The first delays as (low, span), worked out once: then a delay is low + span * u."""
+) -> tuple[tuple[float, float, int], ...]:
+    """The first delays as (low, step, power), so that a delay is low + step * (key * power).
+
+    The same to the bit as low + span * uniform(key, n): scaling by a power of two is exact.
+    """
     if backoff.kind == "custom" or not jitter.is_share:
         return ()  # a function of the user's is not called here
-    return tuple(jitter.ramp(backoff.base(n)) for n in range(1, min(attempts, _RAMPS + 1)))
+    ramps = [(jitter.ramp(backoff.base(n)), n) for n in range(1, min(attempts, _RAMPS + 1))]
+    return tuple((low, span * SCALE, POWERS[n]) for (low, span), n in ramps)

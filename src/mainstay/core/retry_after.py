@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 
+from mainstay.core.attributes import attribute
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from typing import Any
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 
@@ -34,13 +36,15 @@ def hint_of(exception: BaseException) -> Hint | None:
     >>> hint_of(error).seconds
     2.5
     """
-    own = getattr(exception, "retry_after", None)
+    own = attribute(exception, "retry_after")
     if own is not None:
         return parse(own)
-    response = getattr(exception, "response", None)
-    if response is None and not hasattr(exception, "headers"):
+    response = attribute(exception, "response")
+    headers = _headers_of(response) or attribute(exception, "headers")
+    try:
+        return _from_headers(headers)
+    except Exception:  # headers that only look like some
         return None
-    return _from_headers(_headers_of(exception, response))
 
 
 def parse(value: object, date: object = None) -> Hint | None:
@@ -61,16 +65,14 @@ def parse(value: object, date: object = None) -> Hint | None:
     return Hint(at=at) if sent is None else Hint(seconds=max(0.0, at - sent))
 
 
-def _headers_of(exception: BaseException, response: object) -> Mapping[str, object] | None:
+def _headers_of(response: object) -> Any:
     if isinstance(response, dict):  # botocore's parsed response
         metadata = response.get("ResponseMetadata")
-        headers = metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
-    else:
-        headers = getattr(response, "headers", None) or getattr(exception, "headers", None)
-    return headers if hasattr(headers, "get") else None
+        return metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
+    return attribute(response, "headers")
 
 
-def _from_headers(headers: Mapping[str, object] | None) -> Hint | None:
+def _from_headers(headers: Any) -> Hint | None:
     if headers is None:
         return None
     value = headers.get("Retry-After") or headers.get("retry-after")
@@ -78,14 +80,13 @@ def _from_headers(headers: Mapping[str, object] | None) -> Hint | None:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    return float(value)  # type: ignore[arg-type]
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0.0 <= seconds < math.inf else None
 
 
 def parse_date(text: object) -> float | None:
@@ -103,7 +104,7 @@ def parse_date(text: object) -> float | None:
         else:  # Sun 06 Nov 1994 08:49:37 GMT · Sunday 06 Nov 94 08:49:37 GMT
             _, day, month, year, clock, _ = words
         return _unix(int(year), _MONTHS.index(month[:3].lower()) + 1, int(day), clock)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year of 400 digits is no float
         return None
 
 

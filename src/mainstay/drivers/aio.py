@@ -5,22 +5,22 @@ from __future__ import annotations
 import sys
 
 from mainstay import clock
-from mainstay.core.call import Returned
+from mainstay.ambient import BOUND, CANCEL, UNBOUND
+from mainstay.core.call import TOO_LATE, Returned, life
 from mainstay.core.hooks import CallHook
-from mainstay.drivers.answers import Call
-from mainstay.drivers.callables import name_of
-from mainstay.errors import WrapError
-from mainstay.frames import enclosures, opened
+from mainstay.drivers.answers import Call, meddling
+from mainstay.frames import aside, enclosures, opened
 
 _GLANCE = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, Protocol
 
-    from mainstay.core.call import Life
+    from mainstay.core.call import Effect, Stop
     from mainstay.drivers.site import Site
 
     class Scope(Protocol):
@@ -32,8 +32,50 @@ if TYPE_CHECKING:
     class Backend(Protocol):
         """What differs between event loops."""
 
-        async def sleep(self, seconds: float, /) -> object: ...
         def open_scope(self, end: float, limit: float, /) -> Scope: ...
+
+
+async def recover(
+    site: Site,
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    box: list[Any],
+    started: float | None = None,
+) -> Any:
+    """The rest of a call whose first attempt, made by a generated wrapper, has failed.
+
+    Most calls need only attempts and waits: those are made here, as in sync.recover.
+    """
+    around = enclosures(3)
+    if around or meddling or not site.is_plain or _is_limited():
+        return await drive(Call(site, function, around, started, box), function, args, kwargs)
+    story = life(site, box.pop(), site.entropy.draw(), None)
+    send, failure, attempts, sleep = story.send, None, 1, current_sleep()
+    try:
+        effect = send(None)
+        while type(effect) is float:
+            failure = None
+            await sleep(effect)
+            try:
+                return await function(*args, **kwargs)
+            except Exception as error:
+                failure = error
+            attempts += 1
+            effect = send(failure)
+        if isinstance(effect, BaseException):
+            raise effect
+        call = Call(site, function, around, started, story=story)
+        call.failure, call.attempts = failure, attempts
+        return await drive(call, function, args, kwargs, effect)
+    finally:
+        del story, send
+        effect = failure = None  # type: ignore[assignment]
+
+
+def _is_limited() -> bool:
+    """Whether a deadline or a cancel event from outside has a say."""
+    return BOUND.get() is not UNBOUND or CANCEL.get() is not None
 
 
 def run(
@@ -43,74 +85,57 @@ def run(
     kwargs: dict[str, Any],
 ) -> Coroutine[Any, Any, Any]:
     """A whole call."""
-    return drive(Call(site, function, enclosures(3)), site, function, args, kwargs)
+    return drive(Call(site, function, enclosures(3)), function, args, kwargs)
 
 
 async def drive(
-    rest: Call | Life,
-    site: Site,
+    call: Call,
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    effect: Effect | None = None,
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
-    call: Call | None = rest if type(rest) is Call else None
-    story: Life = rest if call is None else call.story  # type: ignore[assignment]
-    send, answer, failure = story.send, None, None
+    send, answer = call.story.send, None
     backend = current_backend()
     try:
         while True:
-            effect = send(answer)
+            effect = send(answer) if effect is None else effect
             if type(effect) is float:
-                answer = failure = None  # nothing holds a failure's frames while we wait
-                if call is None:
-                    await backend.sleep(effect)
-                    try:
-                        return await awaitable(function, function(*args, **kwargs))
-                    except Exception as error:
-                        answer = failure = error
-                else:
-                    answer = await _attempt(call, backend, effect, function, args, kwargs)
-                    if call.is_quiet and type(answer) is Returned:
-                        return answer.value
+                answer = await wait(call, effect) if call.attempts else None
+                answer = answer or await _attempt(call, backend, function, args, kwargs)
+                if call.is_quiet and type(answer) is Returned:
+                    return answer.value
             elif isinstance(effect, BaseException):
                 raise effect
+            elif type(effect) is Returned:
+                call.is_accepted = effect.is_accepted
+                return effect.value
+            elif type(effect) is CallHook:
+                await call_hook(call, effect)
+                answer = None
             else:
-                if call is None:
-                    call = Call(site, function, story=story)
-                    call.failure = failure
-                if type(effect) is Returned:
-                    call.is_accepted = effect.is_accepted
-                    return effect.value
-                if type(effect) is CallHook:
-                    await call_hook(call, effect)
-                    answer = None
-                else:
-                    answer = call.answer(effect)
+                answer = call.answer(effect)
+            effect = None
     finally:
-        # As in sync.drive: only the garbage collector could free what is raised and this frame.
-        if call is not None:
-            call.close()
-        del rest, story, send
-        effect = answer = failure = None  # type: ignore[assignment]
+        call.close()
+        del send
+        effect = answer = None
 
 
 async def _attempt(
     call: Call,
     backend: Backend,
-    delay: float,
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Waits and invokes where a deadline, a listener or a cancel event has a say."""
-    if call.attempts:
-        await wait(call, backend, delay)
+    """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
     if call.is_bounded:
         return await _bounded(call, backend, function, args, kwargs)
     try:
-        return Returned(await awaitable(function, function(*args, **kwargs)))
+        return Returned(await function(*args, **kwargs))
     except Exception as error:
         call.failure = error
         return error
@@ -128,7 +153,7 @@ async def _bounded(
     scope = backend.open_scope(end, limit)
     try:
         with opened(call.site, end, is_repeat=True):
-            value = await awaitable(function, function(*args, **kwargs))
+            value = await function(*args, **kwargs)
     except BaseException as caught:
         call.failure = scope.failed(caught)
         return call.failure
@@ -136,18 +161,26 @@ async def _bounded(
     return Returned(value)
 
 
-async def wait(call: Call, backend: Backend, delay: float) -> None:
-    """Waits before an attempt; even no delay lets other tasks run and a cancellation through."""
-    cancel = call.cancel
-    if cancel is None:
+async def wait(call: Call, delay: float) -> Stop | None:
+    """Waits before an attempt; TOO_LATE where no time is left for it.
+
+    Even no delay lets other tasks run and a cancellation through.
+    """
+    if call.is_late(delay):
+        return TOO_LATE
+    if call.cancel is None:
         call.failure = None
-        await backend.sleep(delay)
-        return
-    end = clock.current.monotonic() + delay
-    left = delay
+        await current_sleep()(delay)
+    else:
+        await _wait_watching(call, call.cancel, delay)
+    return TOO_LATE if call.is_late(0.0) else None
+
+
+async def _wait_watching(call: Call, cancel: threading.Event, delay: float) -> None:
+    """Waits with an eye on a cancel event: a threading.Event wakes no event loop."""
+    end, left = clock.current.monotonic() + delay, delay
     while not cancel.is_set():
-        # A threading.Event wakes no event loop: it is looked at now and then.
-        await backend.sleep(min(left, _GLANCE))
+        await current_sleep()(min(left, _GLANCE))
         left = end - clock.current.monotonic()
         if left <= 0.0:
             call.failure = None
@@ -157,12 +190,13 @@ async def wait(call: Call, backend: Backend, delay: float) -> None:
 
 async def call_hook(call: Call, effect: CallHook) -> None:
     """Calls a hook and awaits it where it is async; what it raises is reported."""
-    try:
-        made = effect.hook(effect.info)
-    except Exception as trouble:
-        call.hook_failed(effect, trouble)
-    else:
-        await await_hook(call, effect, made)
+    with aside(call.site, call.until):
+        try:
+            made = effect.hook(effect.info)
+        except Exception as trouble:
+            call.hook_failed(effect, trouble)
+        else:
+            await await_hook(call, effect, made)
 
 
 async def await_hook(call: Call, effect: CallHook, made: Any) -> None:
@@ -175,14 +209,12 @@ async def await_hook(call: Call, effect: CallHook, made: Any) -> None:
         call.hook_failed(effect, trouble)
 
 
-def awaitable(function: Any, made: Any) -> Any:
-    """What the function gave, if it can be awaited."""
-    if not hasattr(made, "__await__"):
-        raise WrapError(
-            f"{name_of(function)} returned {type(made).__name__}, which cannot be awaited",
-            hint="call a plain function with call(), not acall()",
-        )
-    return made
+def current_sleep() -> Callable[[float], Awaitable[object]]:
+    """The sleep of the event loop this runs in, as it is now: tests replace it."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return trio.sleep  # type: ignore[no-any-return]
+    return sys.modules["asyncio"].sleep  # type: ignore[no-any-return]
 
 
 def begin(limit: float) -> Scope:

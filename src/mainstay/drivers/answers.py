@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 
 from mainstay import clock
-from mainstay.ambient import LIMITS, TASK_LIMIT, UNLIMITED
+from mainstay.ambient import CANCEL, current_bound
 from mainstay.core import deadline
 from mainstay.core.call import Enclosing, Question, Returned, Warn, life
 from mainstay.core.deadline import NEVER
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.errors import CallCancelled
-from mainstay.frames import FRAMES, enclosures
+from mainstay.frames import FRAMES, aside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,29 +34,6 @@ _warned: set[object] = set()
 _MAX_WARNED = 1000
 
 
-def resume(site: Site, function: Any, box: list[Any], started: float | None = None) -> Life | Call:
-    """The rest of a call whose first attempt has failed: a plain story, or a Call around one.
-
-    The failure comes in a box so that no frame keeps it alive while the call waits.
-    """
-    around = enclosures(3)
-    if around or meddling or not site.is_plain or LIMITS.get() is not UNLIMITED:
-        return Call(site, function, around, started, box)
-    return life(site, box.pop(), site.entropy.draw(), None)
-
-
-def resume_async(
-    site: Site, function: Any, box: list[Any], started: float | None = None
-) -> Life | Call:
-    """The same in an event loop, where the task that started this one may have a deadline."""
-    around = enclosures(3)
-    if around or meddling or not site.is_plain or LIMITS.get() is not UNLIMITED:
-        return Call(site, function, around, started, box)
-    if TASK_LIMIT.get() is not None:
-        return Call(site, function, around, started, box)
-    return life(site, box.pop(), site.entropy.draw(), None)
-
-
 class Call:
     """One call under way: the story the core tells, and what the driver keeps for it.
 
@@ -70,8 +47,8 @@ class Call:
     """
 
     __slots__ = (
-        "around", "attempts", "cancel", "failure", "is_accepted", "is_bounded", "is_quiet",
-        "listeners", "site", "story", "teller", "until",
+        "around", "attempts", "cancel", "failure", "handled", "is_accepted", "is_bounded",
+        "is_quiet", "listeners", "site", "story", "teller", "until",
     )  # fmt: skip
 
     def __init__(
@@ -86,14 +63,12 @@ class Call:
         if not site.operation:
             check_callable(function)
             site = site.named(name_of(function))
-        policy, limits, task = site.policy, LIMITS.get(), TASK_LIMIT.get()
+        policy = site.policy
         now = clock.current.monotonic() if started is None else started
-        ends = [limits.end, *(each.end for each in around)]
-        if task is not None:
-            ends.append(task.end)
+        ends = [current_bound().end, *(each.end for each in around)]
         self.site = site
         self.around = around
-        self.cancel = site.cancel or limits.cancel
+        self.cancel = site.cancel or CANCEL.get()
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
@@ -102,6 +77,8 @@ class Call:
         self.is_quiet = self.teller is None and not has_rules
         """Nobody wants to hear of a success."""
         self.is_accepted = True
+        self.handled = id(sys.exception())
+        """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
         self.failure: Any = box.pop() if box else None
         self.attempts = 0 if self.failure is None else 1
         limit = 1 if "no_retry" in meddling else 0
@@ -131,7 +108,8 @@ class Call:
     def _emit(self, event: Any) -> None:
         from mainstay.drivers.emit import emit
 
-        emit(event, self.listeners)
+        with aside(self.site, self.until):
+            emit(event, self.listeners)
 
     def _warn(self, effect: Warn) -> None:
         """Warns once; where warnings are errors, the user's exception still comes first."""
@@ -147,6 +125,10 @@ class Call:
         except Warning as warning:
             if self.failure is not None:
                 self.failure.add_note(f"{type(warning).__name__}: {warning}")
+
+    def is_late(self, delay: float) -> bool:
+        """Whether a wait that starts now would leave no time for the attempt after it."""
+        return self.until != NEVER and clock.current.monotonic() + delay >= self.until
 
     def bounds(self) -> tuple[float, float]:
         """When the attempt that starts now must be over, and how long that is."""
@@ -184,8 +166,12 @@ class Call:
     def close(self) -> None:
         """Lets go of the failure, whose traceback holds the driver's frame."""
         stop = sys.exception()
-        if stop is not None and not isinstance(stop, Exception):
+        if stop is not None and id(stop) != self.handled and not isinstance(stop, Exception):
             self.interrupted(stop)
+        self.release()
+
+    def release(self) -> None:
+        """Ends the story, which holds the failure."""
         self.failure = None
         del self.story
 
@@ -195,9 +181,8 @@ def _enclosing(around: Sequence[Enclosure], failure: Any) -> Enclosing | None:
     if isinstance(failure, Returned | None):
         return None
     for each in around:
-        policy = each.plan.policy
-        if policy.max_attempts > 1 and policy.classification(failure).retryable:
-            return Enclosing(each.name, policy.max_attempts)
+        if each.retries and each.plan.would_retry(failure):
+            return Enclosing(each.name, each.plan.policy.max_attempts)
     return None
 
 

@@ -14,7 +14,7 @@ from mainstay.core.deadline import NEVER
 from mainstay.core.hooks import CallHook
 from mainstay.drivers import sync
 from mainstay.drivers.answers import Call
-from mainstay.errors import UsageError
+from mainstay.errors import UsageError, WrapError
 from mainstay.frames import OPEN, Enclosure, enclosures
 
 TYPE_CHECKING = False
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Self
 
+    from mainstay.core.call import Stop
     from mainstay.drivers.aio import Backend, Scope
     from mainstay.drivers.site import Site
 
@@ -56,7 +57,8 @@ class Attempts:
         if not self._proceeds(sys._getframe(1)):
             raise StopIteration
         assert self._call is not None
-        sync.wait(self._call, self._delay)
+        if self._call.attempts:
+            self._start(sync.wait(self._call, self._delay))
         return self._next_attempt()
 
     def __aiter__(self) -> Attempts:
@@ -65,16 +67,22 @@ class Attempts:
     async def __anext__(self) -> Attempt:
         from mainstay.drivers import aio
 
+        while self._hooks and self._call is not None:
+            await aio.await_hook(self._call, *self._hooks.pop(0))
         if not self._proceeds(sys._getframe(1)):
             raise StopAsyncIteration
         assert self._call is not None
         self._backend = self._backend or aio.current_backend()
-        for effect, made in self._hooks:
-            await aio.await_hook(self._call, effect, made)
-        self._hooks.clear()
         if self._call.attempts:
-            await aio.wait(self._call, self._backend, self._delay)
+            self._start(await aio.wait(self._call, self._delay))
         return self._next_attempt()
+
+    def _start(self, late: Stop | None) -> None:
+        """Ends the loop where the time for another attempt has run out meanwhile."""
+        if late is not None:
+            end = self._settle(late)
+            assert isinstance(end, BaseException)
+            raise end
 
     def _proceeds(self, frame: FrameType) -> bool:
         if self._is_done:
@@ -95,29 +103,49 @@ class Attempts:
         self._is_open = True
         return Attempt(self, self._call.attempts)
 
-    def _settle(self, outcome: Any) -> bool:
-        """Tells the story how the block ended; True where its exception is to be retried."""
+    def _settle(self, outcome: Any) -> BaseException | Returned | None:
+        """Tells the story how the block ended; its answer is the end, None where it goes on."""
         call = self._call
         assert call is not None
         self._is_open = False
-        call.failure = None if isinstance(outcome, Returned) else outcome
+        call.failure = outcome if isinstance(outcome, BaseException) else None
         answer: Any = outcome
         while True:
             effect = call.story.send(answer)
             if type(effect) is float:
                 self._delay = effect
-                return True
+                return None
             if isinstance(effect, BaseException | Returned):
                 self._is_done = True
-                call.failure = None
-                if isinstance(effect, Returned) or effect is outcome:
-                    return isinstance(effect, Returned)
-                raise effect
+                if not isinstance(effect, Returned):
+                    self._drop_hooks()
+                call.release()
+                return effect
             if type(effect) is CallHook:
                 self._hook(effect)
                 answer = None
             else:
                 answer = call.answer(effect)
+
+    def _interrupted(self, stop: BaseException) -> None:
+        """The block was stopped by what is not for us to catch."""
+        assert self._call is not None
+        self._is_open, self._is_done = False, True
+        self._call.interrupted(stop)
+        self._drop_hooks()
+        self._call.release()
+
+    def _drop_hooks(self) -> None:
+        """An exception leaves the loop at once: what an async hook gave can not be awaited."""
+        assert self._call is not None
+        for effect, made in self._hooks:
+            made.close()
+            trouble = WrapError(
+                f"{effect.name} is async, and the block ended before it could be awaited",
+                hint="give it a plain function, or use acall() in place of a block",
+            )
+            self._call.hook_failed(effect, trouble)
+        self._hooks.clear()
 
     def _hook(self, effect: CallHook) -> None:
         """Calls a hook; what an async one gave is awaited before the next attempt."""
@@ -147,13 +175,14 @@ class Attempt:
     False
     """
 
-    __slots__ = ("_attempts", "_frame", "_result", "_scope", "number")
+    __slots__ = ("_attempts", "_frame", "_outer", "_result", "_scope", "number")
 
     def __init__(self, attempts: Attempts, number: int) -> None:
         self._attempts = attempts
         self.number = number
         self._result: Any = None
         self._frame: FrameType | None = None
+        self._outer: Enclosure | None = None
         self._scope: Scope | None = None
 
     @property
@@ -181,6 +210,7 @@ class Attempt:
         if call.is_bounded and backend is not None:
             self._scope = backend.open_scope(end, limit)
         self._frame = sys._getframe(1)
+        self._outer = OPEN.get(self._frame)  # blocks in one function may enclose each other
         OPEN[self._frame] = Enclosure(call.site, end)
         return self
 
@@ -190,17 +220,35 @@ class Attempt:
         error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> bool:
-        if self._frame is not None:
-            OPEN.pop(self._frame, None)
-            self._frame = None
-        error = self._close(error)
-        if error is None:
+        self._leave()
+        try:
+            outcome = self._close(error)
+        except BaseException as stop:
+            self._attempts._interrupted(stop)
+            raise
+        if outcome is None:
             self._attempts._settle(Returned(self._result))
             return False
-        if not isinstance(error, Exception):
-            self._attempts._is_done = True
+        if not isinstance(outcome, Exception):
+            self._attempts._interrupted(outcome)
             return False
-        return self._attempts._settle(error)
+        end = self._attempts._settle(outcome)
+        if not isinstance(end, BaseException) or end is error:
+            return not isinstance(end, BaseException)
+        # Ours, or an earlier error: what cut this attempt is not its context.
+        context = end.__context__
+        try:
+            raise end
+        finally:
+            end.__context__ = context
+            del end, outcome, error, context
+
+    def _leave(self) -> None:
+        if self._frame is not None:
+            OPEN.pop(self._frame, None)
+            if self._outer is not None:
+                OPEN[self._frame] = self._outer
+            self._frame = self._outer = None
 
     def _close(self, error: BaseException | None) -> BaseException | None:
         """Leaves the attempt's bounds; where they cut it off, the timeout is the error."""

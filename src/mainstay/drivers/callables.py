@@ -63,6 +63,16 @@ def check_decoratable(function: Any) -> None:
         )
 
 
+def refuse_unawaitable(function: Any, error: TypeError) -> None:
+    """Says what happened where a plain function was awaited, or something not callable called."""
+    check_callable(function)
+    if not is_async(function) and "'await' expression" in str(error):
+        raise WrapError(
+            f"{name_of(function)} is not async: what it returned cannot be awaited",
+            hint="call a plain function with call() or run()",
+        ) from error
+
+
 def _refuse_generators(function: Any) -> None:
     flags = _flags(function)
     if flags & _ASYNC_GENERATOR or (flags & _GENERATOR and not flags & _ITERABLE_COROUTINE):

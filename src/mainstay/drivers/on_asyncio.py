@@ -9,30 +9,31 @@ counting `cancelling()`.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, current_task, sleep
-from weakref import ref
+from asyncio import CancelledError, current_task
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from mainstay import clock
-from mainstay.ambient import LIMITS, TASK_LIMIT, TaskLimit
+from mainstay.ambient import BOUND, current_bound
 from mainstay.core.deadline import NEVER
 from mainstay.errors import AttemptTimeout
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
-    from typing import Any
 
+    from mainstay.ambient import Bounding
 
-__all__ = ["begin", "open_scope", "sleep"]
 
 now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
+
 
 _MAX_LANES = 64
 """Limits in use at once per loop; past that, lanes that rest are dropped."""
 
 
-def begin(limit: float) -> Scope | None:
+def begin(limit: float, started: float) -> Scope | _Alone | None:
     """Starts a first attempt that is cancelled after the limit; None outside asyncio's tasks."""
     try:
         task = current_task()
@@ -40,77 +41,64 @@ def begin(limit: float) -> Scope | None:
         return None
     if task is None:  # trio's, perhaps as a guest in an asyncio loop
         return None
-    mine = TASK_LIMIT.get()
-    if mine is None or mine.owner() is not task:
-        mine = _own_limit(task, mine)
-    end = now() + limit
-    if mine.end < end or LIMITS.get().end < end:
+    outer = BOUND.get()
+    if outer.is_over:
+        outer = current_bound()
+    end = started + limit
+    if outer.end < end:
         return open_scope(end, limit)
     try:
         lane = task.get_loop().mainstay_lanes[limit]  # type: ignore[attr-defined]
     except (AttributeError, KeyError):
         lane = _new_lane(task.get_loop(), limit)
-    scope = Scope(task, end, limit, lane.queue, mine)
+    scope = Scope(end, outer, task, lane, task.cancelling())
+    BOUND.set(scope)
     lane.queue[scope] = None
     if lane.timer is None:
         lane.arm(limit)
     return scope
 
 
-def open_scope(end: float, limit: float) -> Scope:
+def open_scope(end: float, limit: float) -> _Alone:
     """Starts an attempt that is cancelled at the end, a moment of our clock."""
     task = current_task()
     assert task is not None
-    mine = TASK_LIMIT.get()
-    if mine is None or mine.owner() is not task:
-        mine = _own_limit(task, mine)
-    outer = min(mine.end, LIMITS.get().end)
-    if outer < end:
-        end, limit = outer, max(0.0, outer - now())
-    return _Alone(task, end, limit, mine)
+    outer = current_bound()
+    if outer.end < end:
+        end, limit = outer.end, max(0.0, outer.end - now())
+    lane = _Lane(task.get_loop(), limit)
+    scope = Scope(end, outer, task, lane, task.cancelling())
+    BOUND.set(scope)
+    if end != NEVER:
+        lane.queue[scope] = None
+        lane.arm(max(0.0, end - now()))
+    return _Alone(scope, lane)
 
 
-def _own_limit(task: Task[Any], inherited: TaskLimit | None) -> TaskLimit:
-    """A limit of the task's own; it starts with what the task that started it has left."""
-    mine = TaskLimit(ref(task), NEVER if inherited is None else inherited.end)
-    TASK_LIMIT.set(mine)
-    return mine
+class Scope(Struct, eq=False):
+    """An attempt with an end: a Bound. Exactly one of `failed` and `ended` is called.
 
+    A Struct, because making one takes half the time of a class with slots.
+    """
 
-class Scope:
-    """An attempt with an end. Exactly one of `failed` and `ended` is called."""
-
-    __slots__ = ("_cancelling", "_limit", "_mine", "_outer", "_queue", "_task", "end", "is_expired")
-
-    def __init__(
-        self,
-        task: Task[Any],
-        end: float,
-        limit: float,
-        queue: dict[Scope, None],
-        mine: TaskLimit,
-    ) -> None:
-        self._task = task
-        self.end = end
-        self._limit = limit
-        self._queue = queue
-        self._cancelling = task.cancelling()
-        self._mine = mine
-        self._outer = mine.end
-        mine.end = end
-        self.is_expired = False
+    end: float
+    outer: Bounding
+    task: Task[Any] | None
+    lane: _Lane
+    cancelling: int
+    is_over: bool = False
+    is_expired: bool = False
 
     def expire(self) -> None:
         self.is_expired = True
-        self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def failed(self, caught: BaseException) -> Exception:
         """What the attempt failed with; raises what is not for us to catch."""
-        self._mine.end = self._outer
-        if not self.is_expired:
-            self._leave()
-        elif self._task.uncancel() <= self._cancelling and isinstance(caught, CancelledError):
-            timeout = AttemptTimeout(self._limit)
+        left = self._end()
+        if left is not None and left <= self.cancelling and isinstance(caught, CancelledError):
+            timeout = AttemptTimeout(self.lane.limit)
             timeout.__cause__ = caught
             return timeout
         if isinstance(caught, Exception):
@@ -119,44 +107,59 @@ class Scope:
 
     def ended(self) -> None:
         """The attempt returned; it may have swallowed our cancellation."""
-        self._mine.end = self._outer
+        self.is_over = True
         if self.is_expired:
-            self._task.uncancel()
+            self._end()
         else:
-            self._leave()
+            self.lane.queue.pop(self, None)
+            self.task = None
 
-    def _leave(self) -> None:
-        del self._queue[self]
+    def _end(self) -> int | None:
+        """Lets go of the task, whose context holds this; how often others want it cancelled."""
+        task, self.task, self.is_over = self.task, None, True
+        if not self.is_expired:
+            self.lane.queue.pop(self, None)
+        elif task is not None:
+            return task.uncancel()
+        return None
 
 
-class _Alone(Scope):
-    """A scope with a timer of its own: a retry, or one that an outer deadline cuts short."""
+class _Alone:
+    """A scope in a lane of its own: a retry, or one that an outer deadline cuts short."""
 
-    __slots__ = ("_timer",)
+    __slots__ = ("_lane", "_scope")
 
-    def __init__(self, task: Task[Any], end: float, limit: float, mine: TaskLimit) -> None:
-        super().__init__(task, end, limit, {}, mine)
-        self._timer: TimerHandle | None = None
-        if end != NEVER:
-            self._timer = task.get_loop().call_later(limit, self.expire)
+    def __init__(self, scope: Scope, lane: _Lane) -> None:
+        self._scope = scope
+        self._lane = lane
 
-    def _leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def failed(self, caught: BaseException) -> Exception:
+        self._lane.disarm()
+        return self._scope.failed(caught)
+
+    def ended(self) -> None:
+        self._lane.disarm()
+        self._scope.ended()
 
 
 class _Lane:
     """The attempts of one loop that have the same limit, in the order of their ends."""
 
-    __slots__ = ("loop", "queue", "timer")
+    __slots__ = ("limit", "loop", "queue", "timer")
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, limit: float) -> None:
         self.loop = loop
+        self.limit = limit
         self.queue: dict[Scope, None] = {}
         self.timer: TimerHandle | None = None
 
     def arm(self, delay: float) -> None:
         self.timer = self.loop.call_later(delay, self._fire)
+
+    def disarm(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def _fire(self) -> None:
         self.timer = None
@@ -173,9 +176,9 @@ class _Lane:
 def _new_lane(loop: AbstractEventLoop, limit: float) -> _Lane:
     """Lanes live on their loop, and end with it."""
     lanes: dict[float, _Lane] = getattr(loop, "mainstay_lanes", {})
+    loop.mainstay_lanes = lanes  # type: ignore[attr-defined]
     if len(lanes) >= _MAX_LANES:
         for other in [key for key, lane in lanes.items() if not lane.queue]:
             del lanes[other]
-    lane = lanes[limit] = _Lane(loop)
-    loop.mainstay_lanes = lanes  # type: ignore[attr-defined]
+    lane = lanes[limit] = _Lane(loop, limit)
     return lane

@@ -5,11 +5,9 @@ from __future__ import annotations
 import trio
 
 from mainstay import clock
-from mainstay.ambient import LIMITS, Limits
+from mainstay.ambient import BOUND, Bound, current_bound
 from mainstay.core.deadline import NEVER, remaining
 from mainstay.errors import AttemptTimeout
-
-sleep = trio.sleep
 
 
 def open_scope(end: float, limit: float) -> _Scope:
@@ -20,21 +18,26 @@ def open_scope(end: float, limit: float) -> _Scope:
 class _Scope:
     """A trio cancel scope that tells its own cancellation from everybody else's."""
 
-    __slots__ = ("_limit", "_scope", "_token")
+    __slots__ = ("_bound", "_limit", "_scope")
 
     def __init__(self, end: float, limit: float) -> None:
-        outer = LIMITS.get()
+        outer = current_bound()
         if outer.end < end:
             end, limit = outer.end, remaining(clock.current.monotonic(), outer.end)
         self._limit = limit
-        self._token = LIMITS.set(Limits(end, outer.cancel))
+        self._bound = Bound(end, outer)
+        BOUND.set(self._bound)
         until = NEVER if end == NEVER else trio.current_time() + self._limit
         self._scope = trio.CancelScope(deadline=until)
         self._scope.__enter__()
 
     def failed(self, caught: BaseException) -> Exception:
-        LIMITS.reset(self._token)
-        if self._scope.__exit__(type(caught), caught, caught.__traceback__):
+        self._bound.is_over = True
+        try:
+            is_cut = self._scope.__exit__(type(caught), caught, caught.__traceback__)
+        except Exception as rest:  # what is left of a group without our cancellations
+            return rest
+        if is_cut:
             error = AttemptTimeout(self._limit)
             error.__cause__ = caught
             return error
@@ -43,5 +46,5 @@ class _Scope:
         raise caught
 
     def ended(self) -> None:
-        LIMITS.reset(self._token)
+        self._bound.is_over = True
         self._scope.__exit__(None, None, None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 from mainstay import clock
 from mainstay.core.policy import Policy
-from mainstay.drivers.callables import check_callable, name_of
+from mainstay.drivers.callables import check_callable, name_of, refuse_unawaitable
 from mainstay.drivers.site import Site
 from mainstay.drivers.wrap import caller, wrap
 from mainstay.errors import UsageError, WrapError
@@ -60,9 +60,13 @@ class Verbs:
         >>> RetryPolicy(retry_on=OSError).call(int, "42")
         42
         """
-        value: R = _plain_caller(self._verb_site)(function, args, kwargs)
-        if type(value) is CoroutineType:
-            _refuse_coroutine(function, value)
+        try:
+            value: R = _plain_caller(self._verb_site)(function, args, kwargs)
+        except TypeError:
+            check_callable(function)  # says what is wrong where it is no function
+            raise
+        if type(value) in _UNRUN:
+            _refuse_unrun(function, value)
         return value
 
     async def acall(
@@ -76,8 +80,11 @@ class Verbs:
         >>> asyncio.run(RetryPolicy(retry_on=OSError).acall(answer))
         42
         """
-        site = self._verb_site
-        value: R = await _async_caller(site)(function, args, kwargs)
+        try:
+            value: R = await _async_caller(self._verb_site)(function, args, kwargs)
+        except TypeError as error:
+            refuse_unawaitable(function, error)
+            raise
         return value
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RetryResult[R]:
@@ -93,13 +100,13 @@ class Verbs:
         watch = _Watch(self._verb_site, function)
         try:
             with opened(watch.call.site):
-                value: R = sync.drive(watch.call, watch.call.site, function, args, kwargs)
+                value: R = sync.drive(watch.call, function, args, kwargs)
         except UsageError:
             raise
         except Exception as error:
             return watch.failed(error)
-        if type(value) is CoroutineType:
-            _refuse_coroutine(function, value)
+        if type(value) in _UNRUN:
+            _refuse_unrun(function, value)
         return watch.returned(value)
 
     async def arun(
@@ -119,10 +126,12 @@ class Verbs:
         watch = _Watch(self._verb_site, function)
         try:
             with opened(watch.call.site):
-                value: R = await aio.drive(watch.call, watch.call.site, function, args, kwargs)
+                value: R = await aio.drive(watch.call, function, args, kwargs)
         except UsageError:
             raise
         except Exception as error:
+            if type(error) is TypeError:
+                refuse_unawaitable(function, error)
             return watch.failed(error)
         return watch.returned(value)
 
@@ -234,7 +243,14 @@ def _async_caller(site: Site) -> Callable[..., Any]:
     return site.acaller
 
 
-def _refuse_coroutine(function: Any, value: Any) -> None:
+_UNRUN = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
+
+
+def _refuse_unrun(function: Any, value: Any) -> None:
+    """Refuses what has not run yet: its failures would come where nobody retries."""
+    check_callable(function)
+    if type(value) is not CoroutineType:
+        return  # a plain function that returns a generator of its own making
     value.close()
     raise WrapError(
         f"{name_of(function)} is async: calling it only made a coroutine",

@@ -39,12 +39,13 @@ class Entropy:
 
     def draw(self) -> int:
         if self.seed is None:
-            return getrandbits(64) | 1
+            return getrandbits(52) | 1
         call, self._calls = self._calls, self._calls + 1
         return key_of(self.seed, call)
 
 
 SYSTEM_ENTROPY = Entropy()
+_MASK = 2**60 - 1
 
 
 class Site(Plan):
@@ -82,5 +83,5 @@ class Site(Plan):
             listeners=self.listeners,
             entropy=self.entropy,
             cancel=self.cancel,
-            token=0 if is_new else self.token,
+            token=0 if is_new else (self.token ^ hash(operation)) & _MASK | 1,
         )

@@ -2,90 +2,120 @@
 
 from __future__ import annotations
 
+import time
 from types import CoroutineType
 
 from mainstay import clock
-from mainstay.core.call import Returned
+from mainstay.ambient import BOUND, CANCEL, UNBOUND
+from mainstay.clock import SYSTEM
+from mainstay.core.call import TOO_LATE, Returned, life
 from mainstay.core.hooks import CallHook
-from mainstay.drivers.answers import Call
+from mainstay.drivers.answers import Call, meddling
 from mainstay.errors import WrapError
-from mainstay.frames import Enclosure, enclosures, opened
+from mainstay.frames import Enclosure, aside, enclosures, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.call import Life
+    from mainstay.core.call import Effect, Stop
     from mainstay.drivers.site import Site
+
+
+def recover(
+    site: Site,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    box: list[Any],
+    started: float | None = None,
+) -> Any:
+    """The rest of a call whose first attempt, made by a generated wrapper, has failed.
+
+    Most calls need only attempts and waits: those are made here. The failure comes in a box, so
+    that no frame keeps it alive while the call waits.
+    """
+    around = enclosures(3)
+    if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND or CANCEL.get():
+        return drive(Call(site, function, around, started, box), function, args, kwargs)
+    story = life(site, box.pop(), site.entropy.draw(), None)
+    send, failure, attempts = story.send, None, 1
+    try:
+        effect = send(None)
+        while type(effect) is float:
+            failure = None
+            if effect > 0.0:
+                if clock.current is SYSTEM:
+                    time.sleep(effect)  # as it is now: tests replace it
+                else:
+                    clock.current.sleep(effect)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                failure = error
+            attempts += 1
+            effect = send(failure)
+        if isinstance(effect, BaseException):
+            raise effect
+        call = Call(site, function, around, started, story=story)
+        call.failure, call.attempts = failure, attempts
+        return drive(call, function, args, kwargs, effect)
+    finally:
+        # The traceback of what is raised holds this frame, and this frame held what is raised:
+        # only the garbage collector could free them.
+        del story, send
+        effect = failure = None  # type: ignore[assignment]
 
 
 def run(
     site: Site, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A whole call."""
-    return drive(Call(site, function, enclosures(3)), site, function, args, kwargs)
+    return drive(Call(site, function, enclosures(3)), function, args, kwargs)
 
 
 def drive(
-    rest: Call | Life,
-    site: Site,
+    call: Call,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    effect: Effect | None = None,
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
-    call: Call | None = rest if type(rest) is Call else None
-    story: Life = rest if call is None else call.story  # type: ignore[assignment]
-    send, answer, failure = story.send, None, None
+    send, answer = call.story.send, None
     try:
         while True:
-            effect = send(answer)
+            effect = send(answer) if effect is None else effect
             if type(effect) is float:
-                answer = failure = None  # nothing holds a failure's frames while we wait
-                if call is None:
-                    if effect > 0.0:
-                        clock.current.sleep(effect)
-                    try:
-                        return function(*args, **kwargs)
-                    except Exception as error:
-                        answer = failure = error
-                else:
-                    answer = _attempt(call, effect, function, args, kwargs)
-                    if call.is_quiet and type(answer) is Returned:
-                        return answer.value
+                answer = wait(call, effect) if call.attempts else None
+                answer = answer or _attempt(call, function, args, kwargs)
+                if call.is_quiet and type(answer) is Returned:
+                    return answer.value
             elif isinstance(effect, BaseException):
                 raise effect
+            elif type(effect) is Returned:
+                call.is_accepted = effect.is_accepted
+                return effect.value
+            elif type(effect) is CallHook:
+                call_hook(call, effect)
+                answer = None
             else:
-                if call is None:
-                    call = Call(site, function, story=story)
-                    call.failure = failure
-                if type(effect) is Returned:
-                    call.is_accepted = effect.is_accepted
-                    return effect.value
-                if type(effect) is CallHook:
-                    call_hook(call, effect)
-                    answer = None
-                else:
-                    answer = call.answer(effect)
+                answer = call.answer(effect)
+            effect = None
     finally:
-        # The traceback of what is raised holds this frame, and this frame held what is raised:
-        # only the garbage collector could free them.
-        if call is not None:
-            call.close()
-        del rest, story, send
-        effect = answer = failure = None  # type: ignore[assignment]
+        call.close()
+        del send
+        effect = answer = None
 
 
 def _attempt(
     call: Call,
-    delay: float,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Waits and invokes where a deadline, a listener or a cancel event has a say."""
-    wait(call, delay)
+    """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
     if not call.is_bounded:
         try:
@@ -107,8 +137,13 @@ def _attempt(
         return error
 
 
-def wait(call: Call, delay: float) -> None:
-    """Waits before an attempt; a set cancel event ends it at once."""
+def wait(call: Call, delay: float) -> Stop | None:
+    """Waits before an attempt; a set cancel event ends it at once. TOO_LATE where no time is left.
+
+    A hook may have taken its time, or the wait itself: the machine may have slept.
+    """
+    if call.is_late(delay):
+        return TOO_LATE
     cancel = call.cancel
     if cancel is None:
         call.failure = None
@@ -118,12 +153,14 @@ def wait(call: Call, delay: float) -> None:
         raise call.cancelled()
     else:
         call.failure = None
+    return TOO_LATE if call.is_late(0.0) else None
 
 
 def call_hook(call: Call, effect: CallHook) -> None:
     """Calls a hook; whatever it raises is reported and changes nothing."""
     try:
-        answer = effect.hook(effect.info)
+        with aside(call.site, call.until):
+            answer = effect.hook(effect.info)
         if isinstance(answer, CoroutineType):
             answer.close()
             raise WrapError(

@@ -29,9 +29,6 @@ def abandoned_threads() -> int:
     >>> abandoned_threads()
     0
     """
-    for worker in tuple(_abandoned):
-        if not worker.is_alive():
-            _abandoned.discard(worker)
     return len(_abandoned)
 
 
@@ -54,6 +51,8 @@ def run_in_thread(
             worker.join()
         else:
             _abandoned.add(worker)
+            if worker.done.is_set():  # just now: it may have looked before it was entered
+                _abandoned.discard(worker)
 
 
 class _Worker(threading.Thread):
@@ -83,6 +82,7 @@ class _Worker(threading.Thread):
         finally:
             del OPEN[frame], frame, self._call
             self.done.set()
+            _abandoned.discard(self)
 
     def result(self) -> Any:
         outcome, self._outcome = self._outcome, None

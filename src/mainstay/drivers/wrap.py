@@ -23,7 +23,6 @@ from types import FunctionType
 
 from mainstay import clock
 from mainstay.drivers import sync
-from mainstay.drivers.answers import resume, resume_async
 from mainstay.drivers.callables import check_decoratable, is_async, name_of
 from mainstay.errors import WrapError
 from mainstay.frames import FRAMES
@@ -44,8 +43,7 @@ def plain(ms_function, ms_site):
             return ms_function({arguments})
         except Exception as ms_error:
             ms_box = [ms_error]
-        ms_rest = ms_resume(ms_site, ms_function, ms_box)
-        return ms_drive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+        return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box)
     return first_attempt
 
 def timed(ms_function, ms_site):
@@ -55,8 +53,7 @@ def timed(ms_function, ms_site):
             return ms_function({arguments})
         except Exception as ms_error:
             ms_box = [ms_error]
-        ms_rest = ms_resume(ms_site, ms_function, ms_box, ms_started)
-        return ms_drive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+        return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started)
     return first_attempt
 
 def whole(ms_function, ms_site):
@@ -70,14 +67,13 @@ def async_plain(ms_function, ms_site):
             return await ms_function({arguments})
         except Exception as ms_error:
             ms_box = [ms_error]
-        ms_rest = ms_aresume(ms_site, ms_function, ms_box)
-        return await ms_adrive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+        return await ms_arecover(ms_site, ms_function, {positional}, {keyword}, ms_box)
     return first_attempt
 
 def async_timed(ms_function, ms_site, ms_limit):
     async def first_attempt({parameters}):
         ms_started = now()
-        ms_scope = ms_begin_asyncio(ms_limit) or ms_begin(ms_limit)
+        ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)
         try:
             ms_value = await ms_function({arguments})
         except BaseException as ms_error:
@@ -85,8 +81,7 @@ def async_timed(ms_function, ms_site, ms_limit):
         else:
             ms_scope.ended()
             return ms_value
-        ms_rest = ms_aresume(ms_site, ms_function, ms_box, ms_started)
-        return await ms_adrive(ms_rest, ms_site, ms_function, {positional}, {keyword})
+        return await ms_arecover(ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started)
     return first_attempt
 
 def async_whole(ms_function, ms_site):
@@ -251,16 +246,16 @@ def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
     return wrapper
 
 
-FRAMES.update(ms_resume=resume, ms_drive=sync.drive, ms_run=sync.run)
+FRAMES.update(ms_recover=sync.recover, ms_run=sync.run)
 clock.follow(FRAMES)
 
 
 def _load_async(path: str) -> None:
     """The async driver is loaded when the first async function is wrapped."""
-    if "ms_adrive" not in FRAMES:
+    if "ms_arecover" not in FRAMES:
         from mainstay.drivers import aio
 
-        FRAMES.update(ms_aresume=resume_async, ms_adrive=aio.drive, ms_arun=aio.run)
+        FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run)
     if path == "async_timed" and "ms_begin" not in FRAMES:
         from mainstay.drivers import aio, on_asyncio
 

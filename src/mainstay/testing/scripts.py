@@ -120,9 +120,9 @@ def scripted_async(*steps: object) -> Callable[..., Awaitable[Any]]:
     async def scripted_call(*args: Any, **kwargs: Any) -> Any:
         step = script.next(args, kwargs)
         if step.seconds:
-            from mainstay.drivers.aio import current_backend
+            from mainstay.drivers.aio import current_sleep
 
-            await current_backend().sleep(step.seconds)
+            await current_sleep()(step.seconds)
         return step.end()
 
     scripted_call.script = script  # type: ignore[attr-defined]

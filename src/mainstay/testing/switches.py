@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from mainstay.drivers.answers import meddling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_changing = threading.Lock()
 
 
 @contextmanager
@@ -20,10 +23,12 @@ def no_retry() -> Iterator[None]:
     ...     RetryPolicy(retry_on=ValueError).run(int, "x").attempts
     1
     """
-    meddling["no_retry"] = meddling.get("no_retry", 0) + 1
+    with _changing:
+        meddling["no_retry"] = meddling.get("no_retry", 0) + 1
     try:
         yield
     finally:
-        meddling["no_retry"] -= 1
-        if not meddling["no_retry"]:
-            del meddling["no_retry"]
+        with _changing:
+            meddling["no_retry"] -= 1
+            if not meddling["no_retry"]:
+                del meddling["no_retry"]

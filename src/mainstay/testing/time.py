@@ -173,8 +173,9 @@ def _jump(loop: Any, virtual: VirtualTime) -> None:
 
 
 def _awaits_outside(loop: Any) -> bool:
-    """Whether anything but the loop's own pipe could wake it."""
-    waits_for = getattr(loop._selector, "get_map", None)  # Windows' proactor has none
-    if waits_for is None or loop._default_executor is not None:
+    """Whether anything but the loop's own pipe could wake it: a socket, or a thread of a pool."""
+    pools = sys.modules.get("concurrent.futures.thread")
+    if pools is not None and getattr(pools, "_threads_queues", True):
         return True
-    return "concurrent.futures.thread" in sys.modules or len(waits_for()) > 1
+    get_map = getattr(loop._selector, "get_map", None)
+    return get_map is None or len(get_map()) > 1  # the proactor of Windows has no map

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mainstay.core.events import Event
+
+_changing = threading.Lock()
 
 
 class Trace:
@@ -118,12 +121,14 @@ def record() -> Iterator[Trace]:
     ['attempt_failed', 'retry_attempt', 'call_succeeded']
     """
     trace = Trace()
-    before = meddling.get("ears", ())
-    meddling["ears"] = (*before, trace)
+    with _changing:
+        meddling["ears"] = (*meddling.get("ears", ()), trace)
     try:
         yield trace
     finally:
-        if before:
-            meddling["ears"] = before
-        else:
-            del meddling["ears"]
+        with _changing:  # other recordings may have begun or ended meanwhile
+            left = tuple(ear for ear in meddling["ears"] if ear is not trace)
+            if left:
+                meddling["ears"] = left
+            else:
+                del meddling["ears"]

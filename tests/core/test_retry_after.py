@@ -1,0 +1,239 @@
+"""Retry-After: seconds, three forms of date, and whatever else servers send."""
+
+import calendar
+import email.utils
+import math
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay.core.retry_after import Hint, hint_of, parse, parse_date
+
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31)).map(  # noqa: DTZ001
+    lambda moment: moment.replace(microsecond=0, tzinfo=UTC)
+)
+
+
+def as_pair(hint):
+    return None if hint is None else (hint.seconds, hint.at)
+
+
+def imf_fixdate(moment):
+    return email.utils.format_datetime(moment, usegmt=True)
+
+
+def rfc850(moment):
+    return moment.strftime("%A, %d-%b-%y %H:%M:%S GMT")
+
+
+def asctime(moment):
+    return moment.strftime("%a %b {:2d} %H:%M:%S %Y").format(moment.day)
+
+
+# --- seconds --------------------------------------------------------------------------------------
+
+
+@given(seconds=st.floats(0.0, 1e9))
+def test_seconds_are_read_as_numbers_and_as_text(seconds):
+    """A number of seconds is itself, given as a number or as text."""
+    assert as_pair(parse(seconds)) == (seconds, None)
+    assert as_pair(parse(repr(seconds))) == (seconds, None)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [(0, 0.0), ("0", 0.0), ("120", 120.0), (" 5 ", 5.0)])
+def test_whole_seconds(value, seconds):
+    """The common forms, zero and surrounding spaces included."""
+    hint = parse(value)
+    assert as_pair(hint) == (seconds, None)
+    assert type(hint.seconds) is float
+
+
+NONSENSE = [
+    "", " ", "soon", "-1", -1, -0.5, "nan", "inf", "-inf", math.nan, math.inf, True, False, None,
+    [], {}, SimpleNamespace(), b"120", 3j, 10**400, "9" * 400, "1 2", "Sun", "Sun, 06 Nov 1994",
+    "Sun, 06 Nov 1994 08:49:37 GMT extra", "Sun, 06 Nov 1994 08:49 GMT",
+    "Sun, 06 Nov 1994 08:49:37:00 GMT", "Sun, 06 Foo 1994 08:49:37 GMT",
+    "Sun, 00 Nov 1994 08:49:37 GMT", "Sun, 32 Nov 1994 08:49:37 GMT",
+    "Sun, 06 Nov 1994 24:49:37 GMT", "Sun, 06 Nov 1994 08:60:37 GMT",
+    "Sun, 06 Nov 1994 08:49:61 GMT", "Sun, 06 Nov " + "9" * 400 + " 08:49:37 GMT",
+    "Sun, xx Nov 1994 08:49:37 GMT", "Sun, 06 Nov 19x4 08:49:37 GMT", "Sun Nov 6 08:49:37 year",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NONSENSE, ids=lambda value: repr(value)[:40])
+def test_nonsense_is_ignored(value):
+    """What makes no sense is no hint, and never an error: it came from a stranger."""
+    assert parse(value) is None
+    error = ConnectionError()
+    error.retry_after = value
+    assert hint_of(error) is None
+
+
+@given(value=st.one_of(st.text(max_size=40), st.integers(), st.floats(), st.none()))
+def test_no_value_at_all_raises(value):
+    """Any text or number gives a hint of a finite time, or none."""
+    hint = parse(value, value)
+    if hint is not None:
+        [moment] = [part for part in (hint.seconds, hint.at) if part is not None]
+        assert math.isfinite(moment)
+        assert hint.seconds is None or hint.seconds >= 0.0
+
+
+# --- dates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Sunday, 06-Nov-94 08:49:37 GMT",
+        "Sun Nov  6 08:49:37 1994",
+        "sun, 06 nov 1994 08:49:37 gmt",
+    ],
+)
+def test_the_examples_of_the_rfc(text):
+    """The three forms of RFC 9110, section 5.6.7, are one moment."""
+    assert parse_date(text) == 784111777.0
+    assert as_pair(parse(text)) == (None, 784111777.0)
+
+
+@given(moment=MOMENTS)
+def test_all_three_forms_agree_with_the_standard_library(moment):
+    """Each form of any date of a century is what email.utils makes of it."""
+    for form in (imf_fixdate, asctime):
+        text = form(moment)
+        expected = calendar.timegm(email.utils.parsedate(text))
+        assert parse_date(text) == expected == moment.timestamp()
+
+
+@given(moment=MOMENTS)
+def test_a_year_of_two_digits_is_within_a_century(moment):
+    """From 70 on it is the last century, below it this one, as the standard library reads it."""
+    text = rfc850(moment)
+    assert parse_date(text) == calendar.timegm(email.utils.parsedate(text)) == moment.timestamp()
+
+
+def test_the_years_at_the_turn():
+    """99 is 1999, 70 is 1970, 00 is 2000, 69 is 2069, 100 is the year 100."""
+    years = {"99": 1999, "70": 1970, "00": 2000, "69": 2069, "100": 100}
+    for text, year in years.items():
+        moment = datetime(year, 1, 1, tzinfo=UTC)
+        expected = (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1)
+        assert parse_date(f"Xxx, 01 Jan {text} 00:00:00 GMT") == expected
+
+
+@given(moment=st.datetimes(datetime(100, 1, 1), datetime(9999, 12, 31)))  # noqa: DTZ001
+def test_every_day_of_the_calendar(moment):
+    """Leap years, centuries and all: days are counted as datetime counts them."""
+    moment = moment.replace(microsecond=0)
+    text = f"Xxx, {moment.day:02d} {moment:%b} {moment.year:04d} {moment:%H:%M:%S} GMT"
+    since = moment - datetime(1970, 1, 1)  # noqa: DTZ001
+    assert parse_date(text) == since / timedelta(seconds=1)
+
+
+def test_the_bounds_of_a_clock():
+    """Midnight, the last second and a leap second are times."""
+    day = parse_date("Sun, 06 Nov 1994 00:00:00 GMT")
+    assert parse_date("Sun, 06 Nov 1994 23:59:59 GMT") == day + 86_399
+    assert parse_date("Sun, 06 Nov 1994 23:59:60 GMT") == day + 86_400
+    assert parse_date("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0
+    assert parse_date("Sat, 31 Dec 1994 00:00:00 GMT") == day + 55 * 86_400
+
+
+@given(sent=MOMENTS, wait=st.integers(-(10**6), 10**6))
+def test_a_date_is_read_against_the_date_of_the_response(sent, wait):
+    """With a Date header the two clocks need not agree; a date in the past is no wait."""
+    until = imf_fixdate(sent + timedelta(seconds=wait))
+    assert as_pair(parse(until, date=imf_fixdate(sent))) == (max(0.0, float(wait)), None)
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday", 12])
+def test_a_date_without_another_is_a_moment(date):
+    """Without a Date header that makes sense, the caller's wall clock will be needed."""
+    hint = parse("Sun, 06 Nov 1994 08:49:37 GMT", date=date)
+    assert as_pair(hint) == (None, 784111777.0)
+
+
+def test_seconds_do_not_depend_on_the_date_of_the_response():
+    """A number of seconds is relative already."""
+    assert as_pair(parse("7", date="Sun, 06 Nov 1994 08:49:37 GMT")) == (7.0, None)
+
+
+# --- where it is found ----------------------------------------------------------------------------
+
+
+def failure(**attributes):
+    error = RuntimeError("no")
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+class Headers:
+    """Headers as httpx and requests have them: no dict, only `get`, any case."""
+
+    def __init__(self, **headers):
+        self._headers = {name.lower().replace("_", "-"): value for name, value in headers.items()}
+
+    def get(self, name):
+        return self._headers.get(name.lower())
+
+
+WHEN = "Sun, 06 Nov 1994 08:49:37 GMT"
+BEFORE = "Sun, 06 Nov 1994 08:49:27 GMT"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        failure(retry_after=10),
+        failure(retry_after="10"),
+        failure(response=SimpleNamespace(headers={"Retry-After": "10"})),
+        failure(response=SimpleNamespace(headers={"retry-after": "10"})),
+        failure(response=SimpleNamespace(headers=Headers(Retry_After="10"))),
+        failure(response=SimpleNamespace(headers={"Retry-After": WHEN, "Date": BEFORE})),
+        failure(response=SimpleNamespace(headers={"retry-after": WHEN, "date": BEFORE})),
+        failure(headers={"Retry-After": "10"}),
+        failure(response=SimpleNamespace(headers={}), headers={"Retry-After": "10"}),
+        failure(response=SimpleNamespace(), headers={"Retry-After": "10"}),
+        failure(response={"ResponseMetadata": {"HTTPHeaders": {"retry-after": "10"}}}),
+        failure(retry_after=10, headers={"Retry-After": "99"}),
+    ],
+    ids=lambda error: str(sorted(vars(error)))[:60],
+)
+def test_a_hint_is_found_where_libraries_put_it(error):
+    """On the exception, in its response's headers, in its own, or in botocore's metadata."""
+    assert as_pair(hint_of(error)) == (10.0, None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        failure(),
+        failure(response=None),
+        failure(headers=None),
+        failure(headers=[("Retry-After", "10")]),
+        failure(headers="Retry-After: 10"),
+        failure(headers={}),
+        failure(response=SimpleNamespace(headers={"Retry-After": "later"})),
+        failure(response={}),
+        failure(response={"ResponseMetadata": None}),
+        failure(response={"ResponseMetadata": {"HTTPHeaders": None}}),
+        failure(response={"Error": {"Code": "Throttling"}}),
+        failure(response="text"),
+    ],
+    ids=lambda error: str(vars(error))[:60],
+)
+def test_no_hint_is_found_where_there_is_none(error):
+    """Odd shapes of responses and headers are no hint, and never an error."""
+    assert hint_of(error) is None
+
+
+def test_a_hint_holds_what_it_was_given():
+    """Seconds or a moment, and nothing else by default."""
+    assert as_pair(Hint()) == (None, None)
+    assert as_pair(Hint(3.0)) == (3.0, None)
+    assert as_pair(Hint(at=3.0)) == (None, 3.0)

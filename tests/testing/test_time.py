@@ -1,0 +1,238 @@
+"""Virtual time: instant, exact, and out of the way of sockets, threads and other clocks."""
+
+import asyncio
+import threading
+import time as real
+
+import pytest
+import trio
+
+from mainstay import Backoff, Engine, Jitter, RetryPolicy, clock, deadline
+from mainstay.testing import VirtualTime, scripted, scripted_async, takes, virtual_time
+
+POLICY = RetryPolicy(
+    retry_on=OSError, backoff=Backoff.exponential(60.0, max_delay=3600.0), jitter=Jitter.none()
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick():
+    """No test here takes real time."""
+    started = real.perf_counter()
+    yield
+    assert real.perf_counter() - started < 2.0
+
+
+def test_sync_waits_are_instant_and_exact():
+    """Retries that would take minutes take none, and the clock says they took minutes."""
+    with virtual_time() as time:
+        POLICY.call(scripted(OSError, OSError, "ok"))
+        assert time.elapsed == 180.0
+        assert time.sleeps == [60.0, 120.0]
+        real.sleep(20.0)
+        assert time.elapsed == 200.0
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_async_waits_are_instant_and_exact(loop):
+    """The same in an event loop, with the loop's own sleeps."""
+
+    async def main():
+        await POLICY.acall(scripted_async(OSError, OSError, takes(20.0, "ok")))
+
+    with virtual_time() as time:
+        if loop == "asyncio":
+            asyncio.run(main())
+        else:
+            trio.run(main, clock=time.trio_clock())
+        assert time.elapsed == 200.0
+
+
+def test_concurrent_waits_take_as_long_as_the_longest():
+    """Time jumps from timer to timer, in order."""
+    order = []
+
+    async def wait(seconds):
+        await asyncio.sleep(seconds)
+        order.append(seconds)
+
+    async def main():
+        await asyncio.gather(*(wait(float(n)) for n in (50, 10, 40, 20, 30)))
+
+    with virtual_time() as time:
+        asyncio.run(main())
+        assert time.elapsed == 50.0
+    assert order == [10.0, 20.0, 30.0, 40.0, 50.0]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_timeouts_are_cut_at_their_moment(loop):
+    """attempt_timeout, deadline and the loop's own timeouts keep virtual time."""
+    policy = POLICY.replace(attempt_timeout=90.0, max_attempts=2)
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            await policy.acall(scripted_async(takes(1e6, "late"), takes(1e6, "late")))
+
+    with virtual_time() as time:
+        if loop == "asyncio":
+            asyncio.run(main())
+        else:
+            trio.run(main, clock=time.trio_clock())
+        assert time.elapsed == pytest.approx(240.0)
+
+
+def test_real_sockets_work_in_the_same_loop():
+    """A server and its client on loopback speak while virtual minutes pass between."""
+
+    async def serve(reader, writer):
+        while line := await reader.readline():
+            await asyncio.sleep(30.0)
+            writer.write(line.upper())
+            await writer.drain()
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        calls = []
+
+        @POLICY
+        async def ask(word):
+            calls.append(word)
+            if len(calls) < 3:
+                raise ConnectionError
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            async with asyncio.timeout(40.0):
+                writer.write(word)
+                answer = await reader.readline()
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+        assert await ask(b"hello\n") == b"HELLO\n"
+        server.close()
+        await server.wait_closed()
+
+    with virtual_time() as time:
+        asyncio.run(main())
+        assert 210.0 <= time.elapsed < 260.0
+
+
+def test_real_sockets_work_under_trio_too():
+    """The same with trio's streams: the answer is there before time jumps past it."""
+
+    async def main():
+        async def serve(stream):
+            async for data in stream:
+                await stream.send_all(data.upper())
+
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(trio.serve_tcp, serve, 0)
+            port = listeners[0].socket.getsockname()[1]
+
+            @POLICY.replace(attempt_timeout=30.0)
+            async def ask(word):
+                stream = await trio.open_tcp_stream("127.0.0.1", port)
+                async with stream:
+                    await stream.send_all(word)
+                    return await stream.receive_some()
+
+            for n in range(20):
+                assert await ask(b"hello%d" % n) == b"HELLO%d" % n
+            nursery.cancel_scope.cancel()
+
+    with virtual_time() as time:
+        trio.run(main, clock=time.trio_clock())
+        assert time.elapsed == 0.0
+
+
+def test_a_thread_of_the_loop_is_waited_for():
+    """asyncio.to_thread has a moment of real time before the clock jumps past it."""
+
+    async def main():
+        async with asyncio.timeout(5.0):
+            return await asyncio.to_thread(lambda: threading.Event().wait(0.005) or "done")
+
+    with virtual_time():
+        assert asyncio.run(main()) == "done"
+
+
+def test_many_jumps_are_cheap_though_a_pool_was_once_used():
+    """A pool that has ended costs later jumps no real time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+    del pool
+
+    async def main():
+        for _ in range(500):
+            await asyncio.sleep(60.0)
+
+    with virtual_time() as time:
+        started = real.perf_counter()
+        asyncio.run(main())
+        assert real.perf_counter() - started < 1.0
+        assert time.elapsed == 30_000.0
+
+
+def test_it_is_over_when_it_is_over():
+    """Clock, time.sleep and event loops are as before, also after an error."""
+    before = (clock.current, real.sleep, asyncio.BaseEventLoop.time, asyncio.BaseEventLoop._run_once)
+    with pytest.raises(KeyError), virtual_time():
+        assert clock.current is not before[0]
+        raise KeyError
+    after = (clock.current, real.sleep, asyncio.BaseEventLoop.time, asyncio.BaseEventLoop._run_once)
+    assert after == before
+
+
+def test_other_threads_go_on_sleeping_for_real():
+    """time.sleep is virtual in the thread that asked for it, and only there."""
+    with virtual_time() as time:
+        thread = threading.Thread(target=real.sleep, args=(0.01,))
+        thread.start()
+        thread.join()
+        assert time.elapsed == 0.0
+
+
+def test_nested_virtual_times_have_each_their_own():
+    """The inner one counts inside, the outer one goes on afterwards."""
+    with virtual_time() as outer:
+        real.sleep(1.0)
+        with virtual_time() as inner:
+            real.sleep(10.0)
+        real.sleep(100.0)
+    assert (outer.elapsed, inner.elapsed) == (101.0, 10.0)
+
+
+def test_the_clock_never_goes_back():
+    """Neither advance nor jump_to moves it backwards."""
+    time = VirtualTime()
+    time.advance(5.0)
+    time.advance(-3.0)
+    time.jump_to(time.monotonic() - 4.0)
+    assert time.elapsed == 5.0
+
+
+def test_deadlines_and_events_read_it():
+    """remaining() and the timestamps of events follow the virtual clock."""
+    stamps = []
+    engine = Engine(policies=[POLICY.replace(name="op")], sinks=[lambda e: stamps.append(e.timestamp)])
+    with virtual_time() as time:
+        with deadline.within(100.0):
+            time.advance(40.0)
+            assert round(deadline.remaining(), 6) == 60.0
+        engine.call("op", scripted(OSError, "ok"))
+    assert stamps == sorted(stamps)
+    assert stamps[0] < stamps[-1]
+    assert all(stamp.endswith("Z") for stamp in stamps)
+
+
+def test_a_cancel_event_set_by_a_thread_still_wakes_a_virtual_wait():
+    """A wait with a cancel event gives other threads a moment before time jumps."""
+    cancel = threading.Event()
+    with virtual_time() as time:
+        threading.Timer(0.002, cancel.set).start()
+        assert time.sleep(3600.0, cancel) is True
+        assert time.elapsed == 0.0
