@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 STANDARD = RetryPolicy(name="standard")
 """The built-in policy: 3 attempts, 0.1 s doubled up to 5 s, plus or minus 10 %."""
 
-_MAX_SITES = 10_000
+_MAX_OPERATIONS = 10_000
 
 
 class Engine:
@@ -72,7 +72,7 @@ class Engine:
         self.strict = strict
         self._entropy = Entropy(seed)
         self._sinks = (LoggingSink(),) if sinks is None else check_listeners(sinks)
-        self._sites: dict[str, Site] = {}
+        self._operations: dict[str, Operation] = {}
         self._is_closed = False
 
     def call(
@@ -141,11 +141,14 @@ class Engine:
         >>> Engine().operation("parse", idempotency="idempotent").call(int, "7")
         7
         """
-        if idempotency is None and cancel is None:
-            site = self._sites.get(name)
-            if site is not None and not self._is_closed:
-                return Operation(site)
-        return Operation(self._site(name, idempotency, cancel))
+        if idempotency is not None or cancel is not None:
+            return Operation(self._site(name, idempotency, cancel))
+        found = self._operations.get(name)
+        if found is None:
+            if len(self._operations) >= _MAX_OPERATIONS:
+                self._operations.clear()
+            found = self._operations[name] = Operation(self._site(name, None, None))
+        return found
 
     def protect(
         self,
@@ -181,7 +184,7 @@ class Engine:
             )
         policy = self.policies.of(name)
         check_idempotency(idempotency or "idempotent", policy)
-        site = Site(
+        return Site(
             policy,
             name,
             idempotency=idempotency or "idempotent",
@@ -189,11 +192,6 @@ class Engine:
             entropy=self._entropy,
             cancel=cancel,
         )
-        if idempotency is None and cancel is None:
-            if len(self._sites) >= _MAX_SITES:
-                self._sites.clear()
-            self._sites[name] = site
-        return site
 
     def close(self) -> None:
         """Flushes every sink and closes the store; the engine takes no more calls.
@@ -203,6 +201,7 @@ class Engine:
         if self._is_closed:
             return
         self._is_closed = True
+        self._operations.clear()
         for sink in self._sinks:
             flush = getattr(sink, "flush", None)
             if flush is not None:
@@ -291,7 +290,7 @@ class PolicyRegistry:
         """
         found = self._found.get(operation)
         if found is None:
-            if len(self._found) >= _MAX_SITES:
+            if len(self._found) >= _MAX_OPERATIONS:
                 self._found.clear()
             found = self._found[operation] = self._find(operation)
         return found

@@ -219,6 +219,14 @@ def test_no_curve_falls_passes_its_cap_or_goes_below_zero(backoff, n):
     assert 0.0 <= backoff.base(n) <= backoff.base(n + 1) <= backoff.max_delay
 
 
+def test_the_cap_is_a_minute_unless_told_otherwise():
+    """For every curve; a longer constant delay is its own cap."""
+    for backoff in (Backoff.constant(1), Backoff.linear(1), Backoff.custom(lambda n: n)):
+        assert backoff.max_delay == 60.0
+    assert Backoff.constant(90).max_delay == 90.0
+    assert Backoff.custom(lambda n: n).initial == 0.0
+
+
 def test_a_custom_curve_is_asked_with_the_number_of_the_retry():
     """The user's function gives the seconds before retry n, up to the cap."""
     backoff = Backoff.custom(lambda n: n * 2, max_delay=5.0)

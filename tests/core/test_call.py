@@ -130,6 +130,11 @@ def note_of(error):
 # --- attempts -------------------------------------------------------------------------------------
 
 
+def test_a_plan_is_idempotent_unless_it_says_otherwise():
+    """Asking for retries says that repeating is safe; the words are those of the API."""
+    assert Plan(Policy(), "fetch", 1).idempotency == "idempotent"
+
+
 def test_a_call_that_succeeds_is_invoked_once():
     """A first success waits for nothing and asks for nothing."""
     driver, end = run(plan_of(), Returned("value"))
@@ -175,8 +180,8 @@ def test_a_failure_that_is_not_retryable_ends_a_row_of_retries():
     """After retries it says how many attempts there were."""
     for warm in (False, True):
         plan = plan_of(max_attempts=5)
-        if warm:
-            run(plan, ValueError())
+        if warm:  # both types are settled
+            run(plan, ConnectionError(), ValueError())
         failure = ValueError("mine")
         driver, end = run(plan, ConnectionError(), failure, key=KEY, outer=None)
         assert end is failure
@@ -461,9 +466,15 @@ def test_a_date_too_far_ahead_gives_up_now():
     driver = Driver([], wall=parse_date(DATE) - 61.0)
     _, end = run(plan_of(**PLAIN), failure, driver=driver)
     assert end is failure
-    early = ApiError(retry_after="Thu, 01 Jan 1970 00:00:00 GMT", status_code=503)
-    driver, end = run(plan_of(**PLAIN), early, Returned(1), driver=Driver([], wall=50.0))
-    assert driver.waits == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("wall", [50.0, 0.0, -0.5])
+def test_a_date_that_has_passed_is_no_wait_at_all(wall):
+    """Also at the beginning of time: the moment zero is a moment."""
+    past = ApiError(retry_after="Thu, 01 Jan 1970 00:00:00 GMT", status_code=503)
+    plan = plan_of(backoff=Backoff.constant(0.0))
+    driver, _ = run(plan, past, Returned(1), driver=Driver([], wall=wall))
+    assert driver.waits == [0.0, max(0.0, -wall)]
 
 
 def test_a_hint_past_the_deadline_gives_up_now():
@@ -546,8 +557,9 @@ def test_a_last_attempt_cut_by_the_deadline_is_out_of_time_too():
 def test_a_last_attempt_cut_by_its_own_timeout_is_an_attempt_timeout():
     """Where the deadline has time left, the attempt's own limit cut it."""
     cut = AttemptTimeout(1.0)
-    _, end = run(plan_of(max_attempts=1), (1.0, cut), until=50.0)
-    assert end is cut
+    for until in (50.0, 1.5, NEVER):
+        _, end = run(plan_of(max_attempts=1), (1.0, cut), until=until)
+        assert end is cut
     first, second = AttemptTimeout(1.0), AttemptTimeout(1.0)
     _, end = run(plan_of(**{**PLAIN, "max_attempts": 2}), first, (1.0, second), until=50.0)
     assert end is second
@@ -702,7 +714,7 @@ def test_inside_another_retry_one_attempt_is_made():
     assert warning.text == (
         "fetch retries inside outer: avoided 3 x 4 = 12 calls; retry in one place"
     )
-    assert warning.subjects[0] == ("fetch", "outer")
+    assert warning.subjects == (("fetch", "outer"), "outer")
 
 
 def test_the_enclosing_retry_may_be_known_ahead():
@@ -742,6 +754,15 @@ def test_with_refuse_it_is_an_error():
     assert driver.warnings == []
 
 
+def test_with_refuse_an_inner_retry_that_gave_up_is_an_error_too():
+    """Who gave up inside is not known by name; the failure is the cause."""
+    failure = inner_gave_up()
+    _, end = run(plan_of(max_attempts=4, nested="refuse"), failure)
+    assert type(end) is NestedRetryError
+    assert (end.inner, end.outer, end.product) == ("an inner retry", "fetch", 12)
+    assert end.__cause__ is failure
+
+
 def inner_gave_up(attempts=3, token=99):
     error = ConnectionError("inner")
     GaveUp("inner", "no attempt left", token, attempts).put_on(error)
@@ -768,6 +789,7 @@ def test_what_an_inner_retry_has_given_up_on_is_not_repeated(wrapped, outer):
     assert warning.text == (
         "an inner retry retries inside fetch: avoided 3 x 4 = 12 calls; retry in one place"
     )
+    assert warning.subjects == ("fetch",)
 
 
 def test_a_later_failure_with_a_mark_is_not_repeated_either():
@@ -835,6 +857,8 @@ def test_hooks_are_asked_for_before_and_after_each_retry():
     assert (info.operation, info.max_attempts, info.reason) == ("fetch", 3, "a ConnectionError")
     last = driver.hooks[-1].info
     assert (last.operation, last.max_attempts, last.reason) == ("fetch", 3, "")
+    driver, _ = run(plan, ConnectionError(), Returned("ok"))
+    assert [effect.name for effect in driver.hooks] == ["before_retry", "after_retry"]
 
 
 def test_hooks_are_not_asked_for_where_nothing_is_retried():
@@ -885,7 +909,8 @@ def test_the_events_of_a_call_that_succeeds_in_the_end():
         ("CallSucceeded", 3),
     ]  # fmt: skip
     assert [e.delay_seconds for e in driver.events if type(e) is RetryAttempt] == [2.0, 2.0]
-    assert driver.events[0].exception_message == "a"
+    assert driver.events[0].exception_message == driver.events[1].exception_message == "a"
+    assert driver.events[3].exception_type == "TimeoutError"
     assert driver.events[0].max_attempts == driver.events[1].max_attempts == 3
     assert driver.events[1].key == KEY
     assert driver.events[-1].total_seconds == 7.0
@@ -902,6 +927,7 @@ def test_the_events_of_a_call_that_is_exhausted():
     ]  # fmt: skip
     last = driver.events[-1]
     assert (last.total_attempts, last.total_seconds) == (3, 7.0)
+    assert (last.final_exception_type, last.final_exception_message) == ("ConnectionError", "x")
     assert last.reason == "no attempt left; a ConnectionError"
 
 

@@ -31,6 +31,12 @@ class Outer:
         """Named through another class."""
 
 
+def with_attribute(error, **attributes):
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
 def verdict(exception, retry_on=None, never_retry_on=(), **more):
     """(kind, retryable) under such rules."""
     found = classify(exception, Rules(retry_on, never_retry_on, **more))
@@ -460,12 +466,6 @@ RULES = st.lists(
 ).map(tuple)
 
 
-def with_attribute(error, **attributes):
-    for name, value in attributes.items():
-        setattr(error, name, value)
-    return error
-
-
 def shown(found):
     hint = found.hint and (found.hint.seconds, found.hint.at)
     return found.kind.value, found.retryable, found.reason, hint, found.is_ambiguous
@@ -485,6 +485,32 @@ def test_a_verdict_does_not_depend_on_what_was_asked_before(makers, retry_on, ne
         failure = make()
         alone = classify(failure, Rules(retry_on, never_retry_on, told))
         assert shown(classify(failure, shared)) == shown(alone)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "retry_on", "wanted"),
+    [
+        (ConnectionError(), with_attribute(ConnectionError(), status_code=401), None, "auth"),
+        (with_attribute(RuntimeError(), status=503), RuntimeError(), None, "unknown"),
+        (ApiError(status_code=429), ApiError(status_code=503), (ApiError,), "overload"),
+        (WithProperty(429), WithProperty(503), (WithProperty,), "overload"),
+        (DiskError(errno.EBUSY, ""), DiskError(errno.EMFILE, ""), (DiskError,), "overload"),
+        (DiskError(errno.EBUSY, ""), DiskError(errno.EACCES, ""), (Kind.TRANSIENT,), "auth"),
+        (group(ConnectionError()), group(ValueError()), None, "permanent"),
+        (RuntimeError(), with_attribute(RuntimeError(), code="Odd"), ("Odd",), "transient"),
+        (OSError(errno.EIO, ""), OSError(errno.EMFILE, ""), (Kind.OVERLOAD,), "overload"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("never_retry_on", [(), (OwnCancelled,)])
+def test_one_failure_does_not_settle_the_next(first, second, retry_on, wanted, never_retry_on):
+    """Two instances of a type that carry different things are judged each for itself."""
+    rules = Rules(retry_on, never_retry_on)
+    classify(first, rules)
+    assert classify(second, rules).kind.value == wanted
+    assert shown(classify(second, rules)) == shown(
+        classify(second, Rules(retry_on, never_retry_on))
+    )
 
 
 def test_what_the_type_settles_is_remembered():

@@ -293,6 +293,21 @@ def test_the_reason_names_the_base_that_told():
     """A subclass is explained by what is known of it."""
     assert kind_of(OwnValue()).reason == "a ValueError"
     assert kind_of(Own()).reason == "nothing is known of it"
+    assert kind_of(PermissionError()).reason == "a PermissionError"
+    assert kind_of(OSError(99999, "?")).reason == "nothing is known of it"
+    assert kind_of(http.client.BadStatusLine("")).reason == "a BadStatusLine"
+    assert kind_of(urllib.error.URLError(TimeoutError())).reason == "a TimeoutError"
+    assert kind_of(urllib.error.URLError("text")).reason == "nothing is known of it"
+    again = socket.gaierror(-3, "for now")
+    assert kind_of(again).reason == "a name that cannot be resolved for now"
+
+
+def test_a_reason_is_looked_into_only_where_it_is_one():
+    """Other exceptions may have a `reason` of their own; a URLError may have none."""
+    assert kind(with_attributes(Own(), reason=ConnectionError())) == "unknown"
+    bare = urllib.error.URLError("x")
+    del bare.reason
+    assert kind(bare) == "unknown"
 
 
 STANDARD_LIBRARY = [

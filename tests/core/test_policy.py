@@ -237,16 +237,22 @@ def test_what_is_never_retried_cannot_be_asked_for(cls):
     """Interrupts and exits in retry_on are refused when the policy is made."""
     [(field, value, allowed)] = problems(Policy, retry_on=(OSError, cls))
     assert (field, value) == ("retry_on", cls)
-    assert "never retried" in allowed
+    assert allowed == (
+        "Exception or a class derived from it; KeyboardInterrupt, SystemExit,"
+        " GeneratorExit and cancellation are never retried"
+    )
     assert Policy(never_retry_on=cls).never_retry_on == (cls,)
 
 
 def test_every_wrong_rule_of_a_row_is_a_problem():
     """Each is shown; the good ones are not."""
     found = problems(Policy, retry_on=(OSError, 3, int, "", "ok"), never_retry_on=[None])
-    assert [(field, value) for field, value, _ in found] == [
-        ("retry_on", 3), ("retry_on", int), ("retry_on", ""), ("never_retry_on", None),
-    ]  # fmt: skip
+    assert found == [
+        ("retry_on", 3, RULES_ALLOWED),
+        ("retry_on", int, "an exception class"),
+        ("retry_on", "", "a name that is not empty"),
+        ("never_retry_on", None, RULES_ALLOWED),
+    ]
 
 
 def test_wrong_entries_of_the_mappings_are_problems():
@@ -255,9 +261,13 @@ def test_wrong_entries_of_the_mappings_are_problems():
     assert problems(Policy, classify={ApiError: "slow", OSError: Kind.AUTH}) == [
         ("classify", "slow", kinds)
     ]
-    assert problems(Policy, classify={int: "auth"})[0][1:] == (int, "an exception class")
-    found = problems(Policy, classify={Kind.AUTH: "throttled"})
-    assert found[0][2] == "keyed by exception classes, names or functions, not by a Kind"
+    assert problems(Policy, classify={int: "auth"}) == [("classify", int, "an exception class")]
+    assert problems(Policy, classify={Kind.AUTH: "throttled"}) == [
+        ("classify", Kind.AUTH, "keyed by exception classes, names or functions, not by a Kind")
+    ]
+    assert problems(Policy, classify=3) == [
+        ("classify", 3, 'a mapping such as {MyError: "throttled"}')
+    ]
     assert problems(Policy, per_kind={"throttled": 3, "slow": KindRule()}) == [
         ("per_kind[throttled]", 3, "a KindRule"),
         ("per_kind", "slow", kinds),
@@ -321,6 +331,8 @@ def test_a_kind_rule_is_checked_too():
         ("backoff", 1.0, "a Backoff, such as Backoff.exponential(0.1)"),
         ("jitter", "full", "a Jitter, such as Jitter.percent(0.1)"),
     ]
+    with pytest.raises(PolicyError, match=r"^KindRule is not valid"):
+        KindRule(0)
     empty = KindRule()
     assert (empty.max_attempts, empty.backoff, empty.jitter) == (None, None, None)
     assert fields_of(problems(KindRule, True)) == ["max_attempts"]
@@ -359,7 +371,7 @@ def test_a_policy_cannot_be_changed():
 def test_its_mappings_cannot_be_changed_either(field, change):
     """Every way to change a dictionary is refused."""
     policy = Policy(**FULL)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^a policy is frozen: use replace\(\)$"):
         change(getattr(policy, field))
     assert policy == Policy(**FULL)
 
@@ -384,7 +396,14 @@ def test_equal_policies_have_equal_hashes():
     swapped = dict(reversed(FULL["classify"].items()))
     assert Policy(**{**FULL, "classify": swapped}) == Policy(**FULL)
     assert hash(Policy(**{**FULL, "classify": swapped})) == hash(Policy(**FULL))
-    assert Policy(**{**FULL, "per_kind": {"auth": KindRule(8)}}) != Policy(**FULL)
+    for other in ({"auth": KindRule(8)}, {"throttled": KindRule(7)}):
+        assert Policy(**{**FULL, "per_kind": other}) != Policy(**FULL)
+    hashes = {
+        hash(Policy(per_kind={k: KindRule(n)}).per_kind)
+        for k in ("auth", "timeout")
+        for n in (1, 2)
+    }
+    assert len(hashes) == 4
     assert Policy() != Policy(max_attempts=4)
 
 
@@ -750,9 +769,31 @@ def test_built_in_exceptions_come_back_as_classes():
 )
 def test_a_function_has_no_text_form(fields, field):
     """A policy that holds one is refused as data, and the error names the field."""
-    [(named, _, allowed)] = problems(Policy(**fields).to_dict)
+    [(named, value, allowed)] = problems(Policy(**fields).to_dict)
     assert named == field
-    assert "a function has no text form" in allowed
+    if isinstance(value, Backoff):
+        assert allowed == "a named curve: a function has no text form"
+    else:
+        assert value in (predicate, hook)
+        assert allowed == "left out: a function has no text form"
+
+
+def test_kinds_in_both_lists_are_marked_as_kinds():
+    """A word in a list is a name or a code; a kind has its prefix, and comes back as a kind."""
+    policy = Policy(retry_on=[Kind.TIMEOUT], never_retry_on=[Kind.OVERLOAD])
+    plain = policy.to_dict(defaults=False)
+    assert plain == {"retry_on": ["kind:timeout"], "never_retry_on": ["kind:overload"]}
+    assert Policy.from_dict(plain) == policy
+
+
+def test_a_nested_problem_says_as_much_as_any_other():
+    """Field, value and what is allowed, from inside a mapping."""
+    assert problems(Policy.from_dict, {"backoff": {"initial": -1}}) == [
+        ("backoff.initial", -1, "a finite number of seconds from 0 to 31622400")
+    ]
+    assert problems(Policy.from_dict, {"per_kind": {"auth": {"attempts": 3}}}) == [
+        ("per_kind.attempts", 3, "left out; known: max_attempts, backoff, jitter")
+    ]
 
 
 def test_all_functions_are_named_at_once():
@@ -824,7 +865,8 @@ def test_a_single_rule_in_a_mapping_is_read_like_one_in_a_row():
 @pytest.mark.parametrize("values", [[], None, "text", 3], ids=repr)
 def test_what_is_no_mapping_is_refused(values):
     """A file that holds a list where a policy should be gets an error that says so."""
-    with pytest.raises(PolicyError):
+    assert problems(Policy.from_dict, values) == [("values", values, "a mapping of fields")]
+    with pytest.raises(PolicyError, match=r"^Policy is not valid"):
         Policy.from_dict(values)
 
 

@@ -51,7 +51,15 @@ _MASK = 2**60 - 1
 class Site(Plan):
     """A Plan with its listeners, its source of keys and its cancel event."""
 
-    __slots__ = ("acaller", "caller", "cancel", "entropy", "is_plain", "listeners")
+    __slots__ = (
+        "acaller",
+        "caller",
+        "cancel",
+        "entropy",
+        "hears_successes",
+        "is_plain",
+        "listeners",
+    )
 
     def __init__(
         self,
@@ -68,6 +76,8 @@ class Site(Plan):
         self.listeners = listeners
         self.is_plain = bool(operation) and not (listeners or cancel or policy.is_demanding)
         """Whether a call needs nothing but attempts and waits."""
+        self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
+        """Whether a listener wants to know of calls that never failed; it says so itself."""
         self.entropy = entropy
         self.cancel = cancel
         self.caller: Callable[..., Any] | None = None

@@ -117,7 +117,7 @@ def path_of(site: Site, awaits: bool) -> str:
     policy = site.policy
     timed = policy.first_limit is not None
     by_thread = policy.timeout_by == "thread" and timed and not awaits
-    if site.listeners or policy.retry_if_result is not None or by_thread:
+    if site.hears_successes or policy.retry_if_result is not None or by_thread:
         path = "whole"
     else:
         path = "timed" if timed else "plain"

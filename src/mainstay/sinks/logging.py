@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class LoggingSink:
     """Writes every event to a logger.
 
+    Whether DEBUG is enabled is asked when an operation is first used.
+
     >>> from mainstay.sinks.logging import LoggingSink
     >>> from mainstay import Engine
     >>> engine = Engine(sinks=[LoggingSink("my.retries")])
@@ -36,6 +38,11 @@ class LoggingSink:
 
     def __init__(self, logger: str | logging.Logger = "mainstay") -> None:
         self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+
+    @property
+    def hears_successes(self) -> bool:
+        """Calls that never failed are logged at DEBUG: only where that is enabled."""
+        return self.logger.isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: Event) -> None:
         level = level_of(event)

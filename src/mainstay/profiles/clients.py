@@ -1,0 +1,107 @@
+"""The front door for S3 and HTTP API clients: their configuration, as a policy of the engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.kinds import status_of
+from mainstay.core.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
+from mainstay.drivers.policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainstay.core.classify import Rule
+    from mainstay.core.hooks import Hook
+
+
+def is_server_error(error: Exception) -> bool:
+    """Whether an HTTP error is the server's doing, or asks us to slow down: 5xx and 429.
+
+    >>> error = RuntimeError()
+    >>> error.status_code = 503
+    >>> is_server_error(error)
+    True
+    """
+    status = status_of(error)
+    return status is not None and (status == 429 or 500 <= status < 600)
+
+
+RETRY_ON: tuple[Rule, ...] = (
+    "ThrottlingException",
+    "ProvisionedThroughputExceededException",
+    "InternalError",
+    "ServiceUnavailable",
+    "requests.exceptions.ConnectionError",
+    "requests.exceptions.Timeout",
+    is_server_error,
+)
+IGNORE_ON: tuple[Rule, ...] = (
+    "AccessDeniedException",
+    "NoSuchKey",
+    "InvalidSignatureException",
+    ValueError,
+    TypeError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryConfiguration:
+    """How a client's calls are retried; `policy()` makes the engine's policy of it.
+
+    >>> RetryConfiguration(max_attempts=3, base_delay=0.5, max_delay=10.0).policy().max_attempts
+    3
+    """
+
+    max_attempts: int = 5
+    base_delay: float = 1.0
+    max_delay: float = 30.0
+    exponential_base: float = 2.0
+    jitter: float = 1.0
+    retry_on_exceptions: tuple[Rule, ...] = RETRY_ON
+    ignore_on_exceptions: tuple[Rule, ...] = IGNORE_ON
+    log_level: str = "WARNING"
+    before_retry_hook: Hook | None = None
+    after_retry_hook: Hook | None = None
+
+    def __post_init__(self) -> None:
+        check = Checker("RetryConfiguration")
+        for name, (is_right, allowed) in _RULES.items():
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not math.isfinite(value) or not is_right(value):
+                check.note(name, value, allowed)
+        if not check.problems and self.max_delay < self.base_delay:
+            check.note("max_delay", self.max_delay, f"at least base_delay, {self.base_delay:g}")
+        check.close()
+        self.policy()  # says what is wrong with the rest
+
+    def policy(self, name: str = "client") -> RetryPolicy:
+        """The engine's policy with these values."""
+        return RetryPolicy(
+            name=name,
+            max_attempts=self.max_attempts,
+            backoff=Backoff.exponential(
+                self.base_delay, factor=self.exponential_base, max_delay=self.max_delay
+            ),
+            jitter=Jitter.additive(self.jitter),
+            retry_on=self.retry_on_exceptions,
+            never_retry_on=self.ignore_on_exceptions,
+            log_level=self.log_level,
+            before_retry=self.before_retry_hook,
+            after_retry=self.after_retry_hook,
+        )
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "max_attempts": (
+        lambda value: type(value) is int and 1 <= value <= MAX_ATTEMPTS,
+        "an integer of at least 1",
+    ),
+    "base_delay": (lambda value: 0 <= value <= MAX_SECONDS, "at least 0"),
+    "max_delay": (lambda value: 0 <= value <= MAX_SECONDS, "at least base_delay"),
+    "exponential_base": (lambda value: 1 <= value <= 1000, "at least 1.0"),
+    "jitter": (lambda value: 0 <= value <= MAX_SECONDS, "at least 0"),
+}

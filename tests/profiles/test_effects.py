@@ -1,0 +1,87 @@
+"""The effects front door: the parameter table and the delay formula."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay import PolicyError
+from mainstay.profiles.effects import EffectRetryConfig, calculate_backoff_delay
+
+BELOW_ONE = 1.0 - 2.0**-52
+
+
+@pytest.mark.req("EF-04")
+def test_the_defaults_are_the_tables():
+    """Three attempts, 1 s, 60 s, base 2, a quarter of jitter."""
+    config = EffectRetryConfig()
+    assert config == EffectRetryConfig(3, 1.0, 60.0, 2.0, 0.25)
+    assert config.policy().max_attempts == 3
+
+
+@pytest.mark.req("EF-04")
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("max_attempts", 1, 10),
+        ("initial_delay_seconds", 0.01, 60.0),
+        ("max_delay_seconds", 1.0, 300.0),
+        ("exponential_base", 1.5, 4.0),
+        ("jitter_factor", 0.0, 0.5),
+    ],
+)
+def test_each_range_is_held(field, low, high):
+    """Both ends are allowed; just outside is refused with the range."""
+    step = 1 if isinstance(low, int) else 0.001
+    for value in (low, high):
+        assert getattr(EffectRetryConfig(**{field: value}), field) == value
+    for value in (low - step, high + step, float("nan"), True, "3"):
+        with pytest.raises(PolicyError, match=field):
+            EffectRetryConfig(**{field: value})
+
+
+@pytest.mark.req("EF-04")
+def test_all_problems_are_told_at_once():
+    """Four wrong values, four problems; and a cap below the start is one too."""
+    with pytest.raises(PolicyError) as caught:
+        EffectRetryConfig(0, 0.0, 0.0, 9.0)
+    assert len(caught.value.problems) == 4
+    with pytest.raises(PolicyError, match="at least 30"):
+        EffectRetryConfig(initial_delay_seconds=30.0, max_delay_seconds=20.0)
+
+
+@pytest.mark.req("EF-06")
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({}, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]),
+        (
+            {"initial_delay": 0.1, "exponential_base": 3.0, "max_delay": 30.0},
+            [0.1, 0.3, 0.9, 2.7, 8.1, 24.3, 30.0, 30.0],
+        ),
+    ],
+)
+def test_both_tables_reproduce(settings, rows):
+    """Base delay, lower and upper bound of each row, from attempt 0 on."""
+    for attempt, base in enumerate(rows):
+        middle, low, high = (
+            calculate_backoff_delay(attempt, u=u, **settings) for u in (0.5, 0.0, BELOW_ONE)
+        )
+        assert middle == pytest.approx(base, rel=1e-12)
+        assert low == pytest.approx(base * 0.75, rel=1e-12)
+        assert high == pytest.approx(base * 1.25, rel=1e-12)
+
+
+@pytest.mark.req("EF-06")
+@given(attempt=st.integers(0, 5000))
+def test_a_drawn_delay_is_within_its_bounds(attempt):
+    """Without u, it is drawn; any attempt number is within the cap and its jitter."""
+    assert 0.75 <= calculate_backoff_delay(attempt) <= 75.0
+
+
+@pytest.mark.parametrize("attempt", [-1, 1.5, True, None])
+def test_an_attempt_is_a_number_from_zero(attempt):
+    """Anything else is refused by name."""
+    with pytest.raises(PolicyError, match="attempt"):
+        calculate_backoff_delay(attempt)
