@@ -10,7 +10,7 @@ True
 
 from __future__ import annotations
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import BOUND, Bound, current_bound
 from mainstay.core.deadline import NEVER
 from mainstay.core.deadline import remaining as _remaining

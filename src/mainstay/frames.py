@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from mainstay.core.call import Plan
+    from mainstay.core.plan import Plan
 
 FRAMES: dict[str, Any] = {
     "__name__": "mainstay.drivers.wrap",

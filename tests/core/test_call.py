@@ -16,8 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.core.backoff import Backoff, Jitter
-from mainstay.core.call import Enclosing, Plan, Question, Returned, Warn, life
+from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
+from mainstay.core.effects import Enclosing, Question, Returned, Warn
 from mainstay.core.entropy import key_of, uniform
 from mainstay.core.events import (
     AttemptFailed,
@@ -31,6 +32,7 @@ from mainstay.core.events import (
 from mainstay.core.hooks import CallHook
 from mainstay.core.kinds import Kind
 from mainstay.core.marks import GaveUp
+from mainstay.core.plan import Plan
 from mainstay.core.policy import KindRule, Policy
 from mainstay.core.retry_after import parse_date
 from mainstay.errors import (
@@ -592,6 +594,33 @@ def test_an_error_that_is_false_is_an_error():
     assert end is real
 
 
+@pytest.mark.parametrize("listening", [False, True])
+def test_an_attempt_for_which_time_ran_out_in_a_hook_or_wait_is_not_counted(listening):
+    """The driver could not start it: the last real error comes, after the attempts made."""
+    plan = plan_of(**PLAIN, nested="warn")
+    first, second = ConnectionError("1"), ConnectionError("2")
+    teller = teller_of(plan) if listening else None
+    driver, end = run(plan, first, second, TOO_LATE, until=50.0, teller=teller)
+    assert end is second
+    assert note_of(end) == (
+        "mainstay: gave up on fetch after 2 attempts:"
+        " the deadline leaves no time for another attempt"
+    )
+    assert [type(e) for e in driver.events][-1:] == [RetryExhausted] * listening
+    if listening:
+        last = driver.events[-1]
+        assert (last.total_attempts, last.total_seconds) == (2, 4.0)
+        assert last.final_exception_message == "2"
+        assert last.reason == "the deadline leaves no time for another attempt; a ConnectionError"
+
+
+def test_a_rejected_result_for_which_time_ran_out_is_returned_as_such():
+    """There is a value, though nobody wanted it."""
+    plan = plan_of(**PLAIN, retry_if_result=lambda value: value == "bad")
+    _, end = run(plan, Returned("bad"), TOO_LATE, until=50.0)
+    assert (end.value, end.is_accepted) == ("bad", False)
+
+
 def test_a_rejected_result_is_no_real_error():
     """If all that came before was a result nobody wanted, time ran out."""
     plan = plan_of(**PLAIN, retry_if_result=lambda value: value is None)
@@ -824,6 +853,31 @@ def test_a_rejected_result_asks_for_no_other_retry():
     )
     assert end.value == 1
     assert Question.ENCLOSING not in driver.asked
+
+
+@pytest.mark.parametrize(
+    ("fields", "failure", "wanted"),
+    [
+        ({}, ConnectionError(), True),
+        ({}, ValueError(), False),
+        ({"max_attempts": 1}, ConnectionError(), False),
+        ({"max_attempts": 2}, ConnectionError(), True),
+        ({"retry_on": KeyError}, ConnectionError(), False),
+        ({"per_kind": {"transient": KindRule(1)}}, ConnectionError(), False),
+        ({"per_kind": {"transient": KindRule(2)}}, ConnectionError(), True),
+        ({"per_kind": {"transient": KindRule()}}, ConnectionError(), True),
+        ({"per_kind": {"timeout": KindRule(1)}}, ConnectionError(), True),
+        ({"classify": {ApiError: "ambiguous"}}, ApiError(), True),
+        ({"classify": {ApiError: "ambiguous"}, "idempotency": "unsafe"}, ApiError(), False),
+        ({"idempotency": "unsafe"}, ConnectionError(), True),
+    ],
+)
+def test_a_plan_knows_whether_it_would_retry(fields, failure, wanted):
+    """An inner retry stands back only for an outer one that would really go on; and it does."""
+    plan = plan_of(**fields)
+    assert bool(plan.would_retry(failure)) is wanted
+    driver, _ = run(plan, failure, Returned(1))
+    assert (len(driver.waits) == 2) is wanted
 
 
 # --- hooks ----------------------------------------------------------------------------------------

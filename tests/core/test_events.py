@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core import events
-from mainstay.core.call import (
+from mainstay.core.classify import Classification
+from mainstay.core.effects import (
     COLLAPSED,
     EXHAUSTED,
     GIVEN_UP_INSIDE,
@@ -18,10 +19,8 @@ from mainstay.core.call import (
     NOT_RETRYABLE,
     OUT_OF_TIME,
     RETRY_AFTER,
-    Plan,
     Returned,
 )
-from mainstay.core.classify import Classification
 from mainstay.core.events import (
     CATALOGUE,
     AttemptFailed,
@@ -39,6 +38,7 @@ from mainstay.core.events import (
     encode,
 )
 from mainstay.core.kinds import Kind
+from mainstay.core.plan import Plan
 from mainstay.core.policy import Policy
 from mainstay.core.retry_after import Hint
 

@@ -140,6 +140,17 @@ def test_a_chain_is_followed_a_hundred_deep(depth):
     assert take_mark(error, OURS) == (4 if depth < 100 else 0)
 
 
+def test_a_mark_is_seen_inside_a_group():
+    """A task group wraps what its tasks raise, in another group even, with a cause."""
+    bare = ConnectionError()
+    inner = ExceptionGroup("inner", [bare, marked(attempts=4)])
+    assert take_mark(ExceptionGroup("outer", [ValueError(), inner]), OURS) == 4
+    assert take_mark(ExceptionGroup("outer", [caused(KeyError(), marked(attempts=5))]), OURS) == 5
+    assert take_mark(caused(ExceptionGroup("g", [bare]), marked(attempts=6)), OURS) == 6
+    assert take_mark(ExceptionGroup("outer", [bare, ValueError()]), OURS) == 0
+    assert take_mark(BaseExceptionGroup("g", [KeyboardInterrupt(), marked()]), OURS) == 3
+
+
 def test_a_chain_that_bites_its_tail_ends():
     """A cause may be its own cause."""
     error = RuntimeError()

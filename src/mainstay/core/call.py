@@ -10,14 +10,27 @@ is handed in, and the happy path never comes here.
 
 from __future__ import annotations
 
-from enum import Enum
-
 from mainstay.core.classify import Classification, classify
 from mainstay.core.deadline import NEVER, fits
+from mainstay.core.effects import (
+    COLLAPSED,
+    EXHAUSTED,
+    GIVEN_UP_INSIDE,
+    KIND_EXHAUSTED,
+    MAY_BE_APPLIED,
+    NOT_RETRYABLE,
+    OUT_OF_TIME,
+    RETRY_AFTER,
+    TOO_LATE,
+    Question,
+    Returned,
+    Stop,
+    Warn,
+)
 from mainstay.core.entropy import MASK, uniform
 from mainstay.core.hooks import CallHook, RetryInfo
 from mainstay.core.kinds import Kind
-from mainstay.core.marks import GaveUp, take_mark
+from mainstay.core.marks import take_mark
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
@@ -33,106 +46,12 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mainstay.core.events import Event, Teller
+    from mainstay.core.plan import Plan
     from mainstay.core.policy import Policy
 
     Effect: TypeAlias = "float | BaseException | Returned | Question | CallHook | Event | Warn"
     Life: TypeAlias = Generator[Effect, Any, None]
     Deciding: TypeAlias = Generator[Effect, Any, Effect]
-
-
-class Question(Enum):
-    """What only a driver can know."""
-
-    NOW = "the monotonic clock"
-    WALL = "the wall clock"
-    DRAW = "the key of this call"
-    ENCLOSING = "the retry that encloses this one, if any"
-
-
-class Returned:
-    """A value the function returned; not accepted where `retry_if_result` wanted another."""
-
-    __slots__ = ("is_accepted", "value")
-
-    def __init__(self, value: Any, is_accepted: bool = True) -> None:
-        self.value = value
-        self.is_accepted = is_accepted
-
-
-class Warn:
-    """Asks the driver to warn once of something a developer should change."""
-
-    __slots__ = ("category", "subjects", "text")
-
-    def __init__(self, category: type[Warning], text: str, *subjects: object) -> None:
-        self.category = category
-        self.text = text
-        self.subjects = subjects
-        """What it is about; the first was warned of before: then it is not said again."""
-
-
-class Enclosing:
-    """The answer to Question.ENCLOSING: an outer retry that would retry this failure too."""
-
-    __slots__ = ("attempts", "operation")
-
-    def __init__(self, operation: str, attempts: int) -> None:
-        self.operation = operation
-        self.attempts = attempts
-
-
-class Plan:
-    """What is known before a call: the policy, the operation's name and how safe repeating is."""
-
-    __slots__ = ("idempotency", "last_note", "operation", "policy", "token")
-
-    def __init__(
-        self, policy: Policy, operation: str, token: int, idempotency: str = "idempotent"
-    ) -> None:
-        self.policy = policy
-        self.operation = operation
-        self.token = token
-        self.idempotency = idempotency
-        self.last_note: GaveUp | None = None
-        """Nearly always the same as the time before."""
-
-    def would_retry(self, failure: BaseException) -> bool:
-        """Whether this, as an outer retry, would make another attempt after such a failure."""
-        policy = self.policy
-        verdict = policy.classification(failure)
-        rule = (policy.per_kind or {}).get(verdict.kind)
-        limits = [policy.max_attempts, (rule and rule.max_attempts) or policy.max_attempts]
-        unsafe = verdict.is_ambiguous and self.idempotency == "unsafe"
-        return verdict.retryable and min(limits) > 1 and not unsafe
-
-    def note(self, stop: Stop, attempt: int) -> GaveUp:
-        """What an exception is told when it is given up on."""
-        note = self.last_note
-        if note is None or note.attempts != attempt or note.reason is not stop.text:
-            note = self.last_note = GaveUp(self.operation, stop.text, self.token, attempt)
-        return note
-
-
-class Stop:
-    """Why a call is given up; one object for each reason there is."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
-NOT_RETRYABLE = Stop("not retryable")
-EXHAUSTED = Stop("no attempt left")
-KIND_EXHAUSTED = Stop("no attempt left for this kind of failure")
-OUT_OF_TIME = Stop("the deadline leaves no time for another attempt")
-RETRY_AFTER = Stop("the server asked for a longer wait than allowed")
-COLLAPSED = Stop("left to the enclosing retry")
-GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
-MAY_BE_APPLIED = Stop("it may have been applied")
-
-TOO_LATE = Stop("there was no time left to start the attempt")
-"""A driver's answer where the time ran out in a hook or a wait, and nothing was invoked."""
 
 
 _DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING

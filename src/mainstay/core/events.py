@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from mainstay.core.call import EXHAUSTED, KIND_EXHAUSTED, OUT_OF_TIME, RETRY_AFTER, Returned
+from mainstay.core.effects import EXHAUSTED, KIND_EXHAUSTED, OUT_OF_TIME, RETRY_AFTER, Returned
 from mainstay.core.kinds import qualified_name
 
 if TYPE_CHECKING:
-    from mainstay.core.call import Plan, Stop
     from mainstay.core.classify import Classification
+    from mainstay.core.effects import Stop
+    from mainstay.core.plan import Plan
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):

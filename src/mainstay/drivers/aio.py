@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import BOUND, CANCEL, UNBOUND
-from mainstay.core.call import TOO_LATE, Returned, life
+from mainstay.core.call import life
+from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling
 from mainstay.frames import aside, enclosures, opened
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, Protocol
 
-    from mainstay.core.call import Effect, Stop
+    from mainstay.core.call import Effect
+    from mainstay.core.effects import Stop
     from mainstay.drivers.site import Site
 
     class Scope(Protocol):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import CANCEL, current_bound
 from mainstay.core import deadline
-from mainstay.core.call import Enclosing, Question, Returned, Warn, life
+from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
+from mainstay.core.effects import Enclosing, Question, Returned, Warn
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.errors import CallCancelled
 from mainstay.frames import FRAMES, aside

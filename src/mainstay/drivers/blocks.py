@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from types import CoroutineType
 
-from mainstay.core.call import Returned
 from mainstay.core.deadline import NEVER
+from mainstay.core.effects import Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers import sync
 from mainstay.drivers.answers import Call
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Self
 
-    from mainstay.core.call import Stop
+    from mainstay.core.effects import Stop
     from mainstay.drivers.aio import Backend, Scope
     from mainstay.drivers.site import Site
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import BOUND, current_bound
 from mainstay.core.deadline import NEVER
 from mainstay.errors import AttemptTimeout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import BOUND, Bound, current_bound
 from mainstay.core.deadline import NEVER, remaining
 from mainstay.errors import AttemptTimeout

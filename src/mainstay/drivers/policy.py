@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.core.policy import Policy
 from mainstay.drivers.callables import check_callable, name_of, refuse_unawaitable
 from mainstay.drivers.site import Site

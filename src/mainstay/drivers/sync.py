@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from types import CoroutineType
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.ambient import BOUND, CANCEL, UNBOUND
 from mainstay.clock import SYSTEM
-from mainstay.core.call import TOO_LATE, Returned, life
+from mainstay.core.call import life
+from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling
 from mainstay.errors import WrapError
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.call import Effect, Stop
+    from mainstay.core.call import Effect
+    from mainstay.core.effects import Stop
     from mainstay.drivers.site import Site
 
 

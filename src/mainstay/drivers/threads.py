@@ -10,8 +10,8 @@ import sys
 import threading
 from contextvars import copy_context
 
-from mainstay import clock
-from mainstay.core.call import Returned
+import mainstay.clock as clock
+from mainstay.core.effects import Returned
 from mainstay.errors import AttemptTimeout
 from mainstay.frames import OPEN, Enclosure
 

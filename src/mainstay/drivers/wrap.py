@@ -21,7 +21,7 @@ import sys
 from keyword import iskeyword
 from types import FunctionType
 
-from mainstay import clock
+import mainstay.clock as clock
 from mainstay.drivers import sync
 from mainstay.drivers.callables import check_decoratable, is_async, name_of
 from mainstay.errors import WrapError

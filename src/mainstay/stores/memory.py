@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from mainstay import clock
+import mainstay.clock as clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import time as _time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mainstay import clock
+import mainstay.clock as clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

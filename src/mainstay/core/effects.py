@@ -1,0 +1,75 @@
+"""What the life of a call yields, and what it is answered: questions, outcomes, reasons to stop.
+
+A bare float means "wait so long, then invoke"; it is the only effect without an object of its own.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Question(Enum):
+    """What only a driver can know."""
+
+    NOW = "the monotonic clock"
+    WALL = "the wall clock"
+    DRAW = "the key of this call"
+    ENCLOSING = "the retry that encloses this one, if any"
+
+
+class Returned:
+    """A value the function returned; not accepted where `retry_if_result` wanted another."""
+
+    __slots__ = ("is_accepted", "value")
+
+    def __init__(self, value: Any, is_accepted: bool = True) -> None:
+        self.value = value
+        self.is_accepted = is_accepted
+
+
+class Warn:
+    """Asks the driver to warn once of something a developer should change."""
+
+    __slots__ = ("category", "subjects", "text")
+
+    def __init__(self, category: type[Warning], text: str, *subjects: object) -> None:
+        self.category = category
+        self.text = text
+        self.subjects = subjects
+        """What it is about; the first was warned of before: then it is not said again."""
+
+
+class Enclosing:
+    """The answer to Question.ENCLOSING: an outer retry that would retry this failure too."""
+
+    __slots__ = ("attempts", "operation")
+
+    def __init__(self, operation: str, attempts: int) -> None:
+        self.operation = operation
+        self.attempts = attempts
+
+
+class Stop:
+    """Why a call is given up; one object for each reason there is."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+NOT_RETRYABLE = Stop("not retryable")
+EXHAUSTED = Stop("no attempt left")
+KIND_EXHAUSTED = Stop("no attempt left for this kind of failure")
+OUT_OF_TIME = Stop("the deadline leaves no time for another attempt")
+RETRY_AFTER = Stop("the server asked for a longer wait than allowed")
+COLLAPSED = Stop("left to the enclosing retry")
+GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
+MAY_BE_APPLIED = Stop("it may have been applied")
+
+TOO_LATE = Stop("there was no time left to start the attempt")
+"""A driver's answer where the time ran out in a hook or a wait, and nothing was invoked."""

@@ -1,0 +1,42 @@
+"""The plan of a call: what is known before it is made."""
+
+from __future__ import annotations
+
+from mainstay.core.marks import GaveUp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.effects import Stop
+    from mainstay.core.policy import Policy
+
+
+class Plan:
+    """What is known before a call: the policy, the operation's name and how safe repeating is."""
+
+    __slots__ = ("idempotency", "last_note", "operation", "policy", "token")
+
+    def __init__(
+        self, policy: Policy, operation: str, token: int, idempotency: str = "idempotent"
+    ) -> None:
+        self.policy = policy
+        self.operation = operation
+        self.token = token
+        self.idempotency = idempotency
+        self.last_note: GaveUp | None = None
+        """Nearly always the same as the time before."""
+
+    def would_retry(self, failure: BaseException) -> bool:
+        """Whether this, as an outer retry, would make another attempt after such a failure."""
+        policy = self.policy
+        verdict = policy.classification(failure)
+        rule = (policy.per_kind or {}).get(verdict.kind)
+        limits = [policy.max_attempts, (rule and rule.max_attempts) or policy.max_attempts]
+        unsafe = verdict.is_ambiguous and self.idempotency == "unsafe"
+        return verdict.retryable and min(limits) > 1 and not unsafe
+
+    def note(self, stop: Stop, attempt: int) -> GaveUp:
+        """What an exception is told when it is given up on."""
+        note = self.last_note
+        if note is None or note.attempts != attempt or note.reason is not stop.text:
+            note = self.last_note = GaveUp(self.operation, stop.text, self.token, attempt)
+        return note

@@ -1,0 +1,56 @@
+"""What strangers' exceptions carry is read without trusting them."""
+
+import pytest
+
+from mainstay.core.attributes import attribute
+from mainstay.core.classify import Rules, classify
+from mainstay.core.kinds import Kind
+from mainstay.core.marks import take_mark
+
+
+class Hostile(Exception):
+    """Raises on whatever it is asked."""
+
+    def __getattribute__(self, name):
+        if name.startswith("__") and name != "__notes__":
+            return super().__getattribute__(name)
+        raise RuntimeError(f"do not ask for {name}")
+
+
+class HostileOSError(Hostile, OSError):
+    """The same, where an errno is looked for."""
+
+
+class Headers:
+    """Looks like headers, and is none."""
+
+    def get(self, name, default, more):
+        return None
+
+
+def test_an_attribute_is_read_where_there_is_one():
+    """Its value, falsy ones included; None where there is none."""
+    assert attribute(OSError(2, "no such file"), "errno") == 2
+    assert attribute(OSError(), "errno") is None
+    assert attribute("text", "missing") is None
+    assert attribute(0, "real") == 0
+
+
+@pytest.mark.parametrize("cls", [Hostile, HostileOSError])
+def test_a_property_that_raises_is_as_good_as_none(cls):
+    """Httpx's properties raise before they are set; the failure is judged all the same."""
+    assert attribute(cls(), "errno") is None
+    for rules in (Rules(), Rules((cls,)), Rules(("SomeCode", cls))):
+        found = classify(cls(), rules)
+        assert found.retryable is (rules.retry_on is not None)
+        assert found.hint is None
+    assert classify(cls(), Rules()).kind is Kind.UNKNOWN
+    assert take_mark(cls(), 1) == 0
+
+
+def test_headers_that_only_look_like_some_are_no_hint():
+    """A `get` of another shape is not an error of the call."""
+    error = ConnectionError()
+    error.headers = Headers()
+    found = classify(error, Rules())
+    assert (found.kind, found.retryable, found.hint) == (Kind.TRANSIENT, True, None)
