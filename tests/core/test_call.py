@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Enclosing, Question, Returned, Warn
+from mainstay.core.effects import TOO_LATE, Enclosing, Question, Returned, Warn
 from mainstay.core.entropy import key_of, uniform
 from mainstay.core.events import (
     AttemptFailed,
