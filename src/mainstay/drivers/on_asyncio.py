@@ -55,7 +55,7 @@ def begin(limit: float, started: float) -> Scope | _Alone | None:
     BOUND.set(scope)
     lane.queue[scope] = None
     if lane.timer is None:
-        lane.arm(limit)
+        lane.arm(scope, limit)
     return scope
 
 
@@ -71,7 +71,7 @@ def open_scope(end: float, limit: float) -> _Alone:
     BOUND.set(scope)
     if end != NEVER:
         lane.queue[scope] = None
-        lane.arm(max(0.0, end - now()))
+        lane.arm(scope, end - now())
     return _Alone(scope, lane)
 
 
@@ -145,29 +145,33 @@ class _Alone:
 class _Lane:
     """The attempts of one loop that have the same limit, in the order of their ends."""
 
-    __slots__ = ("limit", "loop", "queue", "timer")
+    __slots__ = ("head", "limit", "loop", "queue", "timer")
 
     def __init__(self, loop: AbstractEventLoop, limit: float) -> None:
         self.loop = loop
         self.limit = limit
         self.queue: dict[Scope, None] = {}
         self.timer: TimerHandle | None = None
+        self.head: Scope | None = None
+        """Whose end the timer is set to."""
 
-    def arm(self, delay: float) -> None:
-        self.timer = self.loop.call_later(delay, self._fire)
+    def arm(self, scope: Scope, delay: float) -> None:
+        self.head = scope
+        self.timer = self.loop.call_later(max(0.0, min(delay, self.limit)), self._fire)
 
     def disarm(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
-            self.timer = None
+        self.timer = self.head = None
 
     def _fire(self) -> None:
-        self.timer = None
+        """Cancels whoever is due. The head is: the timer was set for it, whatever clocks say."""
+        due, self.timer, self.head = self.head, None, None
         moment = now()
         while self.queue:
             scope = next(iter(self.queue))
-            if scope.end > moment:
-                self.arm(scope.end - moment)
+            if scope is not due and scope.end > moment:
+                self.arm(scope, scope.end - moment)
                 return
             del self.queue[scope]
             scope.expire()
