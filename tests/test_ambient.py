@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 
 import pytest
@@ -50,7 +51,7 @@ def travelled(trace, **who):
 @pytest.mark.req("CP-20")
 @pytest.mark.parametrize("ends", ["success", "exhausted", "final", "stopped", "hook"])
 def test_every_sort_of_event_carries_the_context(engine, trace, time, ends):
-    """attempt_failed, retry_attempt, retry_exhausted, call_failed, call_interrupted, hook_failed."""
+    """Failures, retries, exhaustion, interruptions and troubles of hooks: all say for whom."""
     steps = {
         "success": (OSError, "ok"),
         "exhausted": (OSError, OSError),
@@ -61,11 +62,8 @@ def test_every_sort_of_event_carries_the_context(engine, trace, time, ends):
     if ends == "hook":
         chosen = POLICY.replace(before_retry=lambda info: 1 / 0)
         engine = Engine(policies=[chosen], sinks=[trace])
-    with mainstay.context(**WHO):
-        try:
-            engine.call("op", scripted(*steps))
-        except (OSError, ValueError, KeyboardInterrupt):
-            pass
+    with mainstay.context(**WHO), contextlib.suppress(OSError, ValueError, KeyboardInterrupt):
+        engine.call("op", scripted(*steps))
     travelled(trace)
 
 

@@ -91,8 +91,16 @@ def _survey(frame: FrameType | None) -> list[Enclosure]:
             is_own = here.is_repeat  # then the next one up is the same call
         elif frame.f_code is _DECIDING:
             is_own = True  # a predicate runs while its call decides, not in an attempt of it
+        elif _starts_task(frame):
+            break  # an eager task's first step runs on the stack of whoever starts it
         frame = frame.f_back
     return found
+
+
+def _starts_task(frame: FrameType) -> bool:
+    if frame.f_code.co_name != "create_task":
+        return False
+    return str(frame.f_globals.get("__name__", "")).startswith("asyncio.")
 
 
 _DECIDING = life.__code__

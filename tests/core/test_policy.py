@@ -268,6 +268,9 @@ def test_wrong_entries_of_the_mappings_are_problems():
     assert problems(Policy, classify=3) == [
         ("classify", 3, 'a mapping such as {MyError: "throttled"}')
     ]
+    assert problems(Policy, per_kind=3) == [
+        ("per_kind", 3, 'a mapping such as {"throttled": KindRule(max_attempts=8)}')
+    ]
     assert problems(Policy, per_kind={"throttled": 3, "slow": KindRule()}) == [
         ("per_kind[throttled]", 3, "a KindRule"),
         ("per_kind", "slow", kinds),

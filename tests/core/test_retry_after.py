@@ -92,6 +92,8 @@ def test_no_value_at_all_raises(value):
         "Sunday, 06-Nov-94 08:49:37 GMT",
         "Sun Nov  6 08:49:37 1994",
         "sun, 06 nov 1994 08:49:37 gmt",
+        "Sunday,06-Nov-94 08:49:37 GMT",
+        "Sun, 06 November 1994 08:49:37 GMT",
     ],
 )
 def test_the_examples_of_the_rfc(text):

@@ -25,8 +25,9 @@ def outcome(method, value, *args, **kwargs):
 @pytest.mark.req("FR-041-02", "CL-01")
 @given(value=st.integers(1, MAX_ATTEMPTS))
 def test_attempts_are_whole_numbers_from_one_to_a_million(value):
-    """Every count from 1 to a million is as good as it is."""
-    assert outcome("attempts", value) == (value, [])
+    """Every count from 1 to a million is as good as it is, both ends included."""
+    for count in (1, value, MAX_ATTEMPTS):
+        assert outcome("attempts", count) == (count, [])
 
 
 @pytest.mark.req("FR-041-15", "CL-01")

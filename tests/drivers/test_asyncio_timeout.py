@@ -1,9 +1,9 @@
 """A cut attempt ends as it would under asyncio.timeout(), in every scenario we could think of."""
 
 import asyncio
-import gc
+import contextlib
+import inspect
 import sys
-import weakref
 
 import pytest
 
@@ -81,6 +81,7 @@ async def by_block(seconds, function):
     async for attempt in POLICY.replace(attempt_timeout=seconds).attempts():
         with attempt:
             return await function()
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def by_result(seconds, function):
@@ -191,10 +192,8 @@ async def is_cancelled_already(limited):
 
 async def was_cancelled_and_went_on(limited):
     me().cancel()
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(1.0)
-    except asyncio.CancelledError:
-        pass
     return await limited(1.0, sleeps(5.0))
 
 
@@ -476,7 +475,7 @@ async def takes_the_cancellation_back_itself(limited):
 def scenarios():
     here = sys.modules[__name__]
     functions = [each for each in vars(here).values() if asyncio.iscoroutinefunction(each)]
-    return [f for f in functions if f.__code__.co_varnames[: f.__code__.co_argcount] == ("limited",)]
+    return [each for each in functions if list(inspect.signature(each).parameters) == ["limited"]]
 
 
 def shown(outcome):

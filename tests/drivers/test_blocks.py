@@ -129,7 +129,8 @@ def test_a_block_inside_a_generator_belongs_to_the_generator():
                 yield 1
                 seen.append(deadline.remaining() is None)
 
-    for _ in numbers():
+    for number in numbers():
+        assert number == 1
         seen.append(deadline.remaining() is None)
     assert seen == [False, True, False]
 

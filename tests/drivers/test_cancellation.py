@@ -78,6 +78,49 @@ def test_listeners_hear_of_an_interruption_once(driver):
 
 @pytest.mark.req("FR-041-34")
 @pytest.mark.parametrize("way", ["call", "block"])
+def test_listeners_hear_of_an_interruption_in_a_wait(way, drivers):
+    """Ctrl+C, or a cancelled task, between two attempts: the trace says so, once."""
+    for name in ("sync", "asyncio", "trio"):
+        with virtual_time() as virtual:
+            driver = next(each for each in drivers(virtual) if each.name == name)
+            trace = Trace()
+            operation = Engine(policies=[POLICY], sinks=[trace]).operation("op")
+            function = driver.scripted(OSError, "never reached")
+
+            async def in_asyncio(operation=operation, function=function):
+                async with asyncio.timeout(5.0):
+                    await called(way, operation, function)
+
+            async def in_trio(operation=operation, function=function):
+                with trio.fail_after(5.0):
+                    await called(way, operation, function)
+
+            if name == "sync":
+                virtual.sleep = interrupted
+                with pytest.raises(KeyboardInterrupt):
+                    getattr(driver, way)(operation, function)
+            else:
+                with pytest.raises((TimeoutError, trio.TooSlowError)):
+                    driver.run(in_asyncio if name == "asyncio" else in_trio)
+        assert trace.names == ["attempt_failed", "retry_attempt", "call_interrupted"], name
+        assert trace.events[-1].total_attempts == 1
+
+
+async def called(way, operation, function):
+    if way == "call":
+        return await operation.acall(function)
+    async for attempt in operation.attempts():
+        with attempt:
+            value = await function()
+    return value
+
+
+def interrupted(seconds, cancel=None):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.req("FR-041-34")
+@pytest.mark.parametrize("way", ["call", "block"])
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
 def test_a_call_made_while_a_stop_is_handled_was_not_interrupted(driver, way, stop):
     """Clean-up with retries in an `except CancelledError:` block ends as it ended, no other way."""

@@ -1,4 +1,4 @@
-"""Hooks, predicates and listeners are the user's: what they raise is reported, never the outcome."""
+"""Hooks, predicates and listeners: what they raise is reported, and never the outcome."""
 
 import asyncio
 import functools
@@ -257,6 +257,17 @@ def test_a_listener_that_raises_is_passed_over(driver, way, caplog):
             assert getattr(driver, way)(verbs, driver.scripted(OSError, "ok")) == "ok"
     assert trace.names == ["attempt_failed", "retry_attempt", "call_succeeded"]
     assert "in the predicate" in caplog.text
+
+
+@pytest.mark.parametrize("wall", [1e12, -1e12, 1e300, float("nan"), float("inf")])
+def test_a_wall_clock_out_of_the_calendar_costs_nobody_the_exception(driver, wall):
+    """A clock that has gone astray leaves an event without its time, and changes no outcome."""
+    trace = Trace()
+    driver.time.wall = lambda: wall
+    error = ConnectionError("mine")
+    found = play(driver, "listened", POLICY, driver.scripted(*[error] * 3), trace)
+    assert found is error
+    assert [event.timestamp for event in trace.events] == [""] * 6
 
 
 # --- exceptions that resist -----------------------------------------------------------------------

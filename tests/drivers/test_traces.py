@@ -1,5 +1,7 @@
 """One script on three drivers: every decision, delay and event is the same."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,10 +20,10 @@ class SlowDown(Exception):
         self.retry_after = seconds
 
 
-def play(driver, way, policy, steps, seed=7):
+def play(driver, way, policy, steps, seed=7, *, listens=True):
     """The outcome and the events of one script on one driver, by one way of calling."""
     trace = Trace()
-    engine = Engine(policies=[policy], seed=seed, sinks=[trace])
+    engine = Engine(policies=[policy], seed=seed, sinks=[trace] if listens else [])
     operation = engine.operation(policy.name)
     function = driver.scripted(*(make() if callable(make) else make for make in steps))
     try:
@@ -165,6 +167,63 @@ def test_any_script_under_any_policy_gives_the_same_trace(chosen, script, way, s
             found.append(play(driver, way, chosen, script, seed))
     assert found[1] == found[0]
     assert found[2] == found[0]
+
+
+@pytest.mark.req("NFR-041-11", "FR-041-26", "AC-014")
+@pytest.mark.filterwarnings("ignore::mainstay.MainstayWarning")
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    chosen=policies,
+    script=st.lists(steps, min_size=6, max_size=6),
+    way=st.sampled_from(WAYS),
+    seed=st.integers(0, 2**63),
+)
+def test_a_call_that_nobody_listens_to_goes_the_same_way(chosen, script, way, seed, drivers):
+    """The short way of the drivers ends as the long one: outcome, calls, and time that passed."""
+    for name in ("sync", "asyncio", "trio"):
+        found = []
+        for listens in (True, False):
+            with virtual_time() as time:
+                driver = next(each for each in drivers(time) if each.name == name)
+                outcome, calls, _ = play(driver, way, chosen, script, seed, listens=listens)
+                found.append((outcome, calls, round(time.elapsed, 6)))
+        assert found[1] == found[0]
+
+
+@pytest.mark.req("FR-041-27", "AC-021")
+@pytest.mark.parametrize("way", WAYS)
+def test_without_a_seed_no_two_calls_wait_alike(driver, way):
+    """Jitter spreads: fifty failing calls of one policy wait fifty different times."""
+    chosen = policy(jitter=Jitter.full(), max_attempts=2, backoff=Backoff.constant(1.0))
+    waited = []
+    for _ in range(50):
+        before = driver.time.elapsed
+        play(driver, way, chosen, [ConnectionError, "ok"], None, listens=False)
+        waited.append(round(driver.time.elapsed - before, 6))
+    assert len(set(waited)) > 45
+    assert all(0.0 <= each <= 1.0 for each in waited)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forked_workers_do_not_wait_alike():
+    """A server's workers are copies of one process, and must not retry in step."""
+    from mainstay.drivers.site import SYSTEM_ENTROPY
+
+    drawn = []
+    for _ in range(3):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(writer, str(SYSTEM_ENTROPY.draw()).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        drawn.append(os.read(reader, 100))
+        os.close(reader)
+        os.close(writer)
+    assert len(set(drawn)) == 3
 
 
 @pytest.mark.req("FR-041-50", "NFR-041-19", "UT-041-06")

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import gc
 import inspect
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -20,9 +19,7 @@ from mainstay import Backoff, Engine, Jitter, RetryPolicy, WrapError
 from mainstay.drivers import wrap as wrap_module
 from mainstay.testing import virtual_time
 
-POLICY = RetryPolicy(
-    name="op", retry_on=OSError, backoff=Backoff.constant(0), jitter=Jitter.none()
-)
+POLICY = RetryPolicy(name="op", retry_on=OSError, backoff=Backoff.constant(0), jitter=Jitter.none())
 LIMITED = POLICY.replace(deadline=60.0)
 TIMED = POLICY.replace(attempt_timeout=60.0)
 PICKY = POLICY.replace(retry_if_result=lambda value: False)
@@ -55,9 +52,8 @@ def signatures(draw):
     for n, name in enumerate([*only, *normal]):
         optional = n >= positional - defaults
         parts.append(f"{name}=DEFAULTS[{n}]" if optional else name)
-        if not optional or (len(args) == n and draw(st.booleans())):
-            if len(args) == n:
-                args.append(f"value of {name}")
+        if (not optional or (len(args) == n and draw(st.booleans()))) and len(args) == n:
+            args.append(f"value of {name}")
         if n + 1 == len(only):
             parts.append("/")
     if star:
@@ -142,6 +138,21 @@ def test_arguments_that_do_not_fit_are_refused_as_by_the_function(signature, cho
             except TypeError:
                 outcomes.append(TypeError)
         assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("name", ["now", "dict", "Exception", "BaseException", "ms_site", "ms_box"])
+@pytest.mark.parametrize("shape", ["{0}", "{0}, *, b=1", "*, {0}", "*{0}, b=1", "*, b=1, **{0}"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_names_of_ours_are_free_for_parameters(name, shape, is_async):
+    """A parameter may be called as something in our template, in any place, and fail twice."""
+    parameters = shape.format(name)
+    args, kwargs = ((7,), {}) if shape.startswith(("{0}", "*{0}")) else ((), {name: 7})
+    for chosen in POLICIES:
+        expected = made(parameters, is_async, 0)(*args, **kwargs)
+        found = chosen(made(parameters, is_async, 2))(*args, **kwargs)
+        if is_async:
+            expected, found = asyncio.run(gathered(expected, found))
+        assert found == expected
 
 
 def test_a_mutable_default_is_the_functions_own_object():
@@ -556,7 +567,7 @@ def acosts(function, *args):
 
     def run():
         coroutine = function(*args)
-        try:
+        try:  # noqa: SIM105 -- suppress() would be counted
             coroutine.send(None)
         except StopIteration:
             pass

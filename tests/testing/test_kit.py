@@ -168,7 +168,7 @@ def test_assertions_fail_with_the_whole_story():
         call(scripted(OSError("down"), OSError("down")))()
     trace.assert_gave_up(attempts=2)
     for check in (
-        lambda: trace.assert_succeeded(),
+        trace.assert_succeeded,
         lambda: trace.assert_gave_up(attempts=3),
         lambda: trace.assert_delays([1.0]),
         lambda: trace.assert_delays([]),

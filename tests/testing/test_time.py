@@ -179,12 +179,16 @@ def test_many_jumps_are_cheap_though_a_pool_was_once_used():
 
 def test_it_is_over_when_it_is_over():
     """Clock, time.sleep and event loops are as before, also after an error."""
-    before = (clock.current, real.sleep, asyncio.BaseEventLoop.time, asyncio.BaseEventLoop._run_once)
+    before = whats_patched()
     with pytest.raises(KeyError), virtual_time():
         assert clock.current is not before[0]
         raise KeyError
-    after = (clock.current, real.sleep, asyncio.BaseEventLoop.time, asyncio.BaseEventLoop._run_once)
-    assert after == before
+    assert whats_patched() == before
+
+
+def whats_patched():
+    loops = asyncio.BaseEventLoop
+    return clock.current, real.sleep, loops.time, loops._run_once
 
 
 def test_other_threads_go_on_sleeping_for_real():
@@ -218,7 +222,8 @@ def test_the_clock_never_goes_back():
 def test_deadlines_and_events_read_it():
     """remaining() and the timestamps of events follow the virtual clock."""
     stamps = []
-    engine = Engine(policies=[POLICY.replace(name="op")], sinks=[lambda e: stamps.append(e.timestamp)])
+    policy = POLICY.replace(name="op")
+    engine = Engine(policies=[policy], sinks=[lambda event: stamps.append(event.timestamp)])
     with virtual_time() as time:
         with deadline.within(100.0):
             time.advance(40.0)

@@ -89,36 +89,32 @@ class RetryAttempt(Event, frozen=True, kw_only=True, tag="retry_attempt"):
     level: ClassVar[str] = "WARNING"
 
 
-class RetryExhausted(Event, frozen=True, kw_only=True, tag="retry_exhausted"):
+class GivenUp(Event, frozen=True, kw_only=True):
+    """What the two ends of a failed call have in common."""
+
+    total_attempts: int = 0
+    total_seconds: float = 0.0
+    final_exception_type: str = ""
+    final_exception_message: str = ""
+    kind: str = ""
+    reason: str = ""
+    level: ClassVar[str] = "ERROR"
+
+
+class RetryExhausted(GivenUp, frozen=True, kw_only=True, tag="retry_exhausted"):
     """A call was given up after its retries ran out, of attempts or of time.
 
     >>> RetryExhausted(total_attempts=3).event_type
     'retry_exhausted'
     """
 
-    total_attempts: int = 0
-    total_seconds: float = 0.0
-    final_exception_type: str = ""
-    final_exception_message: str = ""
-    kind: str = ""
-    reason: str = ""
-    level: ClassVar[str] = "ERROR"
 
-
-class CallFailed(Event, frozen=True, kw_only=True, tag="call_failed"):
+class CallFailed(GivenUp, frozen=True, kw_only=True, tag="call_failed"):
     """A call failed and was not retried: the failure is final, or left to an enclosing retry.
 
     >>> CallFailed(kind="permanent").event_type
     'call_failed'
     """
-
-    total_attempts: int = 0
-    total_seconds: float = 0.0
-    final_exception_type: str = ""
-    final_exception_message: str = ""
-    kind: str = ""
-    reason: str = ""
-    level: ClassVar[str] = "ERROR"
 
 
 class CallSucceeded(Event, frozen=True, kw_only=True, tag="call_succeeded"):

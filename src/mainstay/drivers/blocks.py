@@ -58,7 +58,14 @@ class Attempts:
             raise StopIteration
         assert self._call is not None
         if self._call.attempts:
-            self._start(sync.wait(self._call, self._delay))
+            try:
+                late = sync.wait(self._call, self._delay)
+            except BaseException as stop:
+                self._interrupted(stop)
+                raise
+            if late is not None:
+                self._end_late(late)
+                raise StopIteration
         return self._next_attempt()
 
     def __aiter__(self) -> Attempts:
@@ -74,15 +81,24 @@ class Attempts:
         assert self._call is not None
         self._backend = self._backend or aio.current_backend()
         if self._call.attempts:
-            self._start(await aio.wait(self._call, self._delay))
+            try:
+                late = await aio.wait(self._call, self._delay)
+            except BaseException as stop:
+                self._interrupted(stop)
+                raise
+            if late is not None:
+                self._end_late(late)
+                raise StopAsyncIteration
         return self._next_attempt()
 
-    def _start(self, late: Stop | None) -> None:
-        """Ends the loop where the time for another attempt has run out meanwhile."""
-        if late is not None:
-            end = self._settle(late)
-            assert isinstance(end, BaseException)
-            raise end
+    def _end_late(self, late: Stop) -> None:
+        """The time for another attempt has run out; a value that was not accepted stays."""
+        end = self._settle(late)
+        if isinstance(end, BaseException):
+            try:
+                raise end
+            finally:
+                del end  # or only the garbage collector could free it and this frame
 
     def _proceeds(self, frame: FrameType) -> bool:
         if self._is_done:
@@ -131,7 +147,8 @@ class Attempts:
         """The block was stopped by what is not for us to catch."""
         assert self._call is not None
         self._is_open, self._is_done = False, True
-        self._call.interrupted(stop)
+        if not isinstance(stop, Exception):  # a cancel event has been told of
+            self._call.interrupted(stop)
         self._drop_hooks()
         self._call.release()
 

@@ -35,10 +35,18 @@ def teller_for(site: Site, started: float) -> Teller:
 
 def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
     """Stamps the event and tells every listener."""
-    wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    force_setattr(event, "timestamp", wall.isoformat().replace("+00:00", "Z"))
+    force_setattr(event, "timestamp", _stamp())
     for listener in listeners:
         try:
             listener(event)
         except Exception:
             _log.exception("a listener raised on %s and was passed over", event.event_type)
+
+
+def _stamp() -> str:
+    """The wall clock's time; empty where the clock has left the calendar."""
+    try:
+        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
+    except (OSError, OverflowError, ValueError):
+        return ""
+    return wall.isoformat().replace("+00:00", "Z")

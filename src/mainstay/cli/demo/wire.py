@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import io
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from mainstay import deadline
@@ -45,6 +45,8 @@ class Wire:
                 body = await reader.readexactly(int(headers["Content-Length"]))
             finally:
                 writer.transport.abort()
+                with suppress(OSError):  # a reset that was raised already
+                    await writer.wait_closed()
         return _accepted(status, headers, body)
 
     def fetch(self, path: str) -> bytes:
