@@ -647,3 +647,23 @@ def test_a_rule_is_shown_as_people_write_it():
     assert show_rule(Kind.AUTH) == "auth"
     assert show_rule(broken) == "broken"
     assert show_rule(Predicate()) == "Predicate()"
+
+
+def test_a_group_that_retry_on_names_is_retried_whatever_is_in_it():
+    """Naming ExceptionGroup itself speaks of the group; naming Exception does not."""
+    group = ExceptionGroup("g", [ValueError("a"), ConnectionError("b")])
+    assert verdict_of(group, retry_on=(ExceptionGroup,)).retryable
+    assert not verdict_of(group, retry_on=(ConnectionError,)).retryable
+    assert not verdict_of(group, retry_on=(ExceptionGroup,), never_retry_on=(Exception,)).retryable
+
+
+def test_a_hint_inside_a_group_is_heeded_and_the_longest_wins():
+    """A task group that met two throttles waits as long as the slower one asks."""
+    members = [ConnectionError("a"), ConnectionError("b"), ConnectionError("c")]
+    members[0].retry_after, members[1].retry_after = 2.0, 7.0
+    assert verdict_of(ExceptionGroup("g", members), retry_on=(OSError,)).retry_after == 7.0
+    assert verdict_of(ExceptionGroup("g", members[2:]), retry_on=(OSError,)).retry_after is None
+
+
+def verdict_of(error, **rules):
+    return classify(error, Rules(**rules))

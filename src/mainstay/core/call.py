@@ -326,8 +326,15 @@ _REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
 
 
 def _function_warning(policy: Policy, trouble: Exception) -> Warn:
-    text = f"a function of policy {policy.name!r} raised {trouble!r} and was not heeded"
+    text = f"a function of policy {policy.name!r} raised {_told(trouble)} and was not heeded"
     return Warn(MainstayWarning, text, (policy.name, type(trouble)))
+
+
+def _told(trouble: Exception) -> str:
+    try:
+        return repr(trouble)
+    except Exception:
+        return f"a {type(trouble).__name__} that cannot be shown"
 
 
 def _caused(error: BaseException, cause: BaseException) -> BaseException:

@@ -24,7 +24,7 @@ from mainstay.errors import AttemptTimeout, CallCancelled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import TypeAlias
+    from typing import Any, TypeAlias, TypeGuard
 
     Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
 
@@ -152,9 +152,14 @@ class _Inquiry:
         if rule is not None:
             kind = Kind.PERMANENT if known.kind in RETRIED_KINDS else known.kind
             return kind, False, f"never_retry_on: {show_rule(rule)}"
-        if isinstance(exception, BaseExceptionGroup):
+        if isinstance(exception, BaseExceptionGroup) and not self._is_group_named():
             return self._decide_group(exception)
         return self._decide_by_retry_on()
+
+    def _is_group_named(self) -> bool:
+        """Whether retry_on speaks of groups themselves; then their members are not judged."""
+        groups = [rule for rule in self.rules.retry_on or () if _is_group_class(rule)]
+        return any(isinstance(self.exception, rule) for rule in groups)
 
     def _decide_by_retry_on(self) -> tuple[Kind, bool, str]:
         known = self.known
@@ -241,6 +246,10 @@ class _Inquiry:
         except Exception as trouble:
             self.trouble.append(trouble)
             return False
+
+
+def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[Any]]]:
+    return isinstance(rule, type) and issubclass(rule, BaseExceptionGroup)
 
 
 def _names_of(cls: type) -> tuple[str, str, str]:

@@ -39,6 +39,9 @@ def hint_of(exception: BaseException) -> Hint | None:
     own = attribute(exception, "retry_after")
     if own is not None:
         return parse(own)
+    if isinstance(exception, BaseExceptionGroup):
+        hints = [hint for hint in map(hint_of, exception.exceptions) if hint is not None]
+        return max(hints, key=lambda hint: hint.seconds or 0.0, default=None)
     response = attribute(exception, "response")
     headers = _headers_of(response) or attribute(exception, "headers")
     try:

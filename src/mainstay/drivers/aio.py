@@ -52,8 +52,9 @@ async def recover(
     around = enclosures(3)
     if around or meddling or not site.is_plain or _is_limited():
         return await drive(Call(site, function, around, started, box), function, args, kwargs)
-    story = life(site, box.pop(), site.entropy.draw(), None)
-    send, failure, attempts, sleep = story.send, None, 1, current_sleep()
+    failure: Any = box.pop()
+    story = life(site, failure, site.entropy.draw(), None)
+    send, attempts, sleep = story.send, 1, current_sleep()
     try:
         effect = send(None)
         while type(effect) is float:

@@ -9,7 +9,7 @@ from mainstay.core.policy import Policy
 from mainstay.drivers.callables import check_callable, name_of, refuse_unawaitable
 from mainstay.drivers.site import Site
 from mainstay.drivers.wrap import caller, wrap
-from mainstay.errors import UsageError, WrapError
+from mainstay.errors import WrapError
 from mainstay.frames import enclosures, opened
 
 TYPE_CHECKING = False
@@ -101,8 +101,6 @@ class Verbs:
         try:
             with opened(watch.call.site):
                 value: R = sync.drive(watch.call, function, args, kwargs)
-        except UsageError:
-            raise
         except Exception as error:
             return watch.failed(error)
         if type(value) in _UNRUN:
@@ -127,8 +125,6 @@ class Verbs:
         try:
             with opened(watch.call.site):
                 value: R = await aio.drive(watch.call, function, args, kwargs)
-        except UsageError:
-            raise
         except Exception as error:
             if type(error) is TypeError:
                 refuse_unawaitable(function, error)

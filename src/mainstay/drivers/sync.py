@@ -41,8 +41,9 @@ def recover(
     around = enclosures(3)
     if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND or CANCEL.get():
         return drive(Call(site, function, around, started, box), function, args, kwargs)
-    story = life(site, box.pop(), site.entropy.draw(), None)
-    send, failure, attempts = story.send, None, 1
+    failure: Any = box.pop()
+    story = life(site, failure, site.entropy.draw(), None)
+    send, attempts = story.send, 1
     try:
         effect = send(None)
         while type(effect) is float:
