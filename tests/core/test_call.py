@@ -1272,3 +1272,21 @@ def test_a_call_is_bounded(case, script):
     for (seconds, _, _), wait in zip(script, driver.waits, strict=False):
         waited += seconds + wait
         assert waited < case.until
+
+
+def test_a_predicate_whose_error_cannot_be_shown_is_reported_all_the_same():
+    """A broken repr costs neither the report nor the user's own exception."""
+
+    class Broken(Exception):
+        def __repr__(self):
+            raise RuntimeError("no repr")
+
+    def predicate(_):
+        raise Broken
+
+    failure = ConnectionError("down")
+    story = life(Plan(Policy(retry_on=predicate), "op", token=1), failure, 1, None)
+    warning = next(story)
+    assert isinstance(warning, Warn)
+    assert "a Broken that cannot be shown" in warning.text
+    assert story.send(None) is failure
