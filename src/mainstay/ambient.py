@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
     from concurrent.futures import Executor
-    from typing import ParamSpec, Protocol, TypeVar
+    from typing import Any, ParamSpec, Protocol, TypeVar
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -118,21 +118,29 @@ class context:  # noqa: N801 -- a context manager is used like a function
         }
         self._changes = {name: value for name, value in given.items() if value is not None}
         self._cancel = cancel
-        self._tokens: list[tuple[Token[Context], Token[threading.Event | None] | None]] = []
+        self._tokens: list[tuple[Any, ...]] = []
 
     def __enter__(self) -> Context:
         outer = CONTEXT.get()
         inherited = {name: getattr(outer, name) for name in Context._fields()}
         inner = Context(**{**inherited, **self._changes})
-        cancel = None if self._cancel is None else CANCEL.set(self._cancel)
-        self._tokens.append((CONTEXT.set(inner), cancel))
+        self._tokens.append((CONTEXT.set(inner), *self._set_cancel()))
         return inner
 
+    def _set_cancel(self) -> tuple[Token[threading.Event | None], Token[Bounding]] | tuple[()]:
+        if self._cancel is None:
+            return ()
+        outer = current_bound()
+        # A bound of its own, so that one look tells a failing call that something bounds it.
+        return CANCEL.set(self._cancel), BOUND.set(Bound(outer.end, outer))
+
     def __exit__(self, *_: object) -> None:
-        context, cancel = self._tokens.pop()
+        context, *limits = self._tokens.pop()
         CONTEXT.reset(context)
-        if cancel is not None:
+        if limits:
+            cancel, bound = limits
             CANCEL.reset(cancel)
+            BOUND.reset(bound)
 
 
 def current_context() -> Context:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import mainstay.clock as clock
-from mainstay.ambient import BOUND, CANCEL, UNBOUND
+from mainstay.ambient import BOUND, UNBOUND
 from mainstay.core.call import life
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
@@ -50,7 +50,7 @@ async def recover(
     Most calls need only attempts and waits: those are made here, as in sync.recover.
     """
     around = enclosures(3)
-    if around or meddling or not site.is_plain or _is_limited():
+    if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
         return await drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
     story = life(site, failure, site.entropy.draw(), None)
@@ -74,11 +74,6 @@ async def recover(
     finally:
         del story, send
         effect = failure = None  # type: ignore[assignment]
-
-
-def _is_limited() -> bool:
-    """Whether a deadline or a cancel event from outside has a say."""
-    return BOUND.get() is not UNBOUND or CANCEL.get() is not None
 
 
 def run(

@@ -41,9 +41,9 @@ def begin(limit: float, started: float) -> Scope | _Alone | None:
         return None
     if task is None:  # trio's, perhaps as a guest in an asyncio loop
         return None
-    outer = BOUND.get()
-    if outer.is_over:
-        outer = current_bound()
+    outer: Any = BOUND.get()
+    while outer.is_over:  # current_bound(), without the call
+        outer = outer.outer
     end = started + limit
     if outer.end < end:
         return open_scope(end, limit)
@@ -69,8 +69,8 @@ def open_scope(end: float, limit: float) -> _Alone:
     lane = _Lane(task.get_loop(), limit)
     scope = Scope(end, outer, task, lane, task.cancelling())
     BOUND.set(scope)
+    lane.queue[scope] = None
     if end != NEVER:
-        lane.queue[scope] = None
         lane.arm(scope, end - now())
     return _Alone(scope, lane)
 
@@ -107,11 +107,11 @@ class Scope(Struct, eq=False):
 
     def ended(self) -> None:
         """The attempt returned; it may have swallowed our cancellation."""
-        self.is_over = True
         if self.is_expired:
             self._end()
         else:
-            self.lane.queue.pop(self, None)
+            self.is_over = True
+            del self.lane.queue[self]
             self.task = None
 
     def _end(self) -> int | None:

@@ -6,7 +6,7 @@ import time
 from types import CoroutineType
 
 import mainstay.clock as clock
-from mainstay.ambient import BOUND, CANCEL, UNBOUND
+from mainstay.ambient import BOUND, UNBOUND
 from mainstay.clock import SYSTEM
 from mainstay.core.call import life
 from mainstay.core.effects import TOO_LATE, Returned
@@ -39,7 +39,7 @@ def recover(
     that no frame keeps it alive while the call waits.
     """
     around = enclosures(3)
-    if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND or CANCEL.get():
+    if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
         return drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
     story = life(site, failure, site.entropy.draw(), None)
