@@ -19,7 +19,7 @@ from mainstay.core.deadline import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
     from typing import Any
 
@@ -31,6 +31,28 @@ FRAMES: dict[str, Any] = {
     "__tracebackhide__": True,  # pytest then leaves our frames out of its reports
 }
 OPEN: dict[FrameType, Enclosure] = {}
+
+
+class _Active:
+    """Held by every wrapper frame while it runs, so that references to it count them."""
+
+
+_ACTIVE = _Active()
+FRAMES["ms_active"] = _ACTIVE
+
+
+def _count_active() -> int:
+    """How many wrapper frames there are, running or suspended; perhaps a few that are over.
+
+    A wrapper pays nothing for being counted but a local variable. Where references cannot be
+    counted, there are always too many to tell.
+    """
+    return _references(_ACTIVE) - _AT_REST
+
+
+_references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+_AT_REST = 0
+_AT_REST = _count_active()
 
 
 class Enclosure:
@@ -67,8 +89,13 @@ class Enclosure:
         return str(getattr(function, "__qualname__", "a call"))
 
 
-def enclosures(depth: int = 1) -> Sequence[Enclosure]:
-    """The retries that enclose the frame `depth` levels up, innermost first."""
+def enclosures(depth: int = 1, own: int = 0) -> Sequence[Enclosure]:
+    """The retries that enclose the frame `depth` levels up, innermost first.
+
+    `own` is how many wrapper frames below that one are the caller's own.
+    """
+    if not OPEN and _count_active() <= own:
+        return ()  # nothing else is under way, in any thread or task
     start = frame = sys._getframe(depth)
     if OPEN:
         return _survey(start)

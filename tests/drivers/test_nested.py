@@ -8,6 +8,7 @@ And never fewer: an outer retry that does not retry a failure leaves the inner o
 import asyncio
 import concurrent.futures
 import contextlib
+import sys
 import threading
 import warnings
 from unittest import mock
@@ -16,6 +17,7 @@ import pytest
 import trio
 
 import mainstay
+import mainstay.frames as frames
 from mainstay import (
     Backoff,
     Engine,
@@ -746,3 +748,45 @@ def test_an_inner_success_is_nobodys_business(driver):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert driver.run(OTHER(inner)) == "ok"
+
+
+# --- the count that saves the walk ----------------------------------------------------------------
+
+
+def test_wrappers_under_way_are_counted_and_forgotten(driver):
+    """One frame inside one more; none is left when a call has returned, recovered or given up."""
+    seen = []
+    for script in (["ok"], [OSError, "ok"], [OSError] * 3):
+        function = driver.scripted(*script)
+        before = frames._count_active()
+        with contextlib.suppress(OSError):
+            driver.run(POLICY(counting(driver, function, seen)))
+        assert frames._count_active() == before
+    assert min(seen) >= 1
+
+
+def counting(driver, function, seen):
+    """The function, noting how many wrappers are under way when it is called."""
+    if not driver.is_async:
+        return lambda: (seen.append(frames._count_active()), function())[1]
+
+    async def coloured():
+        seen.append(frames._count_active())
+        return await function()
+
+    return coloured
+
+
+def test_where_references_cannot_be_counted_the_stack_is_always_walked(monkeypatch):
+    """PyPy has no getrefcount: the nest is seen all the same."""
+    monkeypatch.setattr(frames, "_references", lambda _: sys.maxsize)
+    calls = []
+
+    def leaf():
+        calls.append(1)
+        raise ConnectionError
+
+    with virtual_time(), warnings.catch_warnings(), pytest.raises(ConnectionError):
+        warnings.simplefilter("ignore")
+        POLICY(lambda: OTHER(leaf)())()
+    assert len(calls) == 3

@@ -49,7 +49,7 @@ async def recover(
 
     Most calls need only attempts and waits: those are made here, as in sync.recover.
     """
-    around = enclosures(3)
+    around = enclosures(3, own=1)
     if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
         return await drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
@@ -66,7 +66,7 @@ async def recover(
                 failure = error
             attempts += 1
             effect = send(failure)
-        if isinstance(effect, BaseException):
+        if effect is failure or isinstance(effect, BaseException):
             raise effect
         call = Call(site, function, around, started, story=story)
         call.failure, call.attempts = failure, attempts
@@ -83,7 +83,7 @@ def run(
     kwargs: dict[str, Any],
 ) -> Coroutine[Any, Any, Any]:
     """A whole call."""
-    return drive(Call(site, function, enclosures(3)), function, args, kwargs)
+    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
 async def drive(

@@ -38,7 +38,7 @@ def recover(
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
-    around = enclosures(3)
+    around = enclosures(3, own=1)
     if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
         return drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
@@ -59,7 +59,7 @@ def recover(
                 failure = error
             attempts += 1
             effect = send(failure)
-        if isinstance(effect, BaseException):
+        if effect is failure or isinstance(effect, BaseException):
             raise effect
         call = Call(site, function, around, started, story=story)
         call.failure, call.attempts = failure, attempts
@@ -75,7 +75,7 @@ def run(
     site: Site, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A whole call."""
-    return drive(Call(site, function, enclosures(3)), function, args, kwargs)
+    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
 def drive(

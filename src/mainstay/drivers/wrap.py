@@ -8,8 +8,9 @@ objects. What has no code object to read (a builtin, a partial) goes through the
 with `*args, **kwargs`.
 
 A first attempt that succeeds costs one Python frame and nothing else; a failure is put in a box
-and handed to the driver. Tracebacks show the lines of the template below: generated code is
-compiled under this file's name and at its template's line.
+and handed to the driver. While it runs, the frame holds on to ms_active, by which
+mainstay/frames.py counts such frames. Tracebacks show the lines of the template below: generated
+code is compiled under this file's name and at its template's line.
 
 All wrappers run in one namespace, FRAMES, by which mainstay/frames.py knows them. Names of ours
 begin with ms_, so that they meet no parameter's.
@@ -39,40 +40,57 @@ _FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
 def plain(ms_function, ms_site):
     def first_attempt({parameters}):
+        ms_here = ms_active
         try:
             return ms_function({arguments})
         except Exception as ms_error:
             ms_box = [ms_error]
-        return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box)
+        try:
+            return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box)
+        finally:
+            del ms_here
     return first_attempt
 
 def timed(ms_function, ms_site):
     def first_attempt({parameters}):
         ms_started = now()
+        ms_here = ms_active
         try:
             return ms_function({arguments})
         except Exception as ms_error:
             ms_box = [ms_error]
-        return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started)
+        try:
+            return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started)
+        finally:
+            del ms_here
     return first_attempt
 
 def whole(ms_function, ms_site):
     def every_attempt({parameters}):
-        return ms_run(ms_site, ms_function, {positional}, {keyword})
+        ms_here = ms_active
+        try:
+            return ms_run(ms_site, ms_function, {positional}, {keyword})
+        finally:
+            del ms_here
     return every_attempt
 
 def async_plain(ms_function, ms_site):
     async def first_attempt({parameters}):
+        ms_here = ms_active
         try:
             return await ms_function({arguments})
         except Exception as ms_error:
             ms_box = [ms_error]
-        return await ms_arecover(ms_site, ms_function, {positional}, {keyword}, ms_box)
+        try:
+            return await ms_arecover(ms_site, ms_function, {positional}, {keyword}, ms_box)
+        finally:
+            del ms_here
     return first_attempt
 
 def async_timed(ms_function, ms_site, ms_limit):
     async def first_attempt({parameters}):
         ms_started = now()
+        ms_here = ms_active
         ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)
         try:
             ms_value = await ms_function({arguments})
@@ -81,12 +99,20 @@ def async_timed(ms_function, ms_site, ms_limit):
         else:
             ms_scope.ended()
             return ms_value
-        return await ms_arecover(ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started)
+        try:
+            ms_call = ms_site, ms_function, {positional}, {keyword}
+            return await ms_arecover(*ms_call, ms_box, ms_started)
+        finally:
+            del ms_here
     return first_attempt
 
 def async_whole(ms_function, ms_site):
     async def every_attempt({parameters}):
-        return await ms_arun(ms_site, ms_function, {positional}, {keyword})
+        ms_here = ms_active
+        try:
+            return await ms_arun(ms_site, ms_function, {positional}, {keyword})
+        finally:
+            del ms_here
     return every_attempt
 """
 
