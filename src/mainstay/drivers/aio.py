@@ -95,13 +95,12 @@ async def drive(
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
     send, answer = call.story.send, None
-    backend = current_backend()
     try:
         while True:
             effect = send(answer) if effect is None else effect
             if type(effect) is float:
                 answer = await wait(call, effect) if call.attempts else None
-                answer = answer or await _attempt(call, backend, function, args, kwargs)
+                answer = answer or await _attempt(call, function, args, kwargs)
                 if call.is_quiet and type(answer) is Returned:
                     return answer.value
             elif isinstance(effect, BaseException):
@@ -123,7 +122,6 @@ async def drive(
 
 async def _attempt(
     call: Call,
-    backend: Backend,
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -131,7 +129,7 @@ async def _attempt(
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
     if call.is_bounded:
-        return await _bounded(call, backend, function, args, kwargs)
+        return await _bounded(call, function, args, kwargs)
     try:
         return Returned(await function(*args, **kwargs))
     except Exception as error:
@@ -141,14 +139,13 @@ async def _attempt(
 
 async def _bounded(
     call: Call,
-    backend: Backend,
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
     """An attempt that is cancelled when its end comes."""
     end, limit = call.bounds()
-    scope = backend.open_scope(end, limit)
+    scope = current_backend().open_scope(end, limit)
     try:
         with opened(call.site, end, is_repeat=True):
             value = await function(*args, **kwargs)
