@@ -1,8 +1,9 @@
 """What encloses the current call, read off the stack when somebody asks.
 
 Every frame that makes first attempts runs in one namespace, FRAMES; walking up the stack and
-comparing `f_globals` finds them, and the happy path pays nothing for being found. It is exact
-for direct calls, generators and await chains. Retried attempts, blocks of `policy.attempts()` and
+comparing `f_globals` finds them. The happy path pays a local variable: the references to what it
+holds count the wrappers under way, and where there is no other nobody walks. The walk is exact for
+direct calls, generators and await chains. Retried attempts, blocks of `policy.attempts()` and
 worker threads run in frames of other modules: those are entered in OPEN while they last.
 
 A wrapper frame holds `ms_site`; one with a limit also `ms_started`, from which the end of its
@@ -137,10 +138,9 @@ class opened:  # noqa: N801 -- a context manager is used like a function
     """Enters the caller's own frame as one that makes an attempt."""
 
     __slots__ = ("_before", "_enclosure", "_frame")
-    _retries = True
 
     def __init__(self, plan: Plan, end: float = NEVER, *, is_repeat: bool = False) -> None:
-        self._enclosure = Enclosure(plan, end, is_repeat=is_repeat, retries=self._retries)
+        self._enclosure = Enclosure(plan, end, is_repeat=is_repeat)
         self._frame = sys._getframe(1)
 
     def __enter__(self) -> None:
@@ -159,7 +159,6 @@ class aside(opened):  # noqa: N801 -- a context manager is used like a function
     """Enters the caller's own frame as one that runs something beside the attempts."""
 
     __slots__ = ()
-    _retries = False
 
     def __init__(self, plan: Plan, end: float) -> None:
         self._enclosure = Enclosure(plan, end, is_repeat=True, retries=False)
