@@ -152,15 +152,17 @@ def test_a_thread_of_the_loop_is_waited_for():
         assert asyncio.run(main()) == "done"
 
 
-ENDED_POOL = """
+POOL = """
 import asyncio
 import mainstay.testing.time
 from concurrent.futures import ThreadPoolExecutor
 
 mainstay.testing.time._PATIENCE = 3600.0
-with ThreadPoolExecutor(1) as pool:
-    pool.submit(int).result()
-del pool
+pool = ThreadPoolExecutor(1)
+pool.submit(int).result()
+if {ended}:
+    pool.shutdown()
+    del pool
 
 async def main():
     for _ in range(500):
@@ -172,10 +174,12 @@ print(time.elapsed)
 """
 
 
-def test_a_pool_that_has_ended_makes_no_jump_wait():
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_pool_without_work_makes_no_jump_wait(ended):
     """Nothing outside can wake the loop: it jumps at once, or this would take 500 hours."""
+    program = POOL.format(ended=ended)
     done = subprocess.run(
-        [sys.executable, "-c", ENDED_POOL], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "30000.0\n"
 

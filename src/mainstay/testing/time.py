@@ -174,8 +174,16 @@ def _jump(loop: Any, virtual: VirtualTime) -> None:
 
 def _awaits_outside(loop: Any) -> bool:
     """Whether anything but the loop's own pipe could wake it: a socket, or a thread of a pool."""
-    pools = sys.modules.get("concurrent.futures.thread")
-    if pools is not None and getattr(pools, "_threads_queues", True):
-        return True
     get_map = getattr(loop._selector, "get_map", None)
-    return get_map is None or len(get_map()) > 1  # the proactor of Windows has no map
+    if get_map is None or len(get_map()) > 1:  # the proactor of Windows has no map
+        return True
+    pools = sys.modules.get("concurrent.futures.thread")
+    return pools is not None and any(map(_is_busy, list(getattr(pools, "_threads_queues", ()))))
+
+
+def _is_busy(thread: Any) -> bool:
+    """Whether a thread of a pool has work: one that waits for some stands in its own loop."""
+    frame = sys._current_frames().get(thread.ident)
+    if frame is None or frame.f_code.co_name != "_worker":
+        return frame is not None
+    return frame.f_locals.get("work_item") is not None
