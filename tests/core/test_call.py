@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.core.backoff import Backoff, Jitter
-from mainstay.core.call import life
+from mainstay.core.call import GIVE_UP, glance, life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import TOO_LATE, Enclosing, Question, Returned, Warn
 from mainstay.core.entropy import key_of, uniform
@@ -1259,6 +1259,60 @@ def test_listening_changes_nothing(case, script):
     assert note_of(end_one) == note_of(end_two)
     assert sum(type(e) is RetryAttempt for e in two.events) == len(two.waits)
     assert type(two.events[-1]) in (CallSucceeded, CallFailed, RetryExhausted)
+
+
+class Marked(ConnectionError):
+    """What carries something is not for a glance."""
+
+
+GLANCED = st.sampled_from(
+    [ConnectionError, TimeoutError, KeyError, PermissionError, OSError, Marked, FileNotFoundError]
+)
+
+
+@pytest.mark.req("CP-16", "NFR-041-11", "NFR-041-19")
+@given(
+    kinds=st.lists(GLANCED, min_size=9, max_size=9),
+    attempts=st.integers(1, 9),
+    jitter=st.sampled_from(["none", "percent", "additive", "full", "equal", "decorrelated"]),
+    seed=st.integers(0, 10**6),
+    marks=st.sets(st.sampled_from(["dict", "cause", "context"])),
+)
+def test_a_glance_decides_what_a_life_decides(kinds, attempts, jitter, seed, marks):
+    """The short way and the long way: the same delays to the bit, the same end, the same note."""
+    policy = Policy(max_attempts=attempts, jitter=Jitter(jitter, 0.3 if jitter == "percent" else 0))
+    key, delay = key_of(seed, 0), 0.0
+    for attempt in range(1, attempts + 1):
+        first, second = (_failure(kinds[attempt - 1], marks) for _ in "ab")
+        plans = plan_of(policy), plan_of(policy)
+        policy.classification(kinds[attempt - 1]())
+        seen = glance(plans[0], first, attempt, key, delay)
+        story = life(plans[1], second, key, None, attempt=attempt, delay=delay)
+        effect = next(story)
+        if kinds[attempt - 1] in (ConnectionError, TimeoutError):
+            assert seen is not None
+        if kinds[attempt - 1] is Marked and marks:
+            assert seen is None
+        if seen is None:
+            pass
+        elif seen == GIVE_UP:
+            assert effect is second
+            assert note_of(first) == note_of(second)
+        else:
+            assert seen == effect
+        if effect is second:
+            break
+        delay = effect
+
+
+def _failure(kind, marks):
+    failure = kind()
+    if kind is Marked:
+        failure.__cause__ = KeyError() if "cause" in marks else None
+        failure.__context__ = KeyError() if "context" in marks else None
+        if "dict" in marks:
+            failure.note = "carried"
+    return failure
 
 
 @pytest.mark.req("FR-041-30", "NFR-041-11")

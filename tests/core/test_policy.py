@@ -653,16 +653,17 @@ def test_a_first_attempt_is_limited_by_the_smaller_of_two(fields, limit):
     ("fields", "is_demanding"),
     [
         ({}, False),
-        ({"before_retry": hook}, False),
+        ({"before_retry": hook}, True),
         ({"after_retry": hook}, True),
         ({"retry_if_result": predicate}, True),
         ({"attempt_timeout": 1.0}, True),
         ({"deadline": 1.0}, True),
-        ({"per_kind": {"timeout": KindRule()}}, False),
+        ({"per_kind": {"timeout": KindRule()}}, True),
+        ({"backoff": Backoff.custom(lambda n: 1.0)}, True),
     ],
 )
 def test_a_policy_that_needs_more_than_attempts_and_waits_says_so(fields, is_demanding):
-    """The plain wrapper is enough where nothing has to be done on success."""
+    """A glance at a failure is enough where nobody else has a say."""
     assert Policy(**fields).is_demanding is is_demanding
 
 

@@ -57,6 +57,37 @@ if TYPE_CHECKING:
 _DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING
 
 
+GIVE_UP = -1.0
+"""What `glance` says of a failure that is to be raised."""
+
+
+def glance(
+    plan: Plan, failure: BaseException, attempt: int, key: int, previous: float
+) -> float | None:
+    """The decision where only the exception's type and the attempts left have a say.
+
+    Most failures are of this sort, and need no life of their own: an exception that carries
+    nothing and follows from nothing, of a type the policy has settled before, in a call with no
+    deadline, listener, hook or other retry. `life` would decide the same.
+
+    Returns:
+        The delay before another attempt, GIVE_UP, or None where more must be weighed.
+    """
+    policy = plan.policy
+    verdict = policy._rules.settled.get(type(failure))
+    if verdict is None or failure.__dict__ or failure.__cause__ or failure.__context__:
+        return None
+    if attempt >= policy.max_attempts or not verdict.retryable:
+        if attempt > 1:
+            plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt).put_on(failure)
+        return GIVE_UP
+    ramps = policy._ramps
+    if attempt <= len(ramps):
+        low, step, power = ramps[attempt - 1]
+        return low + step * (key * power & MASK)
+    return policy.delay(attempt, uniform(key, attempt), previous)
+
+
 def life(
     plan: Plan,
     outcome: Any = None,
@@ -65,64 +96,41 @@ def life(
     until: float = NEVER,
     limit: int = 0,
     teller: Teller | None = None,
+    attempt: int = 1,
+    delay: float = 0.0,
 ) -> Life:
-    """The whole life of one call, or the rest of it after a first outcome.
+    """The whole life of one call, or the rest of it after an outcome.
 
     Args:
         plan: what is known before the call.
-        outcome: the first attempt's outcome, where it was made already.
+        outcome: an attempt's outcome, where one was made already.
         key: the call's key for randomness; asked for at the first failure where not given.
         outer: the enclosing retry, if any; asked for at the first failure where not given.
         until: the moment of the deadline, on the driver's monotonic clock.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
         teller: makes the events, where somebody listens.
+        attempt: which attempt the outcome is of.
+        delay: how long was waited before it.
     """
-    policy = plan.policy
-    limit = limit or policy.max_attempts
-    settled, ramps = policy._rules.settled, policy._ramps
-    attempt, delay, ready = 1, 0.0, len(ramps)
-    care = None
-    is_elaborate = policy._is_elaborate or key is _DRAW
-    if outer is not None or teller is not None or until != NEVER or is_elaborate:
-        care = _Care(plan, key, outer, until, limit, teller)
+    care = _Care(plan, key, outer, until, limit or plan.policy.max_attempts, teller)
     if outcome is None:
         outcome = yield 0.0
     while True:
-        verdict = settled.get(type(outcome))
-        # An exception that carries nothing and follows from nothing is settled by its type.
-        if care is None and verdict is not None and not (
-            outcome.__dict__ or outcome.__cause__ or outcome.__context__
-        ):  # fmt: skip
-            if attempt >= limit or not verdict.retryable:
-                if attempt > 1:
-                    stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
-                    plan.note(stop, attempt).put_on(outcome)
-                yield outcome
-                return
-            if attempt <= ready:
-                low, step, power = ramps[attempt - 1]
-                delay = low + step * (key * power & MASK)
-            else:
-                delay = policy.delay(attempt, uniform(key, attempt), delay)
-        else:
-            if care is None:
-                care = _Care(plan, key, None, until, limit, teller)
-            effect = yield from care.decide(outcome, attempt, delay)
-            if type(effect) is not float:
-                yield effect
-                return
-            delay = effect
+        effect = yield from care.decide(outcome, attempt, delay)
+        if type(effect) is not float:
+            yield effect
+            return
         # While waiting, nothing holds on to the failure, its traceback and their frames.
-        outcome = None
+        outcome, delay = None, effect
         outcome = yield delay
         attempt += 1
 
 
 class _Care:
-    """Decides where there is more to weigh than the type of the exception and the attempts left.
+    """Weighs everything that may have a say in one call.
 
-    A deadline, listeners, hooks, a rule for results, limits by kind, a retry around this one, an
-    exception that carries a hint or a mark.
+    The exception and what it carries, attempts, limits by kind, a rule for results, a deadline,
+    hooks, listeners, another retry around or inside this one.
     """
 
     __slots__ = ("counts", "key", "last", "limit", "outer", "plan", "real", "teller", "until")

@@ -118,8 +118,7 @@ class Policy(Value):
     @property
     def is_demanding(self) -> bool:
         """Whether a call needs more than attempts and waits."""
-        extras = (self.first_limit, self.retry_if_result, self.after_retry)
-        return any(extra is not None for extra in extras)
+        return self._is_elaborate or self.first_limit is not None
 
     def classification(self, exception: BaseException) -> Classification:
         """What this policy makes of an exception: kind, reason, whether it is retried.

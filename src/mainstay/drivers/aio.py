@@ -6,7 +6,7 @@ import sys
 
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, UNBOUND
-from mainstay.core.call import life
+from mainstay.core.call import glance
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, Protocol
 
-    from mainstay.core.call import Effect
     from mainstay.core.effects import Stop
     from mainstay.drivers.site import Site
 
@@ -53,27 +52,24 @@ async def recover(
     if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
         return await drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
-    story = life(site, failure, site.entropy.draw(), None)
-    send, attempts, sleep = story.send, 1, current_sleep()
+    key, attempt, before = site.entropy.draw(), 1, 0.0
     try:
-        effect = send(None)
-        while type(effect) is float:
+        while (delay := glance(site, failure, attempt, key, before)) is not None:
+            if delay < 0.0:
+                raise failure
             failure = None
-            await sleep(effect)
+            await current_sleep()(delay)
             try:
                 return await function(*args, **kwargs)
             except Exception as error:
                 failure = error
-            attempts += 1
-            effect = send(failure)
-        if effect is failure or isinstance(effect, BaseException):
-            raise effect
-        call = Call(site, function, around, started, story=story)
-        call.failure, call.attempts = failure, attempts
-        return await drive(call, function, args, kwargs, effect)
+            attempt, before = attempt + 1, delay
+        box.append(failure)
+        failure = None
+        call = Call(site, function, around, started, box, attempt, key, before)
+        return await drive(call, function, args, kwargs)
     finally:
-        del story, send
-        effect = failure = None  # type: ignore[assignment]
+        failure = None
 
 
 def run(
@@ -91,13 +87,13 @@ async def drive(
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    effect: Effect | None = None,
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
+    effect: Any = None
     send, answer = call.story.send, None
     try:
         while True:
-            effect = send(answer) if effect is None else effect
+            effect = send(answer)
             if type(effect) is float:
                 answer = await wait(call, effect) if call.attempts else None
                 answer = answer or await _attempt(call, function, args, kwargs)
@@ -113,7 +109,6 @@ async def drive(
                 answer = None
             else:
                 answer = call.answer(effect)
-            effect = None
     finally:
         call.close()
         del send

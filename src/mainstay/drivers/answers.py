@@ -43,8 +43,10 @@ class Call:
         function: what is called; its name is the operation's where the site has none.
         around: the retries that enclose it.
         started: when the first attempt began, where that was noted.
-        box: holds the first attempt's failure, where that was made already.
-        story: one that has begun as a plain one and needs more now.
+        box: holds the last attempt's failure, where some were made already.
+        attempts: how many were made then.
+        key: the call's key for randomness, where it was drawn already.
+        delay: how long was waited before the last attempt.
     """
 
     __slots__ = (
@@ -59,7 +61,9 @@ class Call:
         around: Sequence[Enclosure] = (),
         started: float | None = None,
         box: list[Any] | None = None,
-        story: Life | None = None,
+        attempts: int = 1,
+        key: int | Question = Question.DRAW,
+        delay: float = 0.0,
     ) -> None:
         if not site.operation:
             check_callable(function)
@@ -81,10 +85,16 @@ class Call:
         self.handled = id(sys.exception())
         """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
         self.failure: Any = box.pop() if box else None
-        self.attempts = 0 if self.failure is None else 1
-        limit = 1 if "no_retry" in meddling else 0
-        self.story: Life = story or life(
-            site, self.failure, until=self.until, limit=limit, teller=self.teller
+        self.attempts = 0 if self.failure is None else attempts
+        self.story: Life = life(
+            site,
+            self.failure,
+            key,
+            until=self.until,
+            limit=1 if "no_retry" in meddling else 0,
+            teller=self.teller,
+            attempt=attempts,
+            delay=delay,
         )
 
     def _teller(self, now: float) -> Teller:

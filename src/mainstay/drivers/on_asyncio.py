@@ -9,7 +9,8 @@ counting `cancelling()`.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, current_task
+import sys
+from asyncio import CancelledError, current_task, get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
+    from collections.abc import Callable
 
     from mainstay.ambient import Bounding
 
@@ -29,6 +31,13 @@ now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
 
+task_in: Callable[[AbstractEventLoop], Task[Any] | None] = current_task
+"""The task that runs in a loop."""
+if sys.version_info < (3, 12):  # where current_task() is slow, being written in Python
+    from asyncio.tasks import _current_tasks  # type: ignore[attr-defined]
+
+    task_in = _current_tasks.get
+
 _MAX_LANES = 64
 """Limits in use at once per loop; past that, lanes that rest are dropped."""
 
@@ -36,9 +45,10 @@ _MAX_LANES = 64
 def begin(limit: float, started: float) -> Scope | _Alone | None:
     """Starts a first attempt that is cancelled after the limit; None outside asyncio's tasks."""
     try:
-        task = current_task()
+        loop = get_running_loop()
     except RuntimeError:
         return None
+    task = task_in(loop)
     if task is None:  # trio's, perhaps as a guest in an asyncio loop
         return None
     outer: Any = BOUND.get()
@@ -48,12 +58,12 @@ def begin(limit: float, started: float) -> Scope | _Alone | None:
     if outer.end < end:
         return open_scope(end, limit)
     try:
-        lane = task.get_loop().mainstay_lanes[limit]  # type: ignore[attr-defined]
+        lane = loop.mainstay_lanes[limit]  # type: ignore[attr-defined]
     except (AttributeError, KeyError):
-        lane = _new_lane(task.get_loop(), limit)
-    scope = Scope(end, outer, task, lane, task.cancelling())
+        lane = _new_lane(loop, limit)
+    scope = Scope(end, outer, lane, task.cancelling())
     BOUND.set(scope)
-    lane.queue[scope] = None
+    lane.queue[scope] = task
     if lane.timer is None:
         lane.arm(scope, limit)
     return scope
@@ -67,9 +77,9 @@ def open_scope(end: float, limit: float) -> _Alone:
     if outer.end < end:
         end, limit = outer.end, max(0.0, outer.end - now())
     lane = _Lane(task.get_loop(), limit)
-    scope = Scope(end, outer, task, lane, task.cancelling())
+    scope = Scope(end, outer, lane, task.cancelling())
     BOUND.set(scope)
-    lane.queue[scope] = None
+    lane.queue[scope] = task
     if end != NEVER:
         lane.arm(scope, end - now())
     return _Alone(scope, lane)
@@ -83,16 +93,11 @@ class Scope(Struct, eq=False):
 
     end: float
     outer: Bounding
-    task: Task[Any] | None
     lane: _Lane
     cancelling: int
     is_over: bool = False
-    is_expired: bool = False
-
-    def expire(self) -> None:
-        self.is_expired = True
-        if self.task is not None:
-            self.task.cancel()
+    expired: Task[Any] | None = None
+    """The task, once it was cancelled for being late; until then the lane knows it."""
 
     def failed(self, caught: BaseException) -> Exception:
         """What the attempt failed with; raises what is not for us to catch."""
@@ -107,20 +112,18 @@ class Scope(Struct, eq=False):
 
     def ended(self) -> None:
         """The attempt returned; it may have swallowed our cancellation."""
-        if self.is_expired:
-            self._end()
-        else:
+        if self.expired is None:
             self.is_over = True
             del self.lane.queue[self]
-            self.task = None
+        else:
+            self._end()
 
     def _end(self) -> int | None:
         """Lets go of the task, whose context holds this; how often others want it cancelled."""
-        task, self.task, self.is_over = self.task, None, True
-        if not self.is_expired:
-            self.lane.queue.pop(self, None)
-        elif task is not None:
+        task, self.expired, self.is_over = self.expired, None, True
+        if task is not None:
             return task.uncancel()
+        self.lane.queue.pop(self, None)
         return None
 
 
@@ -150,7 +153,7 @@ class _Lane:
     def __init__(self, loop: AbstractEventLoop, limit: float) -> None:
         self.loop = loop
         self.limit = limit
-        self.queue: dict[Scope, None] = {}
+        self.queue: dict[Scope, Task[Any]] = {}
         self.timer: TimerHandle | None = None
         self.head: Scope | None = None
         """Whose end the timer is set to."""
@@ -173,8 +176,8 @@ class _Lane:
             if scope is not due and scope.end > moment:
                 self.arm(scope, scope.end - moment)
                 return
-            del self.queue[scope]
-            scope.expire()
+            scope.expired = self.queue.pop(scope)
+            scope.expired.cancel()
 
 
 def _new_lane(loop: AbstractEventLoop, limit: float) -> _Lane:

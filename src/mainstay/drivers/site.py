@@ -74,7 +74,8 @@ class Site(Plan):
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
-        self.is_plain = bool(operation) and not (listeners or cancel or policy.is_demanding)
+        wants_more = listeners or cancel or policy.is_demanding
+        self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits."""
         self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
         """Whether a listener wants to know of calls that never failed; it says so itself."""

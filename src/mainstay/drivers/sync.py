@@ -8,7 +8,7 @@ from types import CoroutineType
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, UNBOUND
 from mainstay.clock import SYSTEM
-from mainstay.core.call import life
+from mainstay.core.call import glance
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.call import Effect
     from mainstay.core.effects import Stop
     from mainstay.drivers.site import Site
 
@@ -42,33 +41,30 @@ def recover(
     if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
         return drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
-    story = life(site, failure, site.entropy.draw(), None)
-    send, attempts = story.send, 1
+    key, attempt, before = site.entropy.draw(), 1, 0.0
     try:
-        effect = send(None)
-        while type(effect) is float:
+        while (delay := glance(site, failure, attempt, key, before)) is not None:
+            if delay < 0.0:
+                raise failure
             failure = None
-            if effect > 0.0:
+            if delay > 0.0:
                 if clock.current is SYSTEM:
-                    time.sleep(effect)  # as it is now: tests replace it
+                    time.sleep(delay)  # as it is now: tests replace it
                 else:
-                    clock.current.sleep(effect)
+                    clock.current.sleep(delay)
             try:
                 return function(*args, **kwargs)
             except Exception as error:
                 failure = error
-            attempts += 1
-            effect = send(failure)
-        if effect is failure or isinstance(effect, BaseException):
-            raise effect
-        call = Call(site, function, around, started, story=story)
-        call.failure, call.attempts = failure, attempts
-        return drive(call, function, args, kwargs, effect)
+            attempt, before = attempt + 1, delay
+        box.append(failure)
+        failure = None
+        call = Call(site, function, around, started, box, attempt, key, before)
+        return drive(call, function, args, kwargs)
     finally:
         # The traceback of what is raised holds this frame, and this frame held what is raised:
         # only the garbage collector could free them.
-        del story, send
-        effect = failure = None  # type: ignore[assignment]
+        failure = None
 
 
 def run(
@@ -83,13 +79,13 @@ def drive(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    effect: Effect | None = None,
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
+    effect: Any = None
     send, answer = call.story.send, None
     try:
         while True:
-            effect = send(answer) if effect is None else effect
+            effect = send(answer)
             if type(effect) is float:
                 answer = wait(call, effect) if call.attempts else None
                 answer = answer or _attempt(call, function, args, kwargs)
@@ -105,7 +101,6 @@ def drive(
                 answer = None
             else:
                 answer = call.answer(effect)
-            effect = None
     finally:
         call.close()
         del send

@@ -199,7 +199,7 @@ def _signature_of_code(code: CodeType) -> _Signature:
         _listed(parameters),
         _listed([*packed, *pairs]),
         f"({''.join(f'{part}, ' for part in packed if part)})",
-        stars[2:] if stars and not named else f"dict({_listed(pairs)})" if pairs != [""] else "{}",
+        stars[2:] if stars and not named else f"dict({_listed(pairs)})" if named else "ms_none",
         True,
     )
 
@@ -272,7 +272,7 @@ def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
     return wrapper
 
 
-FRAMES.update(ms_recover=sync.recover, ms_run=sync.run)
+FRAMES.update(ms_recover=sync.recover, ms_run=sync.run, ms_none={})
 clock.follow(FRAMES)
 
 
