@@ -369,13 +369,12 @@ def test_listeners_hear_of_a_cancel_event(driver):
 # --- Ctrl+C ---------------------------------------------------------------------------------------
 
 PROGRAM = """
-    import asyncio, signal, sys, time
+    import asyncio, sys, time
     import mainstay
     from mainstay import Backoff, RetryPolicy
 
     policy = RetryPolicy(retry_on=Exception, backoff=Backoff.constant(60.0), max_attempts=9)
     where, colour, calls = sys.argv[1], sys.argv[2], 0
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
 
     def begin():
         global calls
