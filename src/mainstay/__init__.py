@@ -10,11 +10,22 @@ if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
     from mainstay.core.backoff import Backoff, Jitter
+    from mainstay.core.breaker import CircuitState
+    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.breaker_summary import CircuitSnapshot
     from mainstay.core.classify import Classification
     from mainstay.core.hooks import RetryInfo
     from mainstay.core.kinds import Kind
     from mainstay.core.policy import KindRule
+    from mainstay.core.window import Window
     from mainstay.drivers.blocks import Attempt, Attempts
+    from mainstay.drivers.breaker import CircuitBreaker
+    from mainstay.drivers.budget import RetryBudget, TokenBudget
+    from mainstay.drivers.bulkhead import Bulkhead
+    from mainstay.drivers.circuits import CircuitRegistry, HealthReport
+    from mainstay.drivers.fallback import Fallback
+    from mainstay.drivers.hedge import Hedge
+    from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
@@ -22,7 +33,10 @@ if TYPE_CHECKING:
     from mainstay.engine import Engine, Operation, PolicyRegistry
     from mainstay.errors import (
         AttemptTimeout,
+        BulkheadFull,
         CallCancelled,
+        CallShed,
+        CircuitOpenError,
         DeadlineExceeded,
         DependencyError,
         MainstayError,
@@ -45,11 +59,22 @@ __version__ = "0.1.0"
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
+    "mainstay.core.breaker": ("CircuitState",),
+    "mainstay.core.breaker_settings": ("BreakerSettings",),
+    "mainstay.core.breaker_summary": ("CircuitSnapshot",),
     "mainstay.core.classify": ("Classification",),
     "mainstay.core.hooks": ("RetryInfo",),
     "mainstay.core.kinds": ("Kind",),
     "mainstay.core.policy": ("KindRule",),
+    "mainstay.core.window": ("Window",),
     "mainstay.drivers.blocks": ("Attempt", "Attempts"),
+    "mainstay.drivers.breaker": ("CircuitBreaker",),
+    "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
+    "mainstay.drivers.bulkhead": ("Bulkhead",),
+    "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
+    "mainstay.drivers.fallback": ("Fallback",),
+    "mainstay.drivers.hedge": ("Hedge",),
+    "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
@@ -57,7 +82,10 @@ _HOMES = {
     "mainstay.engine": ("Engine", "Operation", "PolicyRegistry"),
     "mainstay.errors": (
         "AttemptTimeout",
+        "BulkheadFull",
         "CallCancelled",
+        "CallShed",
+        "CircuitOpenError",
         "DeadlineExceeded",
         "DependencyError",
         "MainstayError",
@@ -79,21 +107,35 @@ _MODULES = ("deadline", "events", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AdaptiveThrottle",
     "Attempt",
     "AttemptTimeout",
     "Attempts",
     "Backoff",
+    "BreakerSettings",
+    "Bulkhead",
+    "BulkheadFull",
     "CallCancelled",
+    "CallShed",
+    "CircuitBreaker",
+    "CircuitOpenError",
+    "CircuitRegistry",
+    "CircuitSnapshot",
+    "CircuitState",
     "Classification",
     "Context",
     "DeadlineExceeded",
     "DependencyError",
     "Engine",
+    "Fallback",
+    "HealthReport",
+    "Hedge",
     "Jitter",
     "Kind",
     "KindRule",
     "MainstayError",
     "MainstayWarning",
+    "MemoryGuard",
     "MissingExtraError",
     "NestedRetryError",
     "NestedRetryWarning",
@@ -103,12 +145,16 @@ __all__ = [
     "PolicyNotFoundWarning",
     "PolicyRegistry",
     "Problem",
+    "RateLimit",
     "Refused",
+    "RetryBudget",
     "RetryInfo",
     "RetryPolicy",
     "RetryResult",
     "StoreError",
+    "TokenBudget",
     "UsageError",
+    "Window",
     "WrapError",
     "abandoned_threads",
     "carry",

@@ -10,10 +10,12 @@ import warnings
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from mainstay.drivers.circuits import CircuitRegistry
+from mainstay.drivers.gates import gate_of, guards_of
+from mainstay.drivers.layers import Layers
 from mainstay.drivers.policy import RetryPolicy, Verbs
 from mainstay.drivers.retry import check_idempotency, check_listeners
 from mainstay.drivers.site import Entropy, Site
-from mainstay.drivers.wrap import wrap
 from mainstay.errors import PolicyNotFoundWarning, StoreError, UsageError
 from mainstay.sinks.logging import LoggingSink
 
@@ -22,7 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from typing import Any, ParamSpec, Self, TypeVar
 
+    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
+    from mainstay.drivers.breaker import CircuitBreaker
+    from mainstay.drivers.circuits import HealthReport
+    from mainstay.drivers.gates import Guard
+    from mainstay.drivers.layers import Layer
     from mainstay.drivers.result import RetryResult
     from mainstay.ports import Sink, Store
 
@@ -47,6 +55,12 @@ class Engine:
         seed: makes every delay reproducible; the calls are counted.
         sinks: what hears the events; by default the log, named `mainstay`.
         strict: demands that every operation says how safe repeating it is.
+        breaker: BreakerSettings from which each operation gets a circuit of its own.
+        breakers: circuits that operations share: patterns of names to CircuitBreakers; or a list,
+            where a circuit guards the operation of its name.
+        global_breaker: one circuit for every operation.
+        budget: a RetryBudget or TokenBudget that all operations share.
+        guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -64,6 +78,11 @@ class Engine:
         seed: int | None = None,
         sinks: Iterable[Sink] | None = None,
         strict: bool = False,
+        breaker: BreakerSettings | None = None,
+        breakers: Mapping[str, CircuitBreaker] | Iterable[CircuitBreaker] = (),
+        global_breaker: CircuitBreaker | None = None,
+        budget: Guard | None = None,
+        guards: Guard | Iterable[Guard] | None = None,
     ) -> None:
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
@@ -72,6 +91,8 @@ class Engine:
         self.strict = strict
         self._entropy = Entropy(seed)
         self._sinks = (LoggingSink(),) if sinks is None else check_listeners(sinks)
+        self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
+        self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
 
@@ -156,8 +177,13 @@ class Engine:
         *,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
+        hedge: Layer | None = None,
+        bulkhead: Layer | None = None,
+        fallback: Layer | None = None,
     ) -> Callable[[F], F]:
-        """Decorates a function with an operation's policy.
+        """Decorates a function with an operation's policy, circuits and budget.
+
+        A Hedge, a Bulkhead and a Fallback go around it as in `retry`.
 
         >>> engine = Engine()
         >>> @engine.protect("greet")
@@ -166,13 +192,46 @@ class Engine:
         >>> greet("you")
         'hello you'
         """
+        layers = Layers(hedge=hedge, bulkhead=bulkhead, fallback=fallback)
         site = self._site(operation, idempotency, cancel)
+        layers.check(site.idempotency)
 
         def decorate(function: F) -> F:
-            decorated: F = wrap(function, site)
+            decorated: F = layers.around(function, site)
             return decorated
 
         return decorate
+
+    def breaker(self, name: str) -> CircuitBreaker:
+        """The circuit of that name, or the narrowest that guards the operation of that name.
+
+        >>> from mainstay import BreakerSettings
+        >>> Engine(breaker=BreakerSettings()).breaker("payments").state.name
+        'CLOSED'
+        """
+        return self.circuits[name]
+
+    def health(self) -> HealthReport:
+        """How the circuits are, fit for a /healthz endpoint.
+
+        >>> Engine().health().status
+        'healthy'
+        """
+        return self.circuits.health()
+
+    def explain(self) -> EngineExplanation:
+        """What calls of each operation come to at worst, and what is likely a mistake.
+
+        The operations are those that are mapped to a policy, and those used so far.
+
+        >>> Engine(operations={"db.read": "standard"}).explain().worst
+        'db.read'
+        """
+        from mainstay.drivers.explaining import explain_operations
+
+        names = dict.fromkeys([*self.policies.operations, *self._operations])
+        policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}
+        return explain_operations(policies, self.circuits, self._guards)
 
     def _site(self, name: str, idempotency: str | None, cancel: threading.Event | None) -> Site:
         if self._is_closed:
@@ -191,6 +250,7 @@ class Engine:
             listeners=self._sinks,
             entropy=self._entropy,
             cancel=cancel,
+            gate=gate_of(self.circuits.of(name), self._guards),
         )
 
     def close(self) -> None:

@@ -6,13 +6,22 @@
     │   ├── WrapError                 (TypeError)   something that cannot be retried as it stands
     │   ├── NestedRetryError          a retry inside a retry, where the policy refuses it
     │   ├── StoreError                (ValueError)  a store URL or ability that is not there
-    │   └── MissingExtraError         (ImportError) an optional library that is not installed
+    │   ├── MissingExtraError         (ImportError) an optional library that is not installed
+    │   └── PayloadMismatch           a key that was used for another payload
     ├── DependencyError               what we called failed
     │   ├── AttemptTimeout            (TimeoutError) one attempt took too long and was cut
-    │   └── OutcomeUnknown            an unsafe call may or may not have been applied
+    │   ├── OutcomeUnknown            an unsafe call may or may not have been applied
+    │   ├── StoreUnavailable          a store did not do what it was asked
+    │   ├── LeaseLost                 somebody else took over while we were at it
+    │   ├── StoredFailure             a recorded failure whose class cannot be rebuilt
+    │   └── StoredValueError          (LookupError) a recorded result that cannot be rebuilt
     └── Refused                       we declined to go on
         ├── DeadlineExceeded          (TimeoutError) the whole call ran out of time
-        └── CallCancelled             the caller's cancel event was set
+        ├── CallCancelled             the caller's cancel event was set
+        ├── CircuitOpenError          a circuit is open: the call was not made
+        ├── CallShed                  an adaptive throttle kept a call from an overloaded service
+        ├── BulkheadFull              no room, and none in the queue or not in time
+        └── Conflict                  the same key is being worked on elsewhere
 
     MainstayWarning (UserWarning)
     ├── NestedRetryWarning            a retry inside a retry; says the product that was avoided
@@ -186,6 +195,24 @@ class MissingExtraError(UsageError, ImportError):
         super().__init__(f"{library} is not installed", hint=f"pip install 'mainstay[{extra}]'")
 
 
+class PayloadMismatch(UsageError):
+    """The key was used before, with other arguments. Nothing was run, nothing overwritten.
+
+    >>> PayloadMismatch("charge", "order-7").key
+    'order-7'
+    """
+
+    code = "MS106"
+
+    def __init__(self, operation: str, key: str) -> None:
+        self.operation = operation
+        self.key = key
+        super().__init__(
+            f"{operation}: the key {key!r} was used for another payload",
+            hint="a key stands for one request; use a new one for a new request",
+        )
+
+
 class DependencyError(MainstayError):
     """What we called failed.
 
@@ -229,6 +256,71 @@ class OutcomeUnknown(DependencyError):
         )
 
 
+class StoreUnavailable(DependencyError):
+    """A store did not do what it was asked; what was tried, and why it failed, is said.
+
+    >>> StoreUnavailable("sqlite:///a.db", "write", "database is locked").operation
+    'write'
+    """
+
+    code = "MS203"
+
+    def __init__(self, url: str, operation: str, reason: str) -> None:
+        self.url = url
+        self.operation = operation
+        self.reason = reason
+        super().__init__(
+            f"{url} could not {operation}: {reason}", hint="mainstay doctor looks into it"
+        )
+
+
+class LeaseLost(DependencyError):
+    """Somebody else took over this key while we were at it; our result was not recorded.
+
+    It happens where a process stood still for longer than its lease. `value` holds what the
+    function returned, and `__cause__` what it raised.
+
+    >>> LeaseLost("charge", "order-7").key
+    'order-7'
+    """
+
+    code = "MS204"
+
+    def __init__(self, operation: str, key: str, value: object = None) -> None:
+        self.operation = operation
+        self.key = key
+        self.value = value
+        super().__init__(
+            f"{operation}: the lease of key {key!r} was lost, and the result was not recorded",
+            hint="ask again with the same key for the recorded one; use a longer lease",
+        )
+
+
+class StoredFailure(DependencyError):
+    """A failure that was recorded, and whose own class cannot be rebuilt here.
+
+    >>> StoredFailure("shop.OutOfStock", "none left").type_name
+    'shop.OutOfStock'
+    """
+
+    code = "MS205"
+
+    def __init__(self, type_name: str, message: str = "") -> None:
+        self.type_name = type_name
+        self.text = message
+        super().__init__(f"{type_name}: {message}")
+
+
+class StoredValueError(DependencyError, LookupError):
+    """A recorded result that cannot be rebuilt here: its class is gone, or has changed.
+
+    >>> StoredValueError("no class shop.Order").message
+    'no class shop.Order'
+    """
+
+    code = "MS206"
+
+
 class Refused(MainstayError):
     """We declined to go on.
 
@@ -268,6 +360,120 @@ class CallCancelled(Refused):
         self.operation = operation
         self.attempts = attempts
         super().__init__(f"{operation} was cancelled after {attempts} attempt(s)")
+
+
+class CircuitOpenError(Refused):
+    """A circuit is open, or half open with all its probes under way: the call was not made.
+
+    `retry_after` is how many seconds to wait before it may be worth asking again; None where only
+    an operator can close the circuit.
+
+    >>> error = CircuitOpenError("payments", "open", 12.5)
+    >>> error.retry_after
+    12.5
+    >>> str(error)
+    "circuit 'payments' is open: the call was not made. try again in 12.5 s"
+    """
+
+    code = "MS303"
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, operation: str, state: Any = "open", retry_after: float | None = None, /
+        ) -> None: ...
+    else:  # refusing must be cheap: what is read is made of the arguments, when it is read
+        __init__ = Exception.__init__
+
+    @property
+    def operation(self) -> str:
+        """The circuit's name; also called `operation_name`."""
+        return str(self.args[0]) if self.args else ""
+
+    operation_name = operation
+
+    @property
+    def state(self) -> Any:
+        """The circuit's state."""
+        return self.args[1] if len(self.args) > 1 else "open"
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before asking again."""
+        return self.args[2] if len(self.args) > 2 else None
+
+    @property
+    def message(self) -> str:  # type: ignore[override]
+        """What happened, without what to do."""
+        state = str(getattr(self.state, "value", self.state)).replace("_", " ")
+        return f"circuit {self.operation!r} is {state}: the call was not made"
+
+    @property
+    def hint(self) -> str:  # type: ignore[override]
+        """What to do."""
+        if self.retry_after is None:
+            return "an operator has to close it"
+        return f"try again in {self.retry_after:.3g} s"
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}"
+
+
+class CallShed(Refused):
+    """An adaptive throttle kept this call from a service that refuses most of them.
+
+    >>> CallShed("search", 0.25).probability
+    0.25
+    """
+
+    code = "MS304"
+
+    def __init__(self, operation: str, probability: float) -> None:
+        self.operation = operation
+        self.probability = probability
+        super().__init__(
+            f"{operation} is overloaded: {probability:.0%} of its calls are held back, as this one",
+            hint="try again later, or serve something cheaper",
+        )
+
+
+class BulkheadFull(Refused):
+    """No room in a bulkhead: all places and the queue are taken, or waiting took too long.
+
+    >>> BulkheadFull("reports", 4, 8, 0.0).limit
+    4
+    """
+
+    code = "MS305"
+
+    def __init__(self, name: str, limit: int, queue: int, waited: float) -> None:
+        self.name = name
+        self.limit = limit
+        self.queue = queue
+        self.waited = waited
+        waiting = f"after {waited:.3g} s of waiting" if waited else f"and {queue} wait"
+        super().__init__(
+            f"bulkhead {name!r} is full: {limit} running {waiting}",
+            hint="try again later, or raise its limit",
+        )
+
+
+class Conflict(Refused):
+    """The same key is being worked on elsewhere, and waiting was not wanted or took too long.
+
+    >>> Conflict("charge", "order-7", 12.5).retry_after
+    12.5
+    """
+
+    code = "MS306"
+
+    def __init__(self, operation: str, key: str, retry_after: float) -> None:
+        self.operation = operation
+        self.key = key
+        self.retry_after = retry_after
+        super().__init__(
+            f"{operation}: another call with key {key!r} is under way",
+            hint=f"ask again in {retry_after:.3g} s",
+        )
 
 
 class MainstayWarning(UserWarning):

@@ -2,7 +2,7 @@
 
 >>> from mainstay import events
 >>> sorted(events.CATALOGUE)[:2]
-['attempt_failed', 'call_failed']
+['attempt_failed', 'attempt_hedged']
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 from mainstay.core.events import (
     CATALOGUE,
     AttemptFailed,
+    AttemptHedged,
     CallFailed,
     CallInterrupted,
+    CallRefused,
     CallSucceeded,
+    CircuitStateChanged,
     Event,
+    FallbackUsed,
     HookFailed,
     Idempotency,
     RetryAttempt,
@@ -25,10 +29,14 @@ from mainstay.core.events import (
 __all__ = [
     "CATALOGUE",
     "AttemptFailed",
+    "AttemptHedged",
     "CallFailed",
     "CallInterrupted",
+    "CallRefused",
     "CallSucceeded",
+    "CircuitStateChanged",
     "Event",
+    "FallbackUsed",
     "HookFailed",
     "Idempotency",
     "RetryAttempt",

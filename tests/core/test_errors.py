@@ -25,6 +25,17 @@ EXAMPLES = [
     errors.Refused("no", hint="later"),
     errors.DeadlineExceeded(30.0),
     errors.CallCancelled("fetch", 2),
+    errors.CircuitOpenError("payments", "open", 12.5),
+    errors.CircuitOpenError("payments", "forced_open", None),
+    errors.CallShed("search", 0.25),
+    errors.BulkheadFull("reports", 4, 8, 0.0),
+    errors.BulkheadFull("reports", 4, 8, 1.5),
+    errors.PayloadMismatch("charge", "order-7"),
+    errors.StoreUnavailable("sqlite:///a.db", "write", "database is locked"),
+    errors.LeaseLost("charge", "order-7", 42),
+    errors.StoredFailure("shop.OutOfStock", "none left"),
+    errors.StoredValueError("no class shop.Order"),
+    errors.Conflict("charge", "order-7", 12.5),
 ]
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type)]
 ERRORS = [c for c in CLASSES if issubclass(c, errors.MainstayError)]
@@ -52,6 +63,15 @@ def test_the_codes_are_unique_and_stable():
         "Refused": "MS300",
         "DeadlineExceeded": "MS301",
         "CallCancelled": "MS302",
+        "CircuitOpenError": "MS303",
+        "CallShed": "MS304",
+        "BulkheadFull": "MS305",
+        "Conflict": "MS306",
+        "PayloadMismatch": "MS106",
+        "StoreUnavailable": "MS203",
+        "LeaseLost": "MS204",
+        "StoredFailure": "MS205",
+        "StoredValueError": "MS206",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 

@@ -66,6 +66,13 @@ OWN = {
         "total_attempts", "total_seconds", "final_exception_type", "final_exception_message",
         "kind", "reason",
     },
+    "attempt_hedged": {"waited_seconds", "hedge_number"},
+    "call_refused": {"by", "reason", "retry_after_seconds"},
+    "circuit_state_changed": {
+        "from_state", "to_state", "reason", "failure_count", "success_count", "generation",
+        "retry_after_seconds",
+    },
+    "fallback_used": {"exception_type", "exception_message"},
     "call_succeeded": {"total_attempts", "total_seconds"},
     "call_interrupted": {"total_attempts", "by"},
     "hook_failed": {"hook", "exception_type", "exception_message"},

@@ -238,6 +238,16 @@ def a_thread_pool_and_calls_of_one_policy(leaf):
         POLICY.call(lambda: pool.submit(POLICY.call, leaf).result())
 
 
+def three_through_pools(leaf):
+    """The middle one stands back, and the outermost must still see that somebody gave up."""
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as near,
+        concurrent.futures.ThreadPoolExecutor(1) as far,
+    ):
+        middle = OTHER.replace(max_attempts=4)(lambda: near.submit(OTHER(leaf)).result())
+        POLICY.replace(max_attempts=5)(lambda: far.submit(middle).result())()
+
+
 def a_carrying_pool(leaf):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         POLICY(lambda: mainstay.carrying(pool).submit(OTHER(leaf)).result())()
@@ -450,7 +460,8 @@ SCENARIOS = [
     call_in_call_of_one_policy, run_in_decorated, decorated_in_run, run_in_run,
     block_in_decorated, decorated_in_block, block_in_block, block_after_block, engine_in_engine,
     one_operation_in_itself, with_listeners, with_limits, recursion, a_thread_pool,
-    a_thread_pool_and_one_policy, a_thread_pool_and_calls_of_one_policy, a_carrying_pool,
+    a_thread_pool_and_one_policy, a_thread_pool_and_calls_of_one_policy, three_through_pools,
+    a_carrying_pool,
     a_thread_pool_mapped, timed_by_threads, timed_by_threads_inside, asyncio_run_inside,
     an_await_chain, an_await_chain_with_limits, an_async_generator, create_task,
     create_task_and_acall_of_one_policy, gather, wait_for, a_task_group, to_thread,

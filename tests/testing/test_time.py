@@ -248,3 +248,11 @@ def test_a_cancel_event_set_by_a_thread_still_wakes_a_virtual_wait():
         threading.Timer(0.002, cancel.set).start()
         assert time.sleep(3600.0, cancel) is True
         assert time.elapsed == 0.0
+
+
+def test_a_clock_can_begin_where_it_is_told():
+    """Then every run sees the same moments, to the bit."""
+    with virtual_time(start=1000.0) as time:
+        real.sleep(0.5)
+        assert time.monotonic() == clock.current.monotonic() == 1000.5
+        assert time.wall() == 1000.5

@@ -22,6 +22,7 @@ from mainstay.core.effects import (
     OUT_OF_TIME,
     RETRY_AFTER,
     TOO_LATE,
+    Consult,
     Question,
     Returned,
     Stop,
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
     from mainstay.core.plan import Plan
     from mainstay.core.policy import Policy
 
-    Effect: TypeAlias = "float | BaseException | Returned | Question | CallHook | Event | Warn"
+    Effect: TypeAlias = (
+        "float | BaseException | Returned | Question | Consult | CallHook | Event | Warn"
+    )
     Life: TypeAlias = Generator[Effect, Any, None]
     Deciding: TypeAlias = Generator[Effect, Any, Effect]
 
@@ -133,7 +136,9 @@ class _Care:
     hooks, listeners, another retry around or inside this one.
     """
 
-    __slots__ = ("counts", "key", "last", "limit", "outer", "plan", "real", "teller", "until")
+    __slots__ = (
+        "counts", "inside", "key", "last", "limit", "outer", "plan", "real", "teller", "until",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -151,15 +156,17 @@ class _Care:
         self.limit = limit
         self.teller = teller
         self.counts: dict[Kind, int] = {}
+        self.inside = 0
+        """The attempts of an inner retry that has given up."""
         self.last: tuple[Any, Classification] | None = None
-        """The outcome that is being retried, where a deadline may yet end that."""
+        """The outcome that is being retried, where a deadline or a guard may yet end that."""
         self.real: Any = None
         """The last error that was not our own deadline's doing."""
 
     def decide(self, outcome: Any, attempt: int, delay: float) -> Deciding:
         """What comes next: a delay before another attempt, or the end."""
-        if outcome is TOO_LATE:
-            return (yield from self._too_late(attempt - 1))
+        if type(outcome) is Stop:
+            return (yield from self._not_made(attempt - 1, outcome))
         verdict = yield from self._judge(outcome)
         if verdict is None:
             yield from self._tell_success(attempt, delay)
@@ -174,23 +181,38 @@ class _Care:
             delay, stop = yield from self._delay(verdict, attempt, delay)
         if self.until != NEVER:
             stop = self._in_time((yield Question.NOW), outcome, delay, stop)
+        if stop is None and self.plan.is_guarded:
+            delay, stop = yield from self._consult(outcome, delay)
         if stop is None:
             yield from self._announce(outcome, verdict, attempt, delay)
-            if self.until != NEVER:
+            if self.until != NEVER or self.plan.is_guarded:
                 self.last = (outcome, verdict)
             return delay
         if self.teller is not None:
             yield self.teller.gave_up(outcome, verdict, attempt, stop, (yield Question.NOW))
         return self._end(outcome, attempt, stop)
 
-    def _too_late(self, made: int) -> Deciding:
-        """The end of a call whose next attempt was scheduled, but could not be made in time."""
+    def _consult(
+        self, outcome: Any, delay: float
+    ) -> Generator[Effect, Any, tuple[float, Stop | None]]:
+        """What the guards make of another attempt: the delay, or a reason to stop."""
+        failure = None if type(outcome) is Returned else outcome
+        answer = yield Consult(failure, delay)
+        if type(answer) is Stop:
+            return delay, answer
+        if answer > delay and self.until != NEVER:
+            return answer, self._in_time((yield Question.NOW), outcome, answer, None)
+        return answer, None
+
+    def _not_made(self, made: int, stop: Stop) -> Deciding:
+        """The end of a call whose next attempt was scheduled, but came too late or was refused."""
         last, self.last = self.last, None
         assert last is not None
         outcome, verdict = last
+        stop = OUT_OF_TIME if stop is TOO_LATE else stop
         if self.teller is not None:
-            yield self.teller.gave_up(outcome, verdict, made, OUT_OF_TIME, (yield Question.NOW))
-        return self._end(outcome, made, OUT_OF_TIME)
+            yield self.teller.gave_up(outcome, verdict, made, stop, (yield Question.NOW))
+        return self._end(outcome, made, stop)
 
     def _judge(self, outcome: Any) -> Generator[Effect, Any, Classification | None]:
         """The classification of an outcome; None for a result that is accepted."""
@@ -227,6 +249,7 @@ class _Care:
             return (yield from self._stand_back(outcome, COLLAPSED, *met))
         inner = take_mark(outcome, plan.token)
         if inner:
+            self.inside = inner
             met = ("an inner retry", plan.operation, inner, limit)
             return (yield from self._stand_back(outcome, GIVEN_UP_INSIDE, *met))
         return None
@@ -315,7 +338,8 @@ class _Care:
             return Returned(outcome.value, is_accepted=False)
         error = self._final_error(outcome, stop)
         if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
-            self.plan.note(stop, attempt).put_on(error)
+            inside = self.inside if stop is GIVEN_UP_INSIDE else 0
+            self.plan.note(stop, attempt, inside).put_on(error)
         return error
 
     def _final_error(self, outcome: Any, stop: Stop) -> BaseException:

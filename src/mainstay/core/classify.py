@@ -119,6 +119,15 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     return Classification(answer.kind, answer.retryable, answer.reason, hint, answer.trouble)
 
 
+def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | None:
+    """The first rule that matches an exception.
+
+    >>> first_match(ConnectionResetError(), ("Throttled", OSError))
+    <class 'OSError'>
+    """
+    return _Inquiry(exception, _NO_RULES).first(rules) if rules else None
+
+
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
@@ -148,7 +157,7 @@ class _Inquiry:
         exception, known = self.exception, self.known
         if isinstance(exception, CallCancelled) or _is_never_retried(type(exception)):
             return Kind.PERMANENT, False, "a cancellation is never retried"
-        rule = self._first(self.rules.never_retry_on)
+        rule = self.first(self.rules.never_retry_on)
         if rule is not None:
             kind = Kind.PERMANENT if known.kind in RETRIED_KINDS else known.kind
             return kind, False, f"never_retry_on: {show_rule(rule)}"
@@ -167,10 +176,10 @@ class _Inquiry:
             # Our own timeout cut the attempt: whoever sets one wants the next attempt.
             return Kind.TIMEOUT, True, "the attempt timed out"
         rules = self.rules.retry_on or ()
-        rule = self._first(rules)
+        rule = self.first(rules)
         if rule is not None and known.kind is Kind.AUTH:
             # Only a rule that names it counts, also after a base class that does not.
-            naming = self._first(tuple(other for other in rules if self._is_named_by(other)))
+            naming = self.first(tuple(other for other in rules if self._is_named_by(other)))
             rule = rule if naming is None else naming
         if rule is not None:
             return self._decide_by_rule(rule)
@@ -207,7 +216,7 @@ class _Inquiry:
         assert first is not None, "a group is never empty"
         return first.kind, True, f"a group of which each is retryable; {first.reason}"
 
-    def _first(self, rules: tuple[Rule, ...]) -> Rule | None:
+    def first(self, rules: tuple[Rule, ...]) -> Rule | None:
         for rule in rules:
             if self._matches(rule):
                 return rule
@@ -246,6 +255,9 @@ class _Inquiry:
         except Exception as trouble:
             self.trouble.append(trouble)
             return False
+
+
+_NO_RULES = Rules()
 
 
 def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[Any]]]:

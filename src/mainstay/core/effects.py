@@ -53,8 +53,22 @@ class Enclosing:
         self.attempts = attempts
 
 
+class Consult:
+    """Asks the guards whether a failed attempt may be repeated.
+
+    The answer is the delay, a longer one, or a Stop. The failure is None for a result that was not
+    accepted.
+    """
+
+    __slots__ = ("delay", "failure")
+
+    def __init__(self, failure: BaseException | None, delay: float) -> None:
+        self.failure = failure
+        self.delay = delay
+
+
 class Stop:
-    """Why a call is given up; one object for each reason there is."""
+    """Why a call is given up; one object for each reason there is, and guards have their own."""
 
     __slots__ = ("text",)
 
@@ -72,4 +86,5 @@ GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
 MAY_BE_APPLIED = Stop("it may have been applied")
 
 TOO_LATE = Stop("there was no time left to start the attempt")
-"""A driver's answer where the time ran out in a hook or a wait, and nothing was invoked."""
+"""A driver's answer where the time ran out in a hook or a wait, and nothing was invoked. Where a
+guard refused the attempt, the answer is that guard's Stop."""

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from mainstay.core.effects import EXHAUSTED, KIND_EXHAUSTED, OUT_OF_TIME, RETRY_AFTER, Returned
+from mainstay.core.effects import (
+    COLLAPSED,
+    GIVEN_UP_INSIDE,
+    MAY_BE_APPLIED,
+    NOT_RETRYABLE,
+    Returned,
+)
 from mainstay.core.kinds import qualified_name
 
 if TYPE_CHECKING:
@@ -165,13 +171,72 @@ class Idempotency(Event, frozen=True, kw_only=True, tag="idempotency"):
     action: str = ""
 
 
+class CircuitStateChanged(Event, frozen=True, kw_only=True, tag="circuit_state_changed"):
+    """A circuit went from one state to another; `operation` is the circuit's name.
+
+    In metrics-only both states are the same, and `reason` says what would have opened it.
+
+    >>> CircuitStateChanged(from_state="closed", to_state="open").event_type
+    'circuit_state_changed'
+    """
+
+    from_state: str = ""
+    to_state: str = ""
+    reason: str = ""
+    failure_count: int = 0
+    success_count: int = 0
+    generation: int = 0
+    retry_after_seconds: float | None = None
+    level: ClassVar[str] = "INFO"
+
+
+class CallRefused(Event, frozen=True, kw_only=True, tag="call_refused"):
+    """A call was not made, because a guard refused its first attempt.
+
+    >>> CallRefused(by="CircuitOpenError").event_type
+    'call_refused'
+    """
+
+    by: str = ""
+    reason: str = ""
+    retry_after_seconds: float | None = None
+    level: ClassVar[str] = "WARNING"
+
+
+class AttemptHedged(Event, frozen=True, kw_only=True, tag="attempt_hedged"):
+    """A second attempt was started beside one that took long.
+
+    >>> AttemptHedged(waited_seconds=0.2).event_type
+    'attempt_hedged'
+    """
+
+    waited_seconds: float = 0.0
+    hedge_number: int = 0
+
+
+class FallbackUsed(Event, frozen=True, kw_only=True, tag="fallback_used"):
+    """A call failed, and its fallback answered in its place.
+
+    >>> FallbackUsed(exception_type="ConnectionError").event_type
+    'fallback_used'
+    """
+
+    exception_type: str = ""
+    exception_message: str = ""
+    level: ClassVar[str] = "WARNING"
+
+
 CATALOGUE: dict[str, type[Event]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (
         AttemptFailed,
-        CallInterrupted,
+        AttemptHedged,
         CallFailed,
+        CallInterrupted,
+        CallRefused,
         CallSucceeded,
+        CircuitStateChanged,
+        FallbackUsed,
         HookFailed,
         Idempotency,
         RetryAttempt,
@@ -183,9 +248,13 @@ CATALOGUE: dict[str, type[Event]] = {
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(
     AttemptFailed
-    | CallInterrupted
+    | AttemptHedged
     | CallFailed
+    | CallInterrupted
+    | CallRefused
     | CallSucceeded
+    | CircuitStateChanged
+    | FallbackUsed
     | HookFailed
     | Idempotency
     | RetryAttempt
@@ -282,7 +351,7 @@ class Teller:
         self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
         name, message = describe(outcome)
-        kind = RetryExhausted if stop in _OUT_OF_MEANS else CallFailed
+        kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         return kind(
             total_attempts=attempt,
             total_seconds=max(0.0, now - self.started),
@@ -300,12 +369,18 @@ class Teller:
     def call_interrupted(self, attempt: int, by: str) -> Event:
         return CallInterrupted(total_attempts=attempt, by=by, **self._same)
 
+    def call_refused(self, refusal: BaseException) -> Event:
+        name, message = describe(refusal)
+        wait = getattr(refusal, "retry_after", None)
+        return CallRefused(by=name, reason=message, retry_after_seconds=wait, **self._same)
+
     def hook_failed(self, hook: str, trouble: BaseException) -> Event:
         name, message = describe(trouble)
         return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
 
 
-_OUT_OF_MEANS = (EXHAUSTED, KIND_EXHAUSTED, OUT_OF_TIME, RETRY_AFTER)
+_NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED)
+"""Why a call is not retried that nobody ran out of means for."""
 
 
 def describe(outcome: Any) -> tuple[str, str]:

@@ -22,15 +22,19 @@ _MOST = 100
 class GaveUp(str):
     """A note that says who gave up, after how many attempts, and why."""
 
-    __slots__ = ("attempts", "reason", "token")
+    __slots__ = ("attempts", "inside", "reason", "token")
     attempts: int
+    inside: int
+    """The attempts of a retry further in, where it was that one who gave up."""
     reason: str
     token: int
 
-    def __new__(cls, operation: str, reason: str, token: int, attempts: int) -> Self:
+    def __new__(
+        cls, operation: str, reason: str, token: int, attempts: int, inside: int = 0
+    ) -> Self:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         note = str.__new__(cls, f"{_OURS}gave up on {operation} after {times}: {reason}")
-        note.attempts, note.reason, note.token = attempts, reason, token
+        note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
         return note
 
     def put_on(self, exception: BaseException) -> None:
@@ -45,16 +49,16 @@ class GaveUp(str):
             return
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (str(self), self.reason, self.token, self.attempts)
+        return _rebuild, (str(self), self.reason, self.token, self.attempts, self.inside)
 
 
 def _is_ours(note: object) -> bool:
     return isinstance(note, str) and note.startswith(_OURS)
 
 
-def _rebuild(text: str, reason: str, token: int, attempts: int) -> GaveUp:
+def _rebuild(text: str, reason: str, token: int, attempts: int, inside: int = 0) -> GaveUp:
     note = str.__new__(GaveUp, text)
-    note.attempts, note.reason, note.token = attempts, reason, token
+    note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
     return note
 
 
@@ -88,6 +92,6 @@ def _take(exception: BaseException, token: int) -> int:
     for index, note in enumerate(notes):
         if type(note) is GaveUp:
             notes[index] = str(note)  # the note stays, the mark is consumed
-            if note.token != token and note.attempts > 1:
-                return note.attempts
+            if note.token != token and max(note.attempts, note.inside) > 1:
+                return max(note.attempts, note.inside)
     return 0

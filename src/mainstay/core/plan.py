@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Plan:
     """What is known before a call: the policy, the operation's name and how safe repeating is."""
 
-    __slots__ = ("idempotency", "last_note", "operation", "policy", "token")
+    __slots__ = ("idempotency", "is_guarded", "last_note", "operation", "policy", "token")
 
     def __init__(
         self, policy: Policy, operation: str, token: int, idempotency: str = "idempotent"
@@ -22,6 +22,8 @@ class Plan:
         self.operation = operation
         self.token = token
         self.idempotency = idempotency
+        self.is_guarded = False
+        """Whether guards have a say: a breaker, a budget, a limit."""
         self.last_note: GaveUp | None = None
         """Nearly always the same as the time before."""
 
@@ -34,9 +36,15 @@ class Plan:
         unsafe = verdict.is_ambiguous and self.idempotency == "unsafe"
         return verdict.retryable and min(limits) > 1 and not unsafe
 
-    def note(self, stop: Stop, attempt: int) -> GaveUp:
-        """What an exception is told when it is given up on."""
+    def note(self, stop: Stop, attempt: int, inside: int = 0) -> GaveUp:
+        """What an exception is told when it is given up on, here or further in."""
         note = self.last_note
-        if note is None or note.attempts != attempt or note.reason is not stop.text:
-            note = self.last_note = GaveUp(self.operation, stop.text, self.token, attempt)
+        if (
+            note is None
+            or note.attempts != attempt
+            or note.reason is not stop.text
+            or note.inside != inside
+        ):
+            note = GaveUp(self.operation, stop.text, self.token, attempt, inside)
+            self.last_note = note
         return note

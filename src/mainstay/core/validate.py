@@ -36,10 +36,14 @@ class Checker:
             raise PolicyError(self.subject, self.problems)
 
     def attempts(self, field: str, value: object) -> int:
-        if type(value) is int and 1 <= value <= MAX_ATTEMPTS:
+        return self.count(field, value, MAX_ATTEMPTS)
+
+    def count(self, field: str, value: object, most: int, least: int = 1) -> int:
+        """An integer (not a bool) from `least` to `most`."""
+        if type(value) is int and least <= value <= most:
             return value
-        self.note(field, value, f"an integer from 1 to {MAX_ATTEMPTS}")
-        return 1
+        self.note(field, value, f"an integer from {least} to {most}")
+        return least
 
     def number(self, field: str, value: object, low: float, high: float, unit: str = "") -> float:
         """A finite number (not a bool) in [low, high]."""

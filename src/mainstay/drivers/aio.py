@@ -82,6 +82,21 @@ def run(
     return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
+def knock(
+    site: Site,
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Coroutine[Any, Any, Any]:
+    """A whole call while a guard is troubled; what is refused for certain is refused at once."""
+    shut = site.gate.shut
+    if shut is not None and not site.listeners and not meddling:
+        refusal = shut()
+        if refusal is not None:
+            raise refusal
+    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
+
+
 async def drive(
     call: Call,
     function: Callable[..., Awaitable[Any]],
@@ -96,7 +111,8 @@ async def drive(
             effect = send(answer)
             if type(effect) is float:
                 answer = await wait(call, effect) if call.attempts else None
-                answer = answer or await _attempt(call, function, args, kwargs)
+                answer = answer or call.admit()
+                answer = answer or call.ended(await _attempt(call, function, args, kwargs))
                 if call.is_quiet and type(answer) is Returned:
                     return answer.value
             elif isinstance(effect, BaseException):

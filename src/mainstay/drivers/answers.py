@@ -12,9 +12,9 @@ from mainstay.ambient import CANCEL, current_bound
 from mainstay.core import deadline
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Enclosing, Question, Returned, Warn
+from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers.callables import check_callable, name_of
-from mainstay.errors import CallCancelled
+from mainstay.errors import CallCancelled, Refused
 from mainstay.frames import FRAMES, aside
 
 TYPE_CHECKING = False
@@ -50,8 +50,8 @@ class Call:
     """
 
     __slots__ = (
-        "around", "attempts", "cancel", "failure", "handled", "is_accepted", "is_bounded",
-        "is_quiet", "listeners", "site", "story", "teller", "until",
+        "around", "attempts", "begun", "cancel", "failure", "gate", "handled", "is_accepted",
+        "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets", "until",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,12 @@ class Call:
         """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
         self.failure: Any = box.pop() if box else None
         self.attempts = 0 if self.failure is None else attempts
+        self.gate = site.gate
+        self.tickets: list[Any] | None = None
+        """The guards' leave for the attempt under way."""
+        self.begun = now
+        if self.gate is not None and self.failure is not None:
+            self.ended(self.failure)
         self.story: Life = life(
             site,
             self.failure,
@@ -112,9 +118,8 @@ class Call:
             return clock.current.monotonic()
         if effect is Question.WALL:
             return clock.current.wall()
-        if type(effect) is Warn:
-            return self._warn(effect)
-        return self._emit(effect)
+        does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
+        return does(effect)
 
     def _emit(self, event: Any) -> None:
         from mainstay.drivers.emit import emit
@@ -136,6 +141,37 @@ class Call:
         except Warning as warning:
             if self.failure is not None:
                 self.failure.add_note(f"{type(warning).__name__}: {warning}")
+
+    def admit(self) -> Stop | None:
+        """Asks the guards before an attempt; a refused retry is a reason to stop.
+
+        A refused first attempt raises the refusal: there is no failure to raise instead.
+        """
+        if self.gate is None:
+            return None
+        self.begun = clock.current.monotonic()
+        answer = self.gate.enter(self.attempts > 0, self.begun)
+        if not isinstance(answer, Refused):
+            self.tickets = answer
+            return None
+        if self.attempts:
+            return Stop(str(answer))
+        if self.teller is not None:
+            self._emit(self.teller.call_refused(answer))
+        raise answer
+
+    def ended(self, outcome: Any) -> Any:
+        """Tells the guards how an attempt has ended."""
+        if self.gate is not None:
+            failure = outcome if isinstance(outcome, BaseException) else None
+            tickets, self.tickets = self.tickets, None
+            now = clock.current.monotonic()
+            self.gate.left(tickets, failure, now - self.begun, now)
+        return outcome
+
+    def _consult(self, effect: Consult) -> float | Stop:
+        now = clock.current.monotonic()
+        return self.gate.consider(effect.failure, effect.delay, now)  # type: ignore[no-any-return]
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -182,7 +218,10 @@ class Call:
         self.release()
 
     def release(self) -> None:
-        """Ends the story, which holds the failure."""
+        """Ends the story, which holds the failure; an attempt that was cut off says nothing."""
+        if self.tickets is not None and self.gate is not None:
+            self.gate.give_back(self.tickets, clock.current.monotonic())
+            self.tickets = None
         self.failure = None
         del self.story
 

@@ -10,7 +10,7 @@ import sys
 from types import CoroutineType
 
 from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Returned
+from mainstay.core.effects import Returned, Stop
 from mainstay.core.hooks import CallHook
 from mainstay.drivers import sync
 from mainstay.drivers.answers import Call
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Self
 
-    from mainstay.core.effects import Stop
     from mainstay.drivers.aio import Backend, Scope
     from mainstay.drivers.site import Site
 
@@ -57,15 +56,15 @@ class Attempts:
         if not self._proceeds(sys._getframe(1)):
             raise StopIteration
         assert self._call is not None
-        if self._call.attempts:
-            try:
-                late = sync.wait(self._call, self._delay)
-            except BaseException as stop:
-                self._interrupted(stop)
-                raise
-            if late is not None:
-                self._end_late(late)
-                raise StopIteration
+        try:
+            late = sync.wait(self._call, self._delay) if self._call.attempts else None
+            late = late or self._call.admit()
+        except BaseException as stop:
+            self._interrupted(stop)
+            raise
+        if late is not None:
+            self._end_late(late)
+            raise StopIteration
         return self._next_attempt()
 
     def __aiter__(self) -> Attempts:
@@ -80,19 +79,19 @@ class Attempts:
             raise StopAsyncIteration
         assert self._call is not None
         self._backend = self._backend or aio.current_backend()
-        if self._call.attempts:
-            try:
-                late = await aio.wait(self._call, self._delay)
-            except BaseException as stop:
-                self._interrupted(stop)
-                raise
-            if late is not None:
-                self._end_late(late)
-                raise StopAsyncIteration
+        try:
+            late = await aio.wait(self._call, self._delay) if self._call.attempts else None
+            late = late or self._call.admit()
+        except BaseException as stop:
+            self._interrupted(stop)
+            raise
+        if late is not None:
+            self._end_late(late)
+            raise StopAsyncIteration
         return self._next_attempt()
 
     def _end_late(self, late: Stop) -> None:
-        """The time for another attempt has run out; a value that was not accepted stays."""
+        """Another attempt came too late or was refused; a value that was not accepted stays."""
         end = self._settle(late)
         if isinstance(end, BaseException):
             try:
@@ -125,7 +124,7 @@ class Attempts:
         assert call is not None
         self._is_open = False
         call.failure = outcome if isinstance(outcome, BaseException) else None
-        answer: Any = outcome
+        answer: Any = outcome if type(outcome) is Stop else call.ended(outcome)
         while True:
             effect = call.story.send(answer)
             if type(effect) is float:
@@ -147,7 +146,7 @@ class Attempts:
         """The block was stopped by what is not for us to catch."""
         assert self._call is not None
         self._is_open, self._is_done = False, True
-        if not isinstance(stop, Exception):  # a cancel event has been told of
+        if not isinstance(stop, Exception):  # a cancel event or a refusal has been told of
             self._call.interrupted(stop)
         self._drop_hooks()
         self._call.release()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.classify import Rule
+    from mainstay.core.explain import Explanation
     from mainstay.core.hooks import Hook
     from mainstay.core.kinds import Kind
     from mainstay.core.policy import KindRule
@@ -130,6 +131,20 @@ class Verbs:
                 refuse_unawaitable(function, error)
             return watch.failed(error)
         return watch.returned(value)
+
+    def explain(self, *around: Policy) -> Explanation:
+        """What a call comes to at worst, and what is likely a mistake; nothing is called.
+
+        Args:
+            around: the policies of the retries that enclose it, the nearest first.
+
+        >>> from mainstay import RetryPolicy
+        >>> RetryPolicy(attempt_timeout=10.0, deadline=8.0).explain().warnings[0].code
+        'timeout-past-deadline'
+        """
+        from mainstay.drivers.explaining import explain_site
+
+        return explain_site(self._verb_site, around)
 
     def attempts(self) -> Attempts:
         """Attempts as blocks: `for attempt in policy.attempts(): with attempt: ...`.

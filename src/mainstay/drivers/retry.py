@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mainstay.core.validate import Checker
+from mainstay.drivers.gates import gate_of
+from mainstay.drivers.layers import Layers
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.site import Site
-from mainstay.drivers.wrap import wrap
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.classify import Rule
     from mainstay.core.policy import Policy
+    from mainstay.drivers.gates import Guard
+    from mainstay.drivers.layers import Layer
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -36,6 +39,12 @@ def retry(
     idempotency: str = "idempotent",
     listener: Sink | Iterable[Sink] | None = None,
     cancel: threading.Event | None = None,
+    breaker: Guard | Iterable[Guard] | None = None,
+    budget: Guard | None = None,
+    guards: Guard | Iterable[Guard] | None = None,
+    hedge: Layer | None = None,
+    bulkhead: Layer | None = None,
+    fallback: Layer | None = None,
 ) -> Callable[[F], F]:
     """Retries a function, sync or async, when it fails as `on` says.
 
@@ -53,6 +62,12 @@ def retry(
             "unsafe", which may not be repeated.
         listener: called with every event; several as a list.
         cancel: once set, a wait ends at once with CallCancelled.
+        breaker: a CircuitBreaker, or several: asked before every attempt, told how each ended.
+        budget: a RetryBudget or TokenBudget: where it is spent, the error is raised with a note.
+        guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
+        hedge: a Hedge: each attempt may be raced by a second one.
+        bulkhead: a Bulkhead: each attempt waits for room.
+        fallback: a Fallback: what answers where the call has failed for good.
 
     >>> import mainstay
     >>> @mainstay.retry(on=(ConnectionError, TimeoutError), attempts=4, deadline=30.0)
@@ -67,10 +82,13 @@ def retry(
     })  # fmt: skip
     check_idempotency(idempotency, chosen)
     listeners = check_listeners(listener)
+    layers = Layers(hedge=hedge, bulkhead=bulkhead, fallback=fallback)
+    layers.check(idempotency)
+    gate = gate_of(breaker, guards, budget)
 
     def decorate(function: F) -> F:
-        site = Site(chosen, idempotency=idempotency, listeners=listeners, cancel=cancel)
-        decorated: F = wrap(function, site)
+        site = Site(chosen, idempotency=idempotency, listeners=listeners, cancel=cancel, gate=gate)
+        decorated: F = layers.around(function, site)
         return decorated
 
     return decorate

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.policy import Policy
+    from mainstay.drivers.gates import Gate
     from mainstay.ports import Sink
 
 
@@ -56,6 +57,7 @@ class Site(Plan):
         "caller",
         "cancel",
         "entropy",
+        "gate",
         "hears_successes",
         "is_plain",
         "listeners",
@@ -71,10 +73,14 @@ class Site(Plan):
         entropy: Entropy = SYSTEM_ENTROPY,
         cancel: threading.Event | None = None,
         token: int = 0,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
-        wants_more = listeners or cancel or policy.is_demanding
+        self.gate: Any = gate
+        """The guards, where there are any."""
+        self.is_guarded = gate is not None
+        wants_more = listeners or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits."""
         self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
@@ -95,4 +101,5 @@ class Site(Plan):
             entropy=self.entropy,
             cancel=self.cancel,
             token=0 if is_new else (self.token ^ hash(operation)) & _MASK | 1,
+            gate=self.gate,
         )

@@ -74,6 +74,18 @@ def run(
     return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
+def knock(
+    site: Site, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A whole call while a guard is troubled; what is refused for certain is refused at once."""
+    shut = site.gate.shut
+    if shut is not None and not site.listeners and not meddling:
+        refusal = shut()
+        if refusal is not None:
+            raise refusal
+    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
+
+
 def drive(
     call: Call,
     function: Callable[..., Any],
@@ -88,7 +100,8 @@ def drive(
             effect = send(answer)
             if type(effect) is float:
                 answer = wait(call, effect) if call.attempts else None
-                answer = answer or _attempt(call, function, args, kwargs)
+                answer = answer or call.admit()
+                answer = answer or call.ended(_attempt(call, function, args, kwargs))
                 if call.is_quiet and type(answer) is Returned:
                     return answer.value
             elif isinstance(effect, BaseException):

@@ -38,34 +38,38 @@ if TYPE_CHECKING:
 
 _FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
-def plain(ms_function, ms_site):
+def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     def first_attempt({parameters}):
+        ms_started = now()                                                           #: clocked
         ms_here = ms_active
+        if ms_gate.trouble:                                                          #: gated
+            try:                                                                     #: gated
+                return ms_knock(ms_site, ms_function, {positional}, {keyword})       #: gated
+            finally:                                                                 #: gated
+                del ms_here                                                          #: gated
         try:
-            return ms_function({arguments})
+            return ms_function({arguments})                                          #: !gated
+            ms_value = ms_function({arguments})                                      #: gated
         except Exception as ms_error:
             ms_box = [ms_error]
+        else:                                                                        #: gated
+            ms_seconds = now() - ms_started                                          #: slow
+            if ms_gate.trouble or ms_seconds >= ms_slow:                             #: slow
+                ms_gate.passed(ms_seconds)                                           #: slow
+            if ms_gate.trouble:                                                      #: gated !slow
+                ms_gate.passed(0.0)                                                  #: gated !slow
+            else:                                                                    #: counted
+                ms_count()                                                           #: counted
+            return ms_value                                                          #: gated
         try:
-            return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box)
+            return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box) #: !clocked
+            ms_call = ms_site, ms_function, {positional}, {keyword}, ms_box          #: clocked
+            return ms_recover(*ms_call, ms_started)                                  #: clocked
         finally:
             del ms_here
     return first_attempt
 
-def timed(ms_function, ms_site):
-    def first_attempt({parameters}):
-        ms_started = now()
-        ms_here = ms_active
-        try:
-            return ms_function({arguments})
-        except Exception as ms_error:
-            ms_box = [ms_error]
-        try:
-            return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started)
-        finally:
-            del ms_here
-    return first_attempt
-
-def whole(ms_function, ms_site):
+def whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     def every_attempt({parameters}):
         ms_here = ms_active
         try:
@@ -74,39 +78,42 @@ def whole(ms_function, ms_site):
             del ms_here
     return every_attempt
 
-def async_plain(ms_function, ms_site):
+def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     async def first_attempt({parameters}):
+        ms_started = now()                                                           #: clocked
         ms_here = ms_active
+        if ms_gate.trouble:                                                          #: gated
+            try:                                                                     #: gated
+                return await ms_aknock(ms_site, ms_function, {positional}, {keyword}) #: gated
+            finally:                                                                 #: gated
+                del ms_here                                                          #: gated
+        ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)      #: limited
         try:
-            return await ms_function({arguments})
-        except Exception as ms_error:
-            ms_box = [ms_error]
+            return await ms_function({arguments})                                    #: !kept
+            ms_value = await ms_function({arguments})                                #: kept
+        except Exception as ms_error:                                                #: !limited
+            ms_box = [ms_error]                                                      #: !limited
+        except BaseException as ms_error:                                            #: limited
+            ms_box = [ms_scope.failed(ms_error)]                                     #: limited
+        else:                                                                        #: kept
+            ms_scope.ended()                                                         #: limited
+            ms_seconds = now() - ms_started                                          #: slow
+            if ms_gate.trouble or ms_seconds >= ms_slow:                             #: slow
+                ms_gate.passed(ms_seconds)                                           #: slow
+            if ms_gate.trouble:                                                      #: gated !slow
+                ms_gate.passed(0.0)                                                  #: gated !slow
+            else:                                                                    #: counted
+                ms_count()                                                           #: counted
+            return ms_value                                                          #: kept
         try:
-            return await ms_arecover(ms_site, ms_function, {positional}, {keyword}, ms_box)
+            ms_call = ms_site, ms_function, {positional}, {keyword}, ms_box
+            return await ms_arecover(*ms_call)                                       #: !clocked
+            return await ms_arecover(*ms_call, ms_started)                           #: clocked
         finally:
             del ms_here
     return first_attempt
 
-def async_timed(ms_function, ms_site, ms_limit):
-    async def first_attempt({parameters}):
-        ms_started = now()
-        ms_here = ms_active
-        ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)
-        try:
-            ms_value = await ms_function({arguments})
-        except BaseException as ms_error:
-            ms_box = [ms_scope.failed(ms_error)]
-        else:
-            ms_scope.ended()
-            return ms_value
-        try:
-            ms_call = ms_site, ms_function, {positional}, {keyword}
-            return await ms_arecover(*ms_call, ms_box, ms_started)
-        finally:
-            del ms_here
-    return first_attempt
-
-def async_whole(ms_function, ms_site):
+def async_whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     async def every_attempt({parameters}):
         ms_here = ms_active
         try:
@@ -115,6 +122,7 @@ def async_whole(ms_function, ms_site):
             del ms_here
     return every_attempt
 """
+"""A line that ends in `#: a !b` stands where a is asked for and b is not."""
 
 
 def wrap(function: Any, site: Site) -> Any:
@@ -127,32 +135,39 @@ def wrap(function: Any, site: Site) -> Any:
     if not site.operation:
         site = site.named(name_of(function))
     signature = _signature_of(function)
-    make = _maker(path_of(site, is_async(function)), signature)
-    wrapper = make(function, site, *_limit_of(site, make))
-    return _dress(wrapper, function, signature)
+    return _dress(_make(function, site, is_async(function), signature), function, signature)
 
 
 def caller(site: Site, awaits: bool) -> Callable[..., Any]:
     """A function of (function, args, kwargs) that makes one call of anything under the site."""
-    make = _maker(path_of(site, awaits), _CALL)
-    return make(None, site, *_limit_of(site, make))  # type: ignore[no-any-return]
+    return _make(None, site, awaits, _CALL)  # type: ignore[no-any-return]
 
 
-def path_of(site: Site, awaits: bool) -> str:
-    """Which template serves: only what is configured is paid for."""
-    policy = site.policy
-    timed = policy.first_limit is not None
-    by_thread = policy.timeout_by == "thread" and timed and not awaits
+def _make(function: Any, site: Site, awaits: bool, signature: _Signature) -> Any:
+    gate, maker = site.gate, _maker(path_of(site, awaits), signature)
+    count = gate.tally.count if gate and gate.counts_calls else None
+    slow = gate.slow_after if gate else None
+    return maker(function, site, gate, count, slow, site.policy.first_limit)
+
+
+def path_of(site: Site, awaits: bool) -> tuple[str, ...]:
+    """Which template serves, and which lines of it: only what is configured is paid for."""
+    policy, gate = site.policy, site.gate
+    limited = policy.first_limit is not None
+    by_thread = policy.timeout_by == "thread" and limited and not awaits
+    colour = "async_" if awaits else ""
     if site.hears_successes or policy.retry_if_result is not None or by_thread:
-        path = "whole"
-    else:
-        path = "timed" if timed else "plain"
-    return f"async_{path}" if awaits else path
-
-
-def _limit_of(site: Site, make: FunctionType) -> tuple[float | None, ...]:
-    """The limit, for a template that takes one."""
-    return (site.policy.first_limit,) if make.__code__.co_argcount == 3 else ()
+        return (f"{colour}whole",)
+    slow = gate is not None and gate.slow_after is not None
+    asked = {
+        "clocked": limited or slow,
+        "counted": gate is not None and gate.counts_calls,
+        "gated": gate is not None,
+        "kept": limited or gate is not None,
+        "limited": limited,
+        "slow": slow,
+    }
+    return (f"{colour}first", *(name for name, wanted in asked.items() if wanted))
 
 
 class _Signature:
@@ -223,13 +238,13 @@ def _listed(parts: list[str]) -> str:
 
 # --- compiling ------------------------------------------------------------------------------------
 
-_makers: dict[tuple[str, str], FunctionType] = {}
+_makers: dict[tuple[tuple[str, ...], str], FunctionType] = {}
 _MAX_MAKERS = 1000
 
 
-def _maker(path: str, signature: _Signature) -> FunctionType:
+def _maker(path: tuple[str, ...], signature: _Signature) -> FunctionType:
     """The compiled maker of a template for one signature, from the cache where there is one."""
-    if path.startswith("async_"):
+    if path[0].startswith("async_"):
         _load_async(path)
     key = (path, signature.parameters)
     maker = _makers.get(key)
@@ -240,11 +255,12 @@ def _maker(path: str, signature: _Signature) -> FunctionType:
     return maker
 
 
-def _compile(path: str, signature: _Signature) -> FunctionType:
-    start = _TEMPLATES.index(f"\ndef {path}(") + 1
+def _compile(path: tuple[str, ...], signature: _Signature) -> FunctionType:
+    name, *asked = path
+    start = _TEMPLATES.index(f"\ndef {name}(") + 1
     text = _TEMPLATES[start:].partition("\n\n")[0]
     line = _FIRST_LINE + _TEMPLATES.count("\n", 0, start)
-    source = "\n" * (line - 1) + text.format(
+    source = "\n" * (line - 1) + _lines(text, asked).format(
         parameters=signature.parameters,
         arguments=signature.arguments,
         positional=signature.positional,
@@ -252,7 +268,17 @@ def _compile(path: str, signature: _Signature) -> FunctionType:
     )
     made: dict[str, FunctionType] = {}
     exec(compile(source, __file__, "exec"), FRAMES, made)  # noqa: S102 -- our own template
-    return made[path]
+    return made[name]
+
+
+def _lines(text: str, asked: list[str]) -> str:
+    """The template with the lines that are asked for; the others stay blank, to keep its lines."""
+    kept = []
+    for line in text.splitlines():
+        code, _, tags = line.partition("#:")
+        wanted = all((tag.lstrip("!") in asked) is not tag.startswith("!") for tag in tags.split())
+        kept.append(code.rstrip() if wanted else "")
+    return "\n".join(kept)
 
 
 def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
@@ -272,17 +298,17 @@ def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
     return wrapper
 
 
-FRAMES.update(ms_recover=sync.recover, ms_run=sync.run, ms_none={})
+FRAMES.update(ms_recover=sync.recover, ms_run=sync.run, ms_knock=sync.knock, ms_none={})
 clock.follow(FRAMES)
 
 
-def _load_async(path: str) -> None:
+def _load_async(path: tuple[str, ...]) -> None:
     """The async driver is loaded when the first async function is wrapped."""
     if "ms_arecover" not in FRAMES:
         from mainstay.drivers import aio
 
-        FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run)
-    if path == "async_timed" and "ms_begin" not in FRAMES:
+        FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run, ms_aknock=aio.knock)
+    if "limited" in path and "ms_begin" not in FRAMES:
         from mainstay.drivers import aio, on_asyncio
 
         FRAMES.update(ms_begin_asyncio=on_asyncio.begin, ms_begin=aio.begin)

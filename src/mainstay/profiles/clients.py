@@ -7,15 +7,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.breaker import CircuitState
+from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.kinds import status_of
 from mainstay.core.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
+from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.policy import RetryPolicy
+from mainstay.errors import CircuitOpenError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.classify import Rule
     from mainstay.core.hooks import Hook
+
+
+__all__ = [
+    "CircuitBreaker",
+    "CircuitBreakerConfiguration",
+    "CircuitOpenException",
+    "CircuitState",
+    "RetryConfiguration",
+    "is_server_error",
+]
 
 
 def is_server_error(error: Exception) -> bool:
@@ -105,3 +119,66 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "exponential_base": (lambda value: 1 <= value <= 1000, "at least 1.0"),
     "jitter": (lambda value: 0 <= value <= MAX_SECONDS, "at least 0"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreakerConfiguration:
+    """When a client's circuit opens and closes; `settings()` makes the engine's settings of it.
+
+    >>> CircuitBreakerConfiguration(failure_threshold=3).settings().failure_threshold
+    3
+    """
+
+    failure_threshold: int = 5
+    recovery_timeout_seconds: float = 30.0
+    success_threshold: int = 1
+    state_persistence: str = "memory"
+    redis_key_prefix: str = "circuit_breaker:"
+
+    def __post_init__(self) -> None:
+        check = Checker("CircuitBreakerConfiguration")
+        check.count("failure_threshold", self.failure_threshold, 1_000_000)
+        name = "recovery_timeout_seconds"
+        check.seconds(name, self.recovery_timeout_seconds, zero=False)
+        check.count("success_threshold", self.success_threshold, 1_000_000)
+        check.choice("state_persistence", self.state_persistence, ("memory", "redis"))
+        check.name("redis_key_prefix", self.redis_key_prefix)
+        check.close()
+
+    def settings(self) -> BreakerSettings:
+        """The engine's settings with these values.
+
+        >>> CircuitBreakerConfiguration().settings().success_threshold
+        1
+        """
+        return BreakerSettings(
+            failure_threshold=self.failure_threshold,
+            recovery_timeout=self.recovery_timeout_seconds,
+            success_threshold=self.success_threshold,
+        )
+
+
+class CircuitBreaker(_CircuitBreaker):
+    """The breaker of the client document: by the operation's name, with its configuration.
+
+    In half open it lets one probe through, where the document's sketch would let everything.
+
+    >>> breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=1))
+    >>> breaker.record_failure(); breaker.allow_request()
+    False
+    """
+
+    def __init__(
+        self, operation_name: str, config: CircuitBreakerConfiguration | None = None
+    ) -> None:
+        self.operation_name = operation_name
+        self.config = config or CircuitBreakerConfiguration()
+        if self.config.state_persistence != "memory":
+            raise StoreError(
+                "a circuit kept in Redis needs a store that shares circuits",
+                hint='state_persistence="memory" keeps it in this process',
+            )
+        super().__init__(operation_name, self.config.settings())
+
+
+CircuitOpenException = CircuitOpenError

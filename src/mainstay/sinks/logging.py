@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events import (
     AttemptFailed,
+    AttemptHedged,
     CallFailed,
     CallInterrupted,
+    CallRefused,
     CallSucceeded,
+    CircuitStateChanged,
+    FallbackUsed,
     HookFailed,
     RetryAttempt,
     RetryExhausted,
@@ -99,11 +103,33 @@ def _hook_failed(e: Any) -> str:
     return f"{e.operation}: {e.hook} raised {e.exception_type}: {e.exception_message}"
 
 
+def _refused(e: Any) -> str:
+    return f"{e.operation}: not called; {e.reason}"
+
+
+def _circuit(e: Any) -> str:
+    return f"{e.operation}: circuit {e.from_state} -> {e.to_state} ({e.reason})"
+
+
+def _hedged(e: Any) -> str:
+    return (
+        f"{e.operation}: no answer after {e.waited_seconds:.3f} s, hedge {e.hedge_number} started"
+    )
+
+
+def _fallback(e: Any) -> str:
+    return f"{e.operation}: the fallback answered for {e.exception_type}: {e.exception_message}"
+
+
 _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     AttemptFailed: _attempt_failed,
+    AttemptHedged: _hedged,
     CallFailed: _gave_up,
     CallInterrupted: _interrupted,
+    CallRefused: _refused,
     CallSucceeded: _succeeded,
+    CircuitStateChanged: _circuit,
+    FallbackUsed: _fallback,
     HookFailed: _hook_failed,
     RetryAttempt: _retry_attempt,
     RetryExhausted: _gave_up,

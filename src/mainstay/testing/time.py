@@ -35,9 +35,9 @@ class VirtualTime:
     3.0
     """
 
-    def __init__(self) -> None:
-        self._start = _time.monotonic()
-        self._wall = _time.time()
+    def __init__(self, start: float | None = None) -> None:
+        self._start = _time.monotonic() if start is None else start
+        self._wall = _time.time() if start is None else start
         self._moved = 0.0
         self._trio: Any = None
         self._lock = threading.Lock()
@@ -58,11 +58,11 @@ class VirtualTime:
             self._moved += max(0.0, seconds)
 
     def monotonic(self) -> float:
-        """The virtual monotonic clock; starts where the real one stood."""
+        """The virtual monotonic clock; starts where the real one stood, or as told."""
         return self._start + self._passed()
 
     def wall(self) -> float:
-        """The virtual wall clock; starts where the real one stood."""
+        """The virtual wall clock; starts where the real one stood, or as told."""
         return self._wall + self._passed()
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
@@ -102,8 +102,10 @@ class VirtualTime:
 
 
 @contextmanager
-def virtual_time() -> Iterator[VirtualTime]:
+def virtual_time(start: float | None = None) -> Iterator[VirtualTime]:
     """Makes waiting instant and exact, in sync and async code.
+
+    The clocks begin where the real ones stand, or at `start`: then every run is the same.
 
     >>> import time as real
     >>> with virtual_time() as time:
@@ -111,7 +113,7 @@ def virtual_time() -> Iterator[VirtualTime]:
     >>> time.elapsed
     3600.0
     """
-    virtual = VirtualTime()
+    virtual = VirtualTime(start)
     before = clock.install(virtual)
     undo = [_patch_sleep(virtual), _patch_asyncio(virtual)]
     try:

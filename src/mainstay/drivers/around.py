@@ -1,0 +1,93 @@
+"""What a fallback, a hedge and a bulkhead share: going around a function, and telling of it.
+
+All three take a function of either colour and give one back that looks the same.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+
+from mainstay.ambient import CONTEXT
+from mainstay.drivers.answers import meddling
+from mainstay.drivers.callables import check_decoratable, is_async
+from mainstay.drivers.emit import emit
+from mainstay.errors import WrapError
+from mainstay.frames import aside, enclosures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from mainstay.core.events import Event
+    from mainstay.core.validate import Checker
+    from mainstay.ports import Sink
+
+
+def put_around(
+    function: Any,
+    plain: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+    coloured: Callable[[Any, tuple[Any, ...], dict[str, Any]], Awaitable[Any]],
+    **marks: object,
+) -> Any:
+    """The function with one of the two around it; each is called with (function, args, kwargs).
+
+    Methods of every sort are decorated inside out.
+    """
+    if isinstance(function, classmethod | staticmethod):
+        return type(function)(put_around(function.__func__, plain, coloured, **marks))
+    if isinstance(function, property):
+        raise WrapError("a property is not called", hint="put the decorator below @property")
+    check_decoratable(function)
+    around: Any
+    if is_async(function):
+
+        async def around(*args: Any, **kwargs: Any) -> Any:
+            return await coloured(function, args, kwargs)
+    else:
+
+        def around(*args: Any, **kwargs: Any) -> Any:
+            return plain(function, args, kwargs)
+
+    decorated = wraps(function)(around)
+    vars(decorated).update(marks)
+    return decorated
+
+
+def check_listeners(check: Checker, listener: Any) -> tuple[Sink, ...]:
+    """The listeners as a tuple; notes those that cannot be called."""
+    if listener is None:
+        return ()
+    is_several = isinstance(listener, list | tuple | set | frozenset)
+    listeners = tuple(listener) if is_several else (listener,)
+    for each in listeners:
+        if not callable(each):
+            check.note("listener", each, "a function of one event")
+    return listeners
+
+
+def tell(listeners: tuple[Sink, ...], event: type[Event], **fields: Any) -> bool:
+    """Tells an event to whoever listens, beside the attempts; whether anybody does."""
+    listeners = (*listeners, *meddling.get("ears", ()))
+    if not listeners:
+        return False
+    who = CONTEXT.get()
+    fields.update(tenant_id=who.tenant_id, correlation_id=who.correlation_id,
+                  trace_id=who.trace_id, retry_category=who.category)  # fmt: skip
+    outer = enclosures()
+    if not outer:
+        emit(event(**fields), listeners)
+        return True
+    with aside(outer[0].plan, outer[0].end):  # what a listener calls keeps its retries
+        emit(event(**fields), listeners)
+    return True
+
+
+def note_on(error: BaseException, note: str) -> None:
+    """Leaves a note, once, on whatever takes one."""
+    if note in getattr(error, "__notes__", ()):
+        return
+    try:
+        error.add_note(note)
+    except Exception:  # a frozen exception takes no note, and is not lost for one
+        return

@@ -1,0 +1,451 @@
+"""The circuit breaker as users hold it: core/breaker.py with a clock, a lock and listeners.
+
+The circuit is a frozen value in one attribute. Whoever changes it holds the lock; whoever only
+looks, such as a refusal, reads the attribute. Listeners are told after the lock is released.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import mainstay.clock as clock
+from mainstay.core import breaker as core
+from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.breaker_summary import CircuitSnapshot, summary
+from mainstay.core.effects import Stop
+from mainstay.core.entropy import key_of
+from mainstay.core.events import CircuitStateChanged
+from mainstay.core.policy import Policy
+from mainstay.core.validate import Checker
+from mainstay.core.window import begun
+from mainstay.drivers.emit import emit
+from mainstay.drivers.gates import Counted, Gate, Guard, Tally
+from mainstay.drivers.policy import Verbs
+from mainstay.drivers.site import Site, getrandbits
+from mainstay.drivers.wrap import wrap
+from mainstay.errors import CircuitOpenError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Self, TypeVar, Unpack
+
+    from mainstay.core.breaker_settings import BreakerFields
+    from mainstay.ports import Sink
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+_ONCE = Policy(name="once", max_attempts=1)
+_ENTERED: ContextVar[tuple[tuple[CircuitBreaker, Ticket, float], ...]] = ContextVar(
+    "mainstay.breaker.entered", default=()
+)
+_log = logging.getLogger("mainstay")
+_OPEN = CircuitState.OPEN
+now = clock.current.monotonic
+clock.follow(globals())  # which keeps `now` up to date
+
+
+class CircuitBreaker(Guard, Verbs):
+    """Stops calling what keeps failing, and finds out when it is well again.
+
+    One object serves threads, asyncio and trio at once: as a decorator, as a context manager, in
+    `retry(breaker=...)`, or by hand. While it is closed and nothing fails, it takes no lock.
+
+    Args:
+        name: what errors, events and reports call it.
+        settings: when it opens and closes; or give the fields of BreakerSettings one by one.
+        listener: called with every CircuitStateChanged; several as a list. Without one, changes are
+            logged at INFO.
+        seed: makes the jitter of open times reproducible.
+
+    >>> breaker = CircuitBreaker("payments", failure_threshold=1, recovery_timeout=30.0)
+    >>> @breaker
+    ... def pay():
+    ...     raise ConnectionError("down")
+    >>> try:
+    ...     pay()
+    ... except ConnectionError:
+    ...     breaker.state
+    <CircuitState.OPEN: 'open'>
+    """
+
+    __slots__ = (
+        "__weakref__", "_circuit", "_counted", "_gates", "_listeners", "_lock", "_refusals",
+        "_refused", "_site", "_stop", "_telling", "_troubled", "_untold", "counts_calls", "name",
+        "settings", "slow_after",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        settings: BreakerSettings | None = None,
+        *,
+        listener: Sink | Iterable[Sink] | None = None,
+        seed: int | None = None,
+        **fields: Unpack[BreakerFields],
+    ) -> None:
+        check = Checker("CircuitBreaker")
+        self.name = check.name("name", name)
+        check.close()
+        if settings is not None and not isinstance(settings, BreakerSettings):
+            raise UsageError(f"settings = {settings!r} is no BreakerSettings")
+        if settings is not None and fields:
+            raise UsageError("give settings or their fields, not both", hint="settings.replace()")
+        self.settings = settings or BreakerSettings(**fields)
+        self.counts_calls = self.settings.window is not None
+        self.slow_after = self.settings.slow_after
+        self._lock = threading.Lock()
+        key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
+        now = clock.current.monotonic()
+        evidence = begun(self.settings.window, now)
+        self._circuit = Circuit(since=now, evidence=evidence, key=key)
+        self._troubled = False
+        self._gates: list[Gate] = []
+        self._counted = Counted()
+        self._refusals = Tally()
+        self._refused = self._refusals.count
+        self._listeners = list(_listeners_of(listener))
+        self._untold: list[CircuitStateChanged] = []
+        self._telling = threading.Lock()
+        self._stop = Stop(f"circuit {self.name!r} is open")
+        self._site: Site | None = None
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> CircuitState:
+        """The present state; an open circuit whose time is over is half open.
+
+        >>> CircuitBreaker("payments").state.name
+        'CLOSED'
+        """
+        return self._now().state
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds until asking again may help; None where only an operator can tell.
+
+        >>> CircuitBreaker("payments").retry_after
+        0.0
+        """
+        circuit = self._now()
+        return core.retry_after(self.settings, circuit, clock.current.monotonic())
+
+    def snapshot(self) -> CircuitSnapshot:
+        """Everything there is to know about it, as a value.
+
+        >>> CircuitBreaker("payments").snapshot().failure_count
+        0
+        """
+        circuit = self._change(self._up_to_date)
+        now = clock.current.monotonic()
+        return summary(self.name, self.settings, circuit, now, self._refusals.total())
+
+    def _now(self) -> Circuit:
+        """The circuit with the time that has passed counted in."""
+        return self._change(lambda circuit, now: core.advance(self.settings, circuit, now))
+
+    def _up_to_date(self, circuit: Circuit, now: float) -> Circuit:
+        """The circuit with the time and the successes counted in that nobody has asked for."""
+        successes = self._counted.take() if self.counts_calls else 0
+        if successes:
+            more = successes - 1
+            circuit = core.record(self.settings, circuit, None, now, failed=False, before=more)
+        return core.advance(self.settings, circuit, now)
+
+    def __repr__(self) -> str:
+        return f"<CircuitBreaker {self.name!r} {self._circuit.state.value}>"
+
+    # --- by hand ---------------------------------------------------------------------------------
+
+    def allow_request(self) -> bool:
+        """Whether a call may be made now; where it is a probe, its place is taken.
+
+        >>> CircuitBreaker("payments").allow_request()
+        True
+        """
+        return isinstance(self._admit(clock.current.monotonic()), Ticket)
+
+    def record_success(self) -> None:
+        """A call that was allowed has succeeded.
+
+        >>> CircuitBreaker("payments").record_success()
+        """
+        self._record_by_hand(failed=False)
+
+    def record_failure(self, failure: BaseException | None = None) -> None:
+        """A call that was allowed has failed; an exception that does not count is not counted.
+
+        >>> breaker = CircuitBreaker("payments", failure_threshold=1)
+        >>> breaker.record_failure(); breaker.state.name
+        'OPEN'
+        """
+        if failure is None or self.settings.counts(failure):
+            self._record_by_hand(failed=True)
+        else:
+            self._change(lambda circuit, _: _without_oldest_probe(circuit))
+
+    def _record_by_hand(self, *, failed: bool) -> None:
+        def step(circuit: Circuit, now: float) -> Circuit:
+            circuit = core.advance(self.settings, circuit, now)
+            if circuit.state is CircuitState.HALF_OPEN and not circuit.probes:
+                circuit, _ = core.admit(self.settings, circuit, now)
+            oldest = circuit.probes[0][0] if circuit.probes else 0
+            ticket = Ticket(circuit.generation, oldest)
+            return core.record(self.settings, circuit, ticket, now, failed=failed)
+
+        self._change(step)
+
+    def __enter__(self) -> Self:
+        now = clock.current.monotonic()
+        ticket = self.enter(is_retry=False, now=now)
+        if isinstance(ticket, CircuitOpenError):
+            raise ticket
+        _ENTERED.set((*_ENTERED.get(), (self, ticket, now)))
+        return self
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        entered = _ENTERED.get()
+        mine = [index for index, each in enumerate(entered) if each[0] is self]
+        if not mine:  # left in another context than it was entered in
+            self.left(None, error, 0.0, clock.current.monotonic())
+            return
+        _, ticket, started = entered[mine[-1]]
+        _ENTERED.set(entered[: mine[-1]] + entered[mine[-1] + 1 :])
+        now = clock.current.monotonic()
+        self.left(ticket, error, now - started, now)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, _type: object, error: BaseException | None, _traceback: object
+    ) -> None:
+        self.__exit__(None, error, None)
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function, sync or async: each call is recorded, or refused."""
+        decorated: F = wrap(function, Site(_ONCE, gate=Gate((self,))))
+        return decorated
+
+    @property
+    def _verb_site(self) -> Site:
+        if self._site is None:
+            self._site = Site(_ONCE, gate=Gate((self,)))
+        return self._site
+
+    # --- an operator's orders --------------------------------------------------------------------
+
+    def reset(self, reason: str = "") -> None:
+        """Closes it and forgets all failures.
+
+        >>> breaker = CircuitBreaker("payments"); breaker.force_open(); breaker.reset()
+        >>> breaker.state.name
+        'CLOSED'
+        """
+        self._order(Signal.RESET, reason)
+
+    def force_open(self, reason: str = "") -> None:
+        """Refuses every call until another order.
+
+        >>> breaker = CircuitBreaker("payments"); breaker.force_open("maintenance")
+        >>> breaker.allow_request()
+        False
+        """
+        self._order(Signal.FORCE_OPEN, reason)
+
+    def force_close(self, reason: str = "") -> None:
+        """Lets every call through until another order.
+
+        >>> breaker = CircuitBreaker("payments"); breaker.force_close()
+        >>> breaker.state.name
+        'FORCED_CLOSED'
+        """
+        self._order(Signal.FORCE_CLOSE, reason)
+
+    def disable(self, reason: str = "") -> None:
+        """As if it were not there, until another order.
+
+        >>> breaker = CircuitBreaker("payments"); breaker.disable()
+        >>> breaker.state.name
+        'DISABLED'
+        """
+        self._order(Signal.DISABLE, reason)
+
+    def observe(self, reason: str = "") -> None:
+        """Counts and tells when it would open, but lets every call through.
+
+        >>> breaker = CircuitBreaker("payments"); breaker.observe()
+        >>> breaker.state.name
+        'METRICS_ONLY'
+        """
+        self._order(Signal.OBSERVE, reason)
+
+    def listen(self, listener: Sink) -> None:
+        """Tells one more listener of every change from now on.
+
+        >>> heard = []
+        >>> breaker = CircuitBreaker("payments"); breaker.listen(heard.append); breaker.force_open()
+        >>> heard[0].to_state
+        'forced_open'
+        """
+        if listener not in self._listeners:
+            self._listeners.append(listener)
+
+    def _order(self, signal: Signal, reason: str) -> None:
+        self._change(lambda circuit, now: core.order(self.settings, circuit, signal, now, reason))
+
+    # --- as a guard ------------------------------------------------------------------------------
+
+    def attach(self, gate: Gate) -> None:
+        """Guards one more site."""
+        with self._lock:
+            self._gates.append(gate)
+            if self.counts_calls:
+                self._counted.add(gate.tally)
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether calls must be announced: some may be refused, or a success matters."""
+        return self._troubled
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether it is open: then `refusal` answers without a lock."""
+        return self._circuit.state in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
+
+    def refusal(self) -> CircuitOpenError | None:
+        """The error for a call while it is open for certain; None where it must be asked."""
+        circuit = self._circuit
+        if circuit.state is _OPEN:
+            wait = circuit.since + circuit.open_seconds - (moment := now())
+            if wait > 0.0 and moment >= circuit.since:
+                self._refused()
+                return CircuitOpenError(self.name, _OPEN, wait)
+        elif circuit.state is CircuitState.FORCED_OPEN:
+            self._refused()
+            return CircuitOpenError(self.name, circuit.state, None)
+        return None
+
+    def enter(self, is_retry: bool, now: float) -> Ticket | CircuitOpenError:
+        """A ticket for an attempt that starts now, or the error it is refused with."""
+        answer = self._admit(now)
+        if isinstance(answer, Ticket):
+            return answer
+        return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
+
+    def _admit(self, now: float) -> Ticket | Refusal:
+        answers: list[Ticket | Refusal] = []
+
+        def step(circuit: Circuit, _: float) -> Circuit:
+            circuit, answer = core.admit(self.settings, circuit, now)
+            answers.append(answer)
+            return circuit
+
+        self._change(step)
+        if isinstance(answers[0], Refusal):
+            self._refused()
+        return answers[0]
+
+    def left(self, ticket: Any, failure: BaseException | None, seconds: float, now: float) -> None:
+        """Counts how an attempt has ended, where that speaks for or against the other side."""
+        if failure is not None and not self.settings.counts(failure):
+            if ticket is not None:
+                self.withdrawn(ticket, now)
+            return
+        slow = self.slow_after is not None and seconds >= self.slow_after
+
+        def step(circuit: Circuit, _: float) -> Circuit:
+            is_late = ticket is not None and ticket.generation != circuit.generation
+            before = self._counted.take() if self.counts_calls and not is_late else 0
+            failed = failure is not None
+            return core.record(
+                self.settings, circuit, ticket, now, failed=failed, slow=slow, before=before
+            )
+
+        self._change(step)
+
+    def withdrawn(self, ticket: Any, now: float) -> None:
+        """Frees the place of an attempt that was not made, or cut off."""
+        self._change(lambda circuit, _: core.withdraw(circuit, ticket))
+
+    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
+        """No call waits towards a circuit that will still be open then."""
+        circuit = self._circuit
+        wait = core.retry_after(self.settings, circuit, now)
+        if circuit.state is CircuitState.HALF_OPEN or (wait is not None and wait <= delay):
+            return delay  # it is asked again when the time comes
+        return self._stop
+
+    # --- changing --------------------------------------------------------------------------------
+
+    def _change(self, step: Callable[[Circuit, float], Circuit]) -> Circuit:
+        """The one place where the circuit is changed; then gates and listeners are told."""
+        now = clock.current.monotonic()
+        with self._lock:
+            before = self._circuit
+            after = self._circuit = step(before, now)
+            troubled = _is_troubled(self.settings, after, now)
+            changed, self._troubled = troubled is not self._troubled, troubled
+            if changed or after.state is not before.state:
+                for gate in self._gates:
+                    gate.look()
+            if after.generation != before.generation:
+                self._counted.take()  # what was counted until now speaks of the state before
+                self._untold.append(_told(self.name, self.settings, before, after, now))
+        # One at a time, so that everybody hears of changes in their order: whoever comes while
+        # another is telling, or from inside a listener, leaves the news to that one. Nobody waits.
+        while self._untold and self._telling.acquire(blocking=False):
+            try:
+                while self._untold:
+                    self._tell(self._untold.pop(0))
+            finally:
+                self._telling.release()
+        return after
+
+    def _tell(self, event: CircuitStateChanged) -> None:
+        if self._listeners:
+            emit(event, tuple(self._listeners))
+        else:
+            states = f"{event.from_state} -> {event.to_state}"
+            _log.info("circuit %r: %s (%s)", self.name, states, event.reason)
+
+
+def _is_troubled(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:
+    """Whether calls must be announced: they may be refused, or a success changes something."""
+    if circuit.state in (CircuitState.CLOSED, CircuitState.METRICS_ONLY):
+        in_a_row = settings.window is None and circuit.failures > 0
+        return in_a_row or core.is_ramping(settings, circuit, now)
+    return circuit.state not in (CircuitState.FORCED_CLOSED, CircuitState.DISABLED)
+
+
+def _told(
+    name: str, settings: BreakerSettings, before: Circuit, after: Circuit, now: float
+) -> CircuitStateChanged:
+    sums, weight = core.sums_of(settings, before, now), after.weight
+    has_closed = weight > 0 and after.state is CircuitState.CLOSED
+    return CircuitStateChanged(
+        operation=name,
+        from_state=before.state.value,
+        to_state=after.state.value,
+        reason=after.reason,
+        failure_count=sums.failed or before.failures if has_closed or not weight else weight,
+        success_count=weight if has_closed else before.successes,
+        generation=after.generation,
+        retry_after_seconds=core.retry_after(settings, after, now),
+    )
+
+
+def _without_oldest_probe(circuit: Circuit) -> Circuit:
+    if not circuit.probes:
+        return circuit
+    return core.withdraw(circuit, Ticket(circuit.generation, circuit.probes[0][0]))
+
+
+def _listeners_of(listener: Sink | Iterable[Sink] | None) -> Iterable[Sink]:
+    from mainstay.drivers.retry import check_listeners
+
+    return check_listeners(listener)

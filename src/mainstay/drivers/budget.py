@@ -1,0 +1,341 @@
+"""Retry budgets as users hold them: core/budget.py with a lock, the tallies and a clock.
+
+A budget has a say only in whether a failed attempt is repeated; it never refuses a first attempt
+and is never in trouble. Calls that went well are not told one by one: they are taken from the
+tallies of its gates whenever something fails.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+import mainstay.clock as clock
+from mainstay.core.budget import RatioRule, SlidingCounts, TokenRule, thousandths
+from mainstay.core.effects import Stop
+from mainstay.core.kinds import Kind, kind_of
+from mainstay.core.limiter import is_refusal
+from mainstay.core.validate import Checker
+from mainstay.drivers.gates import Counted, Guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay.drivers.gates import Gate
+
+_RETRY = "retry"
+"""The ticket of a retry, which is no call of its own."""
+
+
+class RetryBudget(Guard):
+    """Keeps retries to a share of the calls, so that a failing service is not hit twice as hard.
+
+    One budget serves any number of operations, threads and event loops; their calls and retries
+    are added up. A retry that is not allowed ends its call with the failure it has, and a note.
+
+    Args:
+        name: what notes and reports call it.
+        ratio: retries per call; 0.2 is one retry for five calls.
+        floor: so many retries are allowed in any window, however few calls there were.
+        window: over how many seconds both are counted, a tenth of it at a time.
+
+    >>> budget = RetryBudget("search", ratio=0.5, floor=1)
+    >>> budget.consider(ConnectionError(), 0.1, 0.0)
+    0.1
+    >>> budget.consider(ConnectionError(), 0.1, 0.0).text
+    "the retry budget 'search' is spent"
+    """
+
+    counts_calls = True
+
+    def __init__(
+        self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: float = 10.0
+    ) -> None:
+        self.rule = RatioRule(name, ratio=ratio, floor=floor, window=window)
+        self._stop = Stop(f"the retry budget {name!r} is spent")
+        self._counted = Counted()
+        self._counts = SlidingCounts(self.rule.window)  # calls and retries
+        self._heard = clock.current.monotonic()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What notes and reports call it."""
+        return self.rule.name
+
+    def snapshot(self) -> dict[str, Any]:
+        """The calls and retries of the present window, and how many retries it allows.
+
+        >>> RetryBudget(floor=3).snapshot()
+        {'name': 'retries', 'calls': 0, 'retries': 0, 'allowed': 3}
+        """
+        with self._lock:
+            now = clock.current.monotonic()
+            self._hear_locked(now)
+            calls, retries = self._counts.totals(now)
+        allowed = int(self.rule.allowed(calls) + 1e-9)
+        return {"name": self.name, "calls": calls, "retries": retries, "allowed": allowed}
+
+    def reset(self) -> None:
+        """Forgets every call and retry.
+
+        >>> budget = RetryBudget(floor=1)
+        >>> budget.consider(None, 0.1, 0.0); budget.reset(); budget.consider(None, 0.1, 0.0)
+        0.1
+        0.1
+        """
+        with self._lock:
+            self._hear_locked(clock.current.monotonic())
+            self._counts = SlidingCounts(self.rule.window)
+
+    def __repr__(self) -> str:
+        rule = self.rule
+        return (
+            f"RetryBudget({rule.name!r}, ratio={rule.ratio}, floor={rule.floor},"
+            f" window={rule.window})"
+        )
+
+    # --- as a guard -------------------------------------------------------------------------------
+
+    def attach(self, gate: Gate) -> None:
+        """Counts the calls of this gate too."""
+        with self._lock:
+            self._counted.add(gate.tally)
+
+    def enter(self, is_retry: bool, now: float) -> int | str:
+        """Counts a call that is announced; the ticket says where it was counted."""
+        if is_retry:
+            return _RETRY
+        with self._lock:
+            self._counts = self._counts.add(now, 1)
+            return self._counts.newest
+
+    def left(
+        self, ticket: Any, _failure: BaseException | None, _seconds: float, now: float
+    ) -> None:
+        """Counts a call that was not announced."""
+        with self._lock:
+            self._hear_locked(now)
+            if ticket is None:
+                self._counts = self._counts.add(now, 1)
+
+    def withdrawn(self, ticket: Any, now: float) -> None:
+        """Takes the call back; a retry stays spent, for it may have been made."""
+        if ticket is not None and ticket != _RETRY:
+            with self._lock:
+                self._counts = self._counts.take_back(ticket, now)
+
+    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
+        """Takes one retry, or says that there is none."""
+        with self._lock:
+            self._hear_locked(now)
+            if not self.rule.allows(*self._counts.totals(now)):
+                return self._stop
+            self._counts = self._counts.add(now, 0, 1)
+            return delay
+
+    def _hear_locked(self, now: float) -> None:
+        """Counts the calls that went well since the last time, as if they had come in evenly.
+
+        The window is moved in any case: a clock that was set back is noticed once, not for ever.
+        """
+        calls, counts = self._counted.take(), self._counts
+        self._counts = counts.spread(self._heard, now, calls) if calls else counts.at(now)
+        self._heard = now
+
+
+_PAID: ContextVar[tuple[tuple[TokenBudget, int], ...]] = ContextVar(
+    "mainstay.budget.paid", default=()
+)
+"""What the retry that the call under way will make next has cost: it gets that back if it succeeds.
+
+A call asks for a retry and makes it in one and the same context, be it a thread or a task."""
+
+
+class TokenBudget(Guard):
+    """Tokens that retries use up and successes bring back; none left, no retry.
+
+    `TokenBudget.aws()` and `TokenBudget.grpc()` are the rules of the AWS SDKs and of gRPC.
+
+    Args:
+        name: what notes and reports call it.
+        capacity: how many tokens there are at first, and at most.
+        cost: what a retry takes.
+        timeout_cost: what a retry takes after a timeout.
+        refund: what a retry that succeeds brings back; None is what it took.
+        success_refund: what a call that succeeds at once brings back.
+        failure_cost: what each attempt takes that the other side did not accept.
+        reserve: retries are made only while there are more tokens than this.
+
+    >>> budget = TokenBudget("search", capacity=12)
+    >>> budget.consider(ConnectionError(), 0.1, 0.0), budget.snapshot()["tokens"]
+    (0.1, 7.0)
+    >>> budget.consider(TimeoutError(), 0.1, 0.0).text
+    "the token budget 'search' is spent"
+    """
+
+    counts_calls = True
+
+    def __init__(
+        self,
+        name: str = "tokens",
+        *,
+        capacity: float = 500,
+        cost: float = 5,
+        timeout_cost: float = 10,
+        refund: float | None = None,
+        success_refund: float = 1,
+        failure_cost: float = 0,
+        reserve: float = 0,
+    ) -> None:
+        self.rule = TokenRule(
+            name,
+            capacity=capacity,
+            cost=cost,
+            timeout_cost=timeout_cost,
+            refund=refund,
+            success_refund=success_refund,
+            failure_cost=failure_cost,
+            reserve=reserve,
+        )
+        self._stop = Stop(f"the token budget {name!r} is spent")
+        self._counted = Counted()
+        self._tokens = thousandths(self.rule.capacity)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def aws(cls, name: str = "aws") -> TokenBudget:
+        """The retry quota of the AWS SDKs' standard mode.
+
+        500 tokens; a retry takes 5, after a timeout 10, and brings them back if it succeeds. A call
+        that succeeds at once brings 1.
+
+        >>> TokenBudget.aws().snapshot()
+        {'name': 'aws', 'tokens': 500.0, 'capacity': 500.0}
+        """
+        return cls(name, capacity=500, cost=5, timeout_cost=10, success_refund=1)
+
+    @classmethod
+    def grpc(
+        cls, name: str = "grpc", *, max_tokens: float = 10, token_ratio: float = 0.1
+    ) -> TokenBudget:
+        """The retryThrottling of gRPC (proposal A6).
+
+        A failed attempt takes 1, one that succeeds brings `token_ratio`; retries are made while
+        more than half of `max_tokens` are left.
+
+        >>> budget = TokenBudget.grpc(max_tokens=4)
+        >>> for _ in range(2):
+        ...     budget.left(None, ConnectionError(), 0.1, 0.0)
+        >>> budget.consider(ConnectionError(), 0.1, 0.0).text
+        "the token budget 'grpc' is spent"
+        """
+        check = Checker("TokenBudget.grpc")
+        check.name("name", name)
+        max_tokens = check.number("max_tokens", max_tokens, 1.0, 1000.0)  # gRPC's own bound
+        token_ratio = check.number("token_ratio", token_ratio, 0.001, 1000.0)
+        check.close()
+        gain = min(token_ratio, max_tokens)
+        return cls(
+            name,
+            capacity=max_tokens,
+            cost=0,
+            timeout_cost=0,
+            refund=gain,
+            success_refund=gain,
+            failure_cost=1,
+            reserve=max_tokens / 2,
+        )
+
+    @property
+    def name(self) -> str:
+        """What notes and reports call it."""
+        return self.rule.name
+
+    def snapshot(self) -> dict[str, Any]:
+        """How many tokens there are, and how many there can be.
+
+        >>> TokenBudget("search", capacity=20).snapshot()
+        {'name': 'search', 'tokens': 20.0, 'capacity': 20.0}
+        """
+        with self._lock:
+            self._hear_locked()
+            tokens = self._tokens / 1000
+        return {"name": self.name, "tokens": tokens, "capacity": self.rule.capacity}
+
+    def reset(self) -> None:
+        """Fills it up.
+
+        >>> budget = TokenBudget(capacity=20)
+        >>> budget.consider(None, 0.1, 0.0); budget.reset(); budget.snapshot()["tokens"]
+        0.1
+        20.0
+        """
+        with self._lock:
+            self._hear_locked()
+            self._tokens = thousandths(self.rule.capacity)
+
+    def __repr__(self) -> str:
+        rule = self.rule
+        return (
+            f"TokenBudget({rule.name!r}, capacity={rule.capacity}, cost={rule.cost},"
+            f" timeout_cost={rule.timeout_cost}, refund={rule.refund},"
+            f" success_refund={rule.success_refund}, failure_cost={rule.failure_cost},"
+            f" reserve={rule.reserve})"
+        )
+
+    # --- as a guard -------------------------------------------------------------------------------
+
+    def attach(self, gate: Gate) -> None:
+        """Hears of the successes of this gate too."""
+        with self._lock:
+            self._counted.add(gate.tally)
+
+    def enter(self, is_retry: bool, _now: float) -> int:
+        """The ticket is what a success will bring back, in thousandths."""
+        if not is_retry:
+            return thousandths(self.rule.success_refund)
+        paid = self._collect()
+        return paid if self.rule.refund is None else thousandths(self.rule.refund)
+
+    def left(
+        self, ticket: Any, failure: BaseException | None, _seconds: float, _now: float
+    ) -> None:
+        """Gives tokens for a success, and takes some for a failure where that costs."""
+        costs = failure is not None and bool(self.rule.failure_cost) and is_refusal(failure)
+        with self._lock:
+            self._hear_locked()
+            if failure is None:
+                at_once = thousandths(self.rule.success_refund)
+                self._give_locked(at_once if ticket is None else ticket)
+            elif costs:
+                self._tokens = self.rule.failed(self._tokens)
+
+    def consider(self, failure: BaseException | None, delay: float, _now: float) -> float | Stop:
+        """Takes what a retry costs, or says that there is too little."""
+        price = self.rule.price(failure is not None and kind_of(failure).kind is Kind.TIMEOUT)
+        is_told = failure is not None and is_refusal(failure)
+        with self._lock:
+            self._hear_locked()
+            if not is_told:  # retried by the caller's own rules: `left` did not take it for one
+                self._tokens = self.rule.failed(self._tokens)
+            tokens = self.rule.spent(self._tokens, price)
+            if tokens is None:
+                return self._stop
+            self._tokens = tokens
+        _PAID.set((*(each for each in _PAID.get() if each[0] is not self), (self, price)))
+        return delay
+
+    def _collect(self) -> int:
+        """What the retry of this call has cost; the usual where it was asked for elsewhere."""
+        paid = _PAID.get()
+        _PAID.set(tuple(each for each in paid if each[0] is not self))
+        return next((price for budget, price in paid if budget is self), self.rule.price(False))
+
+    def _give_locked(self, amount: int) -> None:
+        self._tokens = self.rule.given(self._tokens, amount)
+
+    def _hear_locked(self) -> None:
+        """Gives tokens for the calls that went well since the last time."""
+        self._give_locked(self._counted.take() * thousandths(self.rule.success_refund))

@@ -1,0 +1,177 @@
+"""The circuits of an engine: found by name, made where each operation has one, asked how it is."""
+
+from __future__ import annotations
+
+import threading
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.breaker_summary import CircuitSnapshot  # noqa: TC001 -- a field's type
+from mainstay.drivers.breaker import CircuitBreaker
+from mainstay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from mainstay.ports import Sink
+
+_MOST = 10_000
+"""Circuits of operations kept at once; past that, those that are well are forgotten."""
+
+
+class HealthReport(Struct, frozen=True):
+    """How the circuits are: "healthy", or "degraded" where one does not let calls through.
+
+    >>> HealthReport("healthy", ()).to_dict()
+    {'status': 'healthy', 'circuits': []}
+    """
+
+    status: str
+    circuits: tuple[CircuitSnapshot, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every circuit lets calls through as usual.
+
+        >>> HealthReport("degraded", ()).is_healthy
+        False
+        """
+        return self.status == "healthy"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, fit for a /healthz endpoint.
+
+        >>> HealthReport("degraded", ()).to_dict()["status"]
+        'degraded'
+        """
+        return {"status": self.status, "circuits": [each.to_dict() for each in self.circuits]}
+
+
+class CircuitRegistry:
+    """The circuits there are, by name: of single operations, of groups, and one for everything.
+
+    An operation is guarded by its own circuit, where `each` is set; by that of the first group
+    whose pattern matches it; and by the one for everything.
+
+    >>> registry = CircuitRegistry(groups={"payments.*": CircuitBreaker("payments")})
+    >>> [circuit.name for circuit in registry.of("payments.charge")]
+    ['payments']
+    >>> registry.health().status
+    'healthy'
+    """
+
+    def __init__(
+        self,
+        each: BreakerSettings | None = None,
+        groups: Mapping[str, CircuitBreaker] | Iterable[CircuitBreaker] = (),
+        everything: CircuitBreaker | None = None,
+        listeners: Iterable[Sink] = (),
+    ) -> None:
+        if each is not None and not isinstance(each, BreakerSettings):
+            raise UsageError(
+                f"breaker = {each!r}: must be BreakerSettings, from which each operation gets its"
+                " own circuit",
+                hint="for one circuit that operations share, use breakers={pattern: circuit}",
+            )
+        self._each = each
+        self._groups = _groups_of(groups)
+        self._everything = everything
+        self._listeners = tuple(listeners)
+        self._lock = threading.Lock()
+        self._named: dict[str, CircuitBreaker] = {}
+        self._own: dict[str, CircuitBreaker] = {}
+        shared = [*self._groups.values(), *([everything] if everything is not None else [])]
+        for circuit in shared:
+            self._add(circuit)
+
+    def _add(self, circuit: CircuitBreaker) -> None:
+        if not isinstance(circuit, CircuitBreaker):
+            raise UsageError(f"{circuit!r} is no CircuitBreaker")
+        known = self._named.setdefault(circuit.name, circuit)
+        if known is not circuit:
+            raise UsageError(f"two circuits are named {circuit.name!r}")
+        for listener in self._listeners:
+            circuit.listen(listener)
+
+    def of(self, operation: str) -> tuple[CircuitBreaker, ...]:
+        """The circuits that guard an operation, the narrowest first.
+
+        >>> CircuitRegistry().of("anything")
+        ()
+        """
+        own = () if self._each is None else (self._own_of(operation),)
+        return (*own, *self._shared_by(operation))
+
+    def _shared_by(self, operation: str) -> list[CircuitBreaker]:
+        matching = (c for pattern, c in self._groups.items() if fnmatchcase(operation, pattern))
+        group = self._groups.get(operation) or next(matching, None)
+        return [circuit for circuit in (group, self._everything) if circuit is not None]
+
+    def settings_of(self, operation: str) -> list[tuple[str, BreakerSettings]]:
+        """The names and settings of those circuits; none is made for it.
+
+        >>> CircuitRegistry(each=BreakerSettings()).settings_of("search")[0][0]
+        'search'
+        """
+        own = [] if self._each is None else [(operation, self._each)]
+        return [*own, *((each.name, each.settings) for each in self._shared_by(operation))]
+
+    def _own_of(self, operation: str) -> CircuitBreaker:
+        with self._lock:
+            circuit = self._own.get(operation)
+            if circuit is None:
+                if len(self._own) >= _MOST:
+                    self._forget_the_well()
+                circuit = self._own[operation] = CircuitBreaker(operation, self._each)
+                for listener in self._listeners:
+                    circuit.listen(listener)
+            return circuit
+
+    def _forget_the_well(self) -> None:
+        self._own = {name: each for name, each in self._own.items() if each.is_troubled}
+
+    def __getitem__(self, name: str) -> CircuitBreaker:
+        """The circuit of that name, or the one that guards that operation most narrowly."""
+        found = self._named.get(name) or next(iter(self.of(name)), None)
+        if found is None:
+            known = ", ".join(sorted({*self._named, *self._own})) or "none"
+            raise UsageError(f"no circuit guards {name!r}", hint=f"known circuits: {known}")
+        return found
+
+    def __iter__(self) -> Iterator[CircuitBreaker]:
+        return iter([*self._named.values(), *list(self._own.values())])
+
+    def __len__(self) -> int:
+        return len(self._named) + len(self._own)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the circuits there are by now.
+
+        >>> CircuitRegistry(everything=CircuitBreaker("all")).names
+        ('all',)
+        """
+        return tuple(circuit.name for circuit in self)
+
+    def health(self) -> HealthReport:
+        """How they all are.
+
+        >>> CircuitRegistry(everything=CircuitBreaker("all")).health().is_healthy
+        True
+        """
+        snapshots = tuple(circuit.snapshot() for circuit in self)
+        well = all(each.is_healthy for each in snapshots)
+        return HealthReport("healthy" if well else "degraded", snapshots)
+
+
+def _groups_of(
+    groups: Mapping[str, CircuitBreaker] | Iterable[CircuitBreaker],
+) -> dict[str, CircuitBreaker]:
+    """Patterns to circuits; a circuit given alone guards the operation of its name."""
+    if hasattr(groups, "items"):
+        return dict(groups.items())
+    return {getattr(circuit, "name", repr(circuit)): circuit for circuit in groups}

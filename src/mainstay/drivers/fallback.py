@@ -1,0 +1,212 @@
+"""A fallback: what answers for a call that failed, outermost."""
+
+from __future__ import annotations
+
+import logging
+from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
+
+from mainstay.core.events import FallbackUsed, describe
+from mainstay.core.kinds import NEVER_RETRIED, qualified_name
+from mainstay.core.validate import Checker
+from mainstay.drivers.around import check_listeners, note_on, put_around, tell
+from mainstay.drivers.callables import is_async, name_of
+from mainstay.errors import CallCancelled, UsageError, WrapError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Any, TypeVar
+
+    from mainstay.ports import Sink
+
+    F = TypeVar("F", bound=Callable[..., Any])
+    When = type[Exception] | Callable[[Exception], object]
+
+_log = logging.getLogger("mainstay")
+_MISSING: Any = object()
+_MARK = "__mainstay_fallback__"
+"""Set on a function that has a fallback; decorators copy it, so that it shows through them."""
+
+
+class Fallback:
+    """Answers in place of a call that failed. One for a function, outermost.
+
+    Cancellations, Ctrl+C and whatever else means "stop" pass. Every use is told to the listeners,
+    or, where there are none, logged as a warning: an answer that is not the real one must show.
+
+    Args:
+        value: what is returned. The very object, every time: give a function where each call needs
+            a new list.
+        function: called with the exception; what it returns is returned. It may be async where the
+            decorated function is.
+        on: the failures it answers: exception classes, predicates, or several of them. Others
+            pass. Without it, every Exception.
+        listener: called with FallbackUsed; several as a list.
+
+    >>> @Fallback(value=(), on=ConnectionError)
+    ... def recommended(user):
+    ...     raise ConnectionError("down")
+    >>> recommended("ann")
+    ()
+    """
+
+    __slots__ = ("_classes", "_listeners", "_predicates", "function", "value")
+
+    def __init__(
+        self,
+        value: Any = _MISSING,
+        function: Callable[[Exception], Any] = _MISSING,
+        *,
+        on: When | Iterable[When] | None = None,
+        listener: Sink | Iterable[Sink] | None = None,
+    ) -> None:
+        check = Checker("Fallback")
+        _check_answer(check, value, function)
+        self._classes, self._predicates = _check_rules(check, on)
+        self._listeners = check_listeners(check, listener)
+        check.close()
+        self.value = value
+        self.function = None if function is _MISSING else function
+
+    def __call__(self, function: F) -> F:
+        """The function, with this in reserve."""
+        inner = getattr(function, "__func__", function)
+        if has_fallback(inner):
+            raise UsageError(
+                f"{name_of(inner)} has a fallback already",
+                hint="one fallback for a function, outermost; what two would do, one function can",
+            )
+        if self.function is not None and is_async(self.function) and not is_async(inner):
+            raise WrapError(
+                f"{name_of(self.function)} is async, and {name_of(inner)} is not: a sync call"
+                " cannot await its fallback",
+                hint="give a plain function, or decorate an async one",
+            )
+        decorated: F = put_around(function, self._call, self._acall, **{_MARK: self})
+        return decorated
+
+    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if not self._answers(error):
+                raise
+            answer = self._ask(function, error)
+            if isinstance(answer, CoroutineType) and self.function is not None:
+                answer.close()
+                raise WrapError(
+                    f"the fallback of {name_of(function)} gave a coroutine, which a sync call"
+                    " cannot await",
+                    hint="give a plain function",
+                ) from error
+            self._tell(function, error)
+            return answer
+
+    async def _acall(
+        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            return await function(*args, **kwargs)
+        except Exception as error:
+            if not self._answers(error):
+                raise
+            answer = self._ask(function, error)
+            if self.function is not None and hasattr(answer, "__await__"):
+                answer = await self._await(function, error, answer)
+            self._tell(function, error)
+            return answer
+
+    def _answers(self, error: Exception) -> bool:
+        """Whether this failure is ours to answer."""
+        if isinstance(error, CallCancelled) or _is_cancellation(error):
+            return False
+        if self._classes is None or isinstance(error, self._classes):
+            return True
+        return any(_holds(predicate, error) for predicate in self._predicates)
+
+    def _ask(self, function: Any, error: Exception) -> Any:
+        """The value, or what the fallback function says to the failure."""
+        if self.function is None:
+            return self.value
+        try:
+            return self.function(error)
+        except Exception as trouble:
+            _blame(function, error, trouble)
+            raise
+
+    async def _await(self, function: Any, error: Exception, answer: Awaitable[Any]) -> Any:
+        try:
+            return await answer
+        except Exception as trouble:
+            _blame(function, error, trouble)
+            raise
+
+    def _tell(self, function: Any, error: Exception) -> None:
+        """Records that the answer is not the real one; without the arguments of the call."""
+        name, message = describe(error)
+        told = tell(
+            self._listeners,
+            FallbackUsed,
+            operation=name_of(function),
+            exception_type=name,
+            exception_message=message,
+        )
+        if not told:
+            _log.warning("%s failed with %s; its fallback answered", name_of(function), name)
+
+    def __repr__(self) -> str:
+        if self.function is not None:
+            return f"Fallback(function={name_of(self.function)})"
+        return f"Fallback(value={self.value!r})"
+
+
+def has_fallback(function: Any) -> bool:
+    """Whether a fallback answers for the function, perhaps beneath other decorators."""
+    return getattr(function, _MARK, None) is not None
+
+
+def _check_answer(check: Checker, value: Any, function: Any) -> None:
+    if (value is _MISSING) is (function is _MISSING):
+        given = None if value is _MISSING else (value, function)
+        check.note("value, function", given, "one of the two: an answer, or what makes one")
+    elif isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
+        check.note("value", value, "a value that is returned as it is; function= is called")
+    if function is not _MISSING and (not callable(function) or isinstance(function, type)):
+        check.note("function", function, "a function of the exception")
+
+
+def _check_rules(
+    check: Checker, on: Any
+) -> tuple[tuple[type[Exception], ...] | None, tuple[Callable[[Exception], object], ...]]:
+    """The classes and the predicates apart; None for the classes where everything is meant."""
+    if on is None:
+        return None, ()
+    rules = tuple(on) if isinstance(on, list | tuple | set | frozenset) else (on,)
+    for rule in rules or (on,):
+        is_class = isinstance(rule, type)
+        if not callable(rule) or (is_class and not issubclass(rule, Exception)):
+            check.note("on", rule, "an Exception class, a predicate, or several of them")
+    classes = tuple(rule for rule in rules if isinstance(rule, type))
+    return classes, tuple(rule for rule in rules if not isinstance(rule, type))
+
+
+def _is_cancellation(error: Exception) -> bool:
+    return any(qualified_name(base) in NEVER_RETRIED for base in type(error).__mro__)
+
+
+def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
+    """A predicate that raises has not matched, and is reported."""
+    try:
+        return bool(predicate(error))
+    except Exception:
+        _log.exception("a predicate of a fallback raised on %s", type(error).__name__)
+        return False
+
+
+def _blame(function: Any, error: Exception, trouble: Exception) -> None:
+    """Says on what a fallback raised which failure it was to answer."""
+    if trouble is error:
+        return
+    if trouble.__cause__ is None:
+        trouble.__cause__ = error
+    note_on(trouble, f"raised by the fallback of {name_of(function)}, see the cause")

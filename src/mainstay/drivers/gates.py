@@ -1,0 +1,202 @@
+"""Guards, and the gate of a site: everything that may refuse an attempt or a retry, as one.
+
+The wrapper reads `gate.trouble` before and after a call and counts the call where a guard wants to
+know how many there were. Everything else happens on the failure path, or while there is trouble.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import mainstay.clock as clock
+from mainstay.core.effects import Stop
+from mainstay.errors import Refused, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+
+class Guard:
+    """Something with a say in whether attempts are made. The defaults say yes to everything.
+
+    A guard serves any number of gates, from any thread. No method may block, and none is called
+    under a lock of another guard.
+    """
+
+    __slots__ = ()
+    counts_calls = False
+    """Whether it must know how many calls there were that needed no help."""
+    slow_after: float | None = None
+    """Seconds from which on a call that succeeds is slow, where that matters to it."""
+
+    def attach(self, gate: Gate) -> None:
+        """Takes part in a gate from now on; gates are never detached."""
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether attempts must be announced by `enter`, and successes by `left`."""
+        return False
+
+    def enter(self, is_retry: bool, now: float) -> Any:
+        """A ticket for an attempt that starts now, or a Refused to be raised."""
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether it refuses every call for a while; then `refusal` says so without a lock."""
+        return False
+
+    def refusal(self) -> Refused | None:
+        """What a first attempt is refused with, which is then counted; None where it must ask."""
+        return None
+
+    def left(self, ticket: Any, failure: BaseException | None, seconds: float, now: float) -> None:
+        """An attempt has ended; `failure` is None where it succeeded.
+
+        The ticket is None for one that was not announced: it began while there was no trouble.
+        """
+
+    def withdrawn(self, ticket: Any, now: float) -> None:
+        """An announced attempt was not made, or cut off from outside: as if it had not been."""
+
+    def consider(self, _failure: BaseException | None, delay: float, _now: float) -> float | Stop:
+        """Whether a failed attempt may be repeated: after what delay, or why not.
+
+        The failure is None for a result that was not accepted.
+        """
+        return delay
+
+
+class Tally:
+    """Counts calls without a lock; under the GIL no call is lost."""
+
+    __slots__ = ("_lock", "_next", "_reads", "count")
+
+    def __init__(self) -> None:
+        self._next = count()
+        self.count: Callable[[], int] = self._next.__next__
+        """Counts a call: one C call."""
+        self._reads = 0
+        self._lock = threading.Lock()
+
+    def total(self) -> int:
+        """How many calls were counted. Reading takes a number too, which is put right here."""
+        with self._lock:
+            reads, self._reads = self._reads, self._reads + 1
+            return next(self._next) - reads
+
+
+class Counted:
+    """What a guard has yet to hear from the tallies of its gates."""
+
+    __slots__ = ("_heard",)
+
+    def __init__(self) -> None:
+        self._heard: dict[Tally, int] = {}
+
+    def add(self, tally: Tally) -> None:
+        self._heard.setdefault(tally, tally.total())
+
+    def take(self) -> int:
+        """The calls since the last time; the guard's own lock is held."""
+        found = 0
+        for tally, heard in self._heard.items():
+            total = tally.total()
+            self._heard[tally] = total
+            found += total - heard
+        return found
+
+
+class Gate:
+    """The guards of one site, in the order they are asked."""
+
+    __slots__ = ("_lock", "_tally", "counts_calls", "guards", "shut", "slow_after", "trouble")
+
+    def __init__(self, guards: Iterable[Guard]) -> None:
+        self.guards = tuple(guards)
+        self.counts_calls = any(guard.counts_calls for guard in self.guards)
+        limits = [guard.slow_after for guard in self.guards if guard.slow_after is not None]
+        self.slow_after = min(limits, default=None)
+        self._tally: Tally | None = None
+        self._lock = threading.Lock()
+        self.trouble = False
+        """Whether a call must take the long way."""
+        self.shut: Callable[[], Refused | None] | None = None
+        """Makes the error where a guard is shut: every call is refused for a while."""
+        for guard in self.guards:
+            guard.attach(self)
+        self.look()
+
+    @property
+    def tally(self) -> Tally:
+        """Counts the calls that need no help; made where somebody wants to know."""
+        if self._tally is None:
+            self._tally = Tally()
+        return self._tally
+
+    def look(self) -> None:
+        """Asks the guards anew; called by one that has changed."""
+        with self._lock:  # or of two that change at once, the slower might undo the other's word
+            self.trouble = any(guard.is_troubled for guard in self.guards)
+            shut = [guard.refusal for guard in self.guards if guard.is_shut]
+            self.shut = shut[0] if shut else None
+
+    def passed(self, seconds: float) -> None:
+        """A call that was not announced has succeeded."""
+        self.left(None, None, seconds, clock.current.monotonic())
+
+    def enter(self, is_retry: bool, now: float) -> list[Any] | Refused:
+        """Tickets for an attempt, one of each guard; or the first refusal."""
+        tickets: list[Any] = []
+        for guard in self.guards:
+            ticket = guard.enter(is_retry, now)
+            if isinstance(ticket, Refused):
+                self.give_back(tickets, now)
+                return ticket
+            tickets.append(ticket)
+        return tickets
+
+    def give_back(self, tickets: list[Any], now: float) -> None:
+        """The attempt was not made, or was cut off from outside: that says nothing of anybody."""
+        for guard, ticket in zip(self.guards, tickets, strict=False):
+            guard.withdrawn(ticket, now)
+
+    def left(
+        self, tickets: list[Any] | None, failure: BaseException | None, seconds: float, now: float
+    ) -> None:
+        """Tells every guard how an attempt has ended."""
+        for index, guard in enumerate(self.guards):
+            guard.left(tickets[index] if tickets else None, failure, seconds, now)
+
+    def consider(self, failure: BaseException | None, delay: float, now: float) -> float | Stop:
+        """The longest delay any guard asks for, or the first reason not to repeat."""
+        for guard in self.guards:
+            answer = guard.consider(failure, delay, now)
+            if isinstance(answer, Stop):
+                return answer
+            delay = max(delay, answer)
+        return delay
+
+
+def gate_of(*guards: Guard | Iterable[Guard] | None) -> Gate | None:
+    """The gate of some guards, asked in the order given; None where there are none."""
+    flat = guards_of(*guards)
+    return Gate(flat) if flat else None
+
+
+def guards_of(*guards: Guard | Iterable[Guard] | None) -> tuple[Guard, ...]:
+    """All of them in one row, each once; refuses what is no guard."""
+    flat: list[Guard] = []
+    for each in guards:
+        several: Any = each if hasattr(each, "__iter__") else () if each is None else (each,)
+        flat += [guard for guard in several if guard not in flat]
+    for guard in flat:
+        if not isinstance(guard, Guard):
+            raise UsageError(
+                f"{guard!r} is no guard",
+                hint="a CircuitBreaker, RetryBudget, TokenBudget, RateLimit, AdaptiveThrottle or"
+                " MemoryGuard is one",
+            )
+    return tuple(flat)

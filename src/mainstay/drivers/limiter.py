@@ -1,0 +1,395 @@
+"""Holding back by oneself: core/limiter.py with a lock, a clock and a look at the memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+
+import mainstay.clock as clock
+from mainstay.core.budget import SlidingCounts
+from mainstay.core.effects import Stop
+from mainstay.core.entropy import key_of, uniform
+from mainstay.core.limiter import (
+    Calendar,
+    MemoryRule,
+    RateRule,
+    ThrottleRule,
+    is_refusal,
+    readable,
+)
+from mainstay.drivers.gates import Counted, Guard
+from mainstay.drivers.site import getrandbits
+from mainstay.errors import CallShed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from mainstay.drivers.gates import Gate
+
+_log = logging.getLogger("mainstay")
+
+
+class AdaptiveThrottle(Guard):
+    """Holds calls back from a service that refuses most of them: the more it refuses, the more.
+
+    Counted are attempts (requests) and those the service took on (accepts), also where it then
+    said that the caller was wrong. While requests are more than k times the accepts, a first
+    attempt is refused with the probability (requests − k · accepts) / (requests + 1), and raises
+    CallShed. Retries are not held back: their calls were let through.
+
+    Args:
+        name: what errors and reports call the service.
+        k: 2 lets through about twice what is accepted; less is stricter, 1 the strictest.
+        window: over how many seconds attempts are counted, a tenth of it at a time.
+        floor: with fewer attempts than this in the window, none is held back.
+        seed: makes the choice reproducible.
+
+    >>> throttle = AdaptiveThrottle("search", floor=5, seed=1)
+    >>> for _ in range(9):
+    ...     throttle.left(None, TimeoutError(), 1.0, 0.0)
+    >>> throttle.enter(False, 0.0).probability
+    0.9
+    """
+
+    counts_calls = True
+
+    def __init__(
+        self,
+        name: str = "throttle",
+        *,
+        k: float = 2.0,
+        window: float = 120.0,
+        floor: int = 10,
+        seed: int | None = None,
+    ) -> None:
+        self.rule = ThrottleRule(name, k=k, window=window, floor=floor, seed=seed)
+        self._key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
+        self._draws = 0
+        self._counted = Counted()
+        self._counts = SlidingCounts(self.rule.window)  # requests and accepts
+        self._heard = clock.current.monotonic()
+        self._troubled = False
+        self._gates: tuple[Gate, ...] = ()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What errors and reports call the service."""
+        return self.rule.name
+
+    def snapshot(self) -> dict[str, Any]:
+        """The attempts of the present window, how many were accepted, and the share held back.
+
+        >>> AdaptiveThrottle("search").snapshot()
+        {'name': 'search', 'requests': 0, 'accepts': 0, 'probability': 0.0}
+        """
+        with self._lock:
+            now = clock.current.monotonic()
+            probability = self._look_locked(now)
+            requests, accepts = self._counts.totals(now)
+        self._tell()
+        return {
+            "name": self.name,
+            "requests": requests,
+            "accepts": accepts,
+            "probability": probability,
+        }
+
+    def reset(self) -> None:
+        """Forgets every attempt.
+
+        >>> throttle = AdaptiveThrottle(floor=1)
+        >>> throttle.left(None, TimeoutError(), 1.0, 0.0); throttle.is_troubled
+        True
+        >>> throttle.reset(); throttle.is_troubled
+        False
+        """
+        with self._lock:
+            now = clock.current.monotonic()
+            self._look_locked(now)
+            self._counts = SlidingCounts(self.rule.window)
+            self._look_locked(now)
+        self._tell()
+
+    def __repr__(self) -> str:
+        rule = self.rule
+        return (
+            f"AdaptiveThrottle({rule.name!r}, k={rule.k}, window={rule.window}, floor={rule.floor})"
+        )
+
+    # --- as a guard -------------------------------------------------------------------------------
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether a call might be held back."""
+        return self._troubled
+
+    def attach(self, gate: Gate) -> None:
+        """Serves this gate too."""
+        with self._lock:
+            self._counted.add(gate.tally)
+            if gate not in self._gates:
+                self._gates = (*self._gates, gate)
+
+    def enter(self, is_retry: bool, now: float) -> bool | CallShed:
+        """Lets an attempt through, or not; one that is held back counts as a request at once."""
+        with self._lock:
+            probability = self._look_locked(now)
+            shed = bool(probability) and not is_retry and self._draw_locked(probability)
+            if shed:
+                self._count_locked(now, 1, 0)
+        self._tell()
+        return CallShed(self.name, probability) if shed else True
+
+    def left(
+        self, _ticket: Any, failure: BaseException | None, _seconds: float, now: float
+    ) -> None:
+        """Counts an attempt that has ended: one under way is neither accepted nor refused yet."""
+        accepted = failure is None or not is_refusal(failure)
+        with self._lock:
+            self._look_locked(now)
+            self._count_locked(now, 1, int(accepted))
+        self._tell()
+
+    def _draw_locked(self, probability: float) -> bool:
+        self._draws += 1
+        return self.rule.sheds(probability, uniform(self._key, self._draws))
+
+    def _count_locked(self, now: float, requests: int, accepts: int) -> None:
+        self._counts = self._counts.add(now, requests, accepts)
+        self._troubled = self.rule.probability(*self._counts.totals(now)) > 0.0
+
+    def _look_locked(self, now: float) -> float:
+        """The probability at this moment, with all that the tallies know; the window is moved."""
+        calls, counts = self._counted.take(), self._counts
+        self._counts = counts.spread(self._heard, now, calls, calls) if calls else counts.at(now)
+        self._heard = now
+        probability = self.rule.probability(*self._counts.totals(now))
+        self._troubled = probability > 0.0
+        return probability
+
+    def _tell(self) -> None:
+        """Has the gates look anew that do not know; without the lock, for they ask other guards."""
+        for gate in self._gates:
+            if gate.trouble is not self._troubled:
+                gate.look()
+
+
+class RateLimit(Guard):
+    """Lets so many retries start in a second, however many calls fail at once.
+
+    Each retry is given a moment to start at; its own delay counts towards the wait. In any t
+    seconds no more than `burst + per_second · t` of them start.
+
+    Args:
+        name: what notes and reports call it.
+        per_second: how many retries start in a second.
+        burst: how many may start at once after a quiet time.
+        max_wait: a retry that would wait longer for its turn is not made.
+
+    >>> limit = RateLimit("search", per_second=2.0, burst=1, max_wait=1.0)
+    >>> [limit.consider(None, 0.1, 0.0) for _ in range(2)]
+    [0.1, 0.6]
+    >>> limit.consider(None, 0.1, 0.0).text
+    "the rate limit 'search' has no room for a retry in time"
+    """
+
+    def __init__(
+        self,
+        name: str = "retry rate",
+        *,
+        per_second: float = 10.0,
+        burst: int = 10,
+        max_wait: float = 30.0,
+    ) -> None:
+        self.rule = RateRule(name, per_second=per_second, burst=burst, max_wait=max_wait)
+        self._stop = Stop(f"the rate limit {name!r} has no room for a retry in time")
+        self._calendar = Calendar()
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What notes and reports call it."""
+        return self.rule.name
+
+    def snapshot(self) -> dict[str, Any]:
+        """How many retries wait for their start, and how long one more would.
+
+        >>> RateLimit("search").snapshot()
+        {'name': 'search', 'waiting': 0, 'next': 0.0}
+        """
+        now = clock.current.monotonic()
+        calendar = self._calendar.at(self.rule, now)
+        wait = calendar.first_gap(self.rule, now) - now
+        return {"name": self.name, "waiting": len(calendar.starts), "next": wait}
+
+    def reset(self) -> None:
+        """Forgets every retry, also those still to start.
+
+        >>> limit = RateLimit(per_second=1.0, burst=1)
+        >>> limit.consider(None, 0.0, 0.0); limit.reset(); limit.consider(None, 0.0, 0.0)
+        0.0
+        0.0
+        """
+        with self._lock:
+            self._calendar = Calendar()
+
+    def __repr__(self) -> str:
+        rule = self.rule
+        return (
+            f"RateLimit({rule.name!r}, per_second={rule.per_second}, burst={rule.burst},"
+            f" max_wait={rule.max_wait})"
+        )
+
+    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
+        """Reserves the first moment at which a retry may start; nothing where that is too late."""
+        with self._lock:
+            wait, self._calendar = self._calendar.reserve(self.rule, now, delay)
+        return self._stop if wait is None else wait
+
+
+class MemoryGuard(Guard):
+    """Starts no retry while the process uses more memory than it should.
+
+    What is used is the resident set, from /proc where there is one, or from getrusage, which knows
+    only the greatest so far. It is looked at no more than ten times a second. Where it cannot be
+    told, that is logged once, and retries are made.
+
+    Args:
+        limit: bytes, or text such as "512MB", "1.5GiB" or "80%": of the container's memory where
+            the process is in one, or else of the machine's.
+        probe: a function without arguments that says how many bytes are used, instead.
+
+    >>> guard = MemoryGuard("512MB", probe=lambda: 612_000_000)
+    >>> guard.consider(None, 0.1, 0.0).text
+    'memory is over the limit of 512 MB'
+    >>> guard.snapshot()
+    {'limit': 512000000, 'used': 612000000}
+    """
+
+    name = "memory"
+
+    def __init__(self, limit: int | str, probe: Callable[[], float] | None = None) -> None:
+        self.rule = MemoryRule(limit, probe)
+        self._probe: Callable[[], float] = resident_bytes if probe is None else probe
+        self._used: float | None = None
+        self._at: float | None = None
+        self._is_reported = False
+        self._lock = threading.Lock()
+        self.limit = self.rule.bytes_of(memory_there_is() if self.rule.is_share else None)
+        """The limit in bytes; None where there is no telling how much memory there is."""
+        self._stop = Stop(f"memory is over the limit of {readable(self.limit or 0)}")
+        if self.limit is None:
+            self._report("how much memory there is", None)
+
+    @property
+    def used(self) -> float | None:
+        """The bytes in use when it was last looked at; None where that is not known."""
+        return self._used
+
+    def snapshot(self) -> dict[str, Any]:
+        """The limit and what is used, in bytes.
+
+        >>> MemoryGuard(1000, probe=lambda: 10).snapshot()
+        {'limit': 1000, 'used': 10}
+        """
+        return {"limit": self.limit, "used": self._look(clock.current.monotonic())}
+
+    def reset(self) -> None:
+        """Looks anew at the next question.
+
+        >>> guard = MemoryGuard(1000, probe=lambda: 10)
+        >>> guard.reset(); guard.used is None
+        True
+        """
+        with self._lock:
+            self._used = self._at = None
+
+    def __repr__(self) -> str:
+        return f"MemoryGuard({self.rule.limit!r})"
+
+    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
+        """Lets the retry be made unless there is too little memory left."""
+        used = self._look(now)
+        return delay if used is None or self.limit is None or used <= self.limit else self._stop
+
+    def _look(self, now: float) -> float | None:
+        with self._lock:
+            if self._at is not None and 0.0 <= now - self._at < _FRESH:
+                return self._used
+        used = self._ask()
+        with self._lock:
+            self._used, self._at = used, now
+        return used
+
+    def _ask(self) -> float | None:
+        """What the probe says; it may raise or answer nonsense, and no call fails for that."""
+        try:
+            used = self._probe()
+            if type(used) in (int, float) and 0 <= used < float("inf"):
+                return used
+            self._report("how much memory is used", ValueError(f"the probe answered {used!r}"))
+        except Exception as error:
+            self._report("how much memory is used", error)
+        return None
+
+    def _report(self, what: str, error: Exception | None) -> None:
+        with self._lock:
+            is_first, self._is_reported = not self._is_reported, True
+        if is_first:
+            _log.warning("%r cannot tell %s; retries are made", self, what, exc_info=error)
+
+
+_FRESH = 0.1
+"""Seconds for which a look at the memory is good."""
+
+
+def resident_bytes(statm: str = "/proc/self/statm") -> int:
+    """How much memory this process holds."""
+    if os.path.exists(statm):  # noqa: PTH110 -- pathlib costs more to import than all of this
+        with open(statm, encoding="ascii") as file:  # noqa: PTH123 -- see above
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def memory_there_is(root: str = "") -> int | None:
+    """The memory of the container where it has a limit, or else of the machine."""
+    try:
+        machine = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        machine = []
+    return min((*machine, *_container_limits(root)), default=None)
+
+
+def _container_limits(root: str) -> Iterator[int]:
+    """The limits of the process's control group and of those around it, versions 2 and 1.
+
+    Inside a container the path may be the host's; the folder's own limit is then the container's.
+    """
+    for line in _text(f"{root}/proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder, name = ("/memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")
+        while True:
+            text = _text(f"{root}/sys/fs/cgroup{folder}{path.rstrip('/')}/{name}").strip()
+            if text.isdigit() and int(text):  # and not "max"
+                yield int(text)
+            if path.strip("/") == "":
+                break
+            path = path.rpartition("/")[0]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- see resident_bytes
+            return file.read()
+    except (OSError, ValueError):
+        return ""

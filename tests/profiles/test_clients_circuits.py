@@ -1,0 +1,139 @@
+"""The client front door: its circuit breaker, configuration and exception."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import threading
+
+import pytest
+
+from mainstay import CircuitOpenError, PolicyError, StoreError, retry
+from mainstay.profiles import clients
+from mainstay.profiles.clients import (
+    CircuitBreaker,
+    CircuitBreakerConfiguration,
+    CircuitOpenException,
+    CircuitState,
+)
+from mainstay.testing import virtual_time
+
+
+@pytest.mark.req("CL-06")
+def test_the_configuration_has_the_documents_fields_and_defaults():
+    """5 failures, 30 s, 1 success, in memory."""
+    values = {f.name: f.default for f in dataclasses.fields(CircuitBreakerConfiguration)}
+    assert values == {
+        "failure_threshold": 5,
+        "recovery_timeout_seconds": 30.0,
+        "success_threshold": 1,
+        "state_persistence": "memory",
+        "redis_key_prefix": "circuit_breaker:",
+    }
+
+
+@pytest.mark.req("CL-06")
+def test_every_wrong_value_is_named_at_once():
+    """One error with all problems, under the document's names."""
+    with pytest.raises(PolicyError) as caught:
+        CircuitBreakerConfiguration(
+            failure_threshold=0,
+            recovery_timeout_seconds=-1.0,
+            success_threshold=True,
+            state_persistence="disk",
+            redis_key_prefix="",
+        )
+    assert [problem.field for problem in caught.value.problems] == [
+        "failure_threshold", "recovery_timeout_seconds", "success_threshold", "state_persistence",
+        "redis_key_prefix",
+    ]  # fmt: skip
+
+
+@pytest.mark.req("CL-07")
+def test_the_breaker_goes_through_the_documents_states():
+    """Closed, open after the threshold, half open by itself after the timeout, closed by success."""
+    breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=2))
+    with virtual_time() as time:
+        assert breaker.operation_name == "s3.get"
+        assert (breaker.state, breaker.allow_request()) == (CircuitState.CLOSED, True)
+        breaker.record_failure()
+        assert breaker.state is CircuitState.CLOSED
+        breaker.record_failure()
+        assert (breaker.state, breaker.allow_request()) == (CircuitState.OPEN, False)
+        time.advance(30.0)
+        assert breaker.state is CircuitState.HALF_OPEN
+        breaker.record_success()
+        assert breaker.state is CircuitState.CLOSED
+
+
+@pytest.mark.req("CL-07")
+def test_a_success_forgets_the_failures_before_it():
+    """Failures count in a row; one in half open opens it again."""
+    breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=2))
+    with virtual_time() as time:
+        for step in (breaker.record_failure, breaker.record_success, breaker.record_failure):
+            step()
+        assert breaker.state is CircuitState.CLOSED
+        breaker.record_failure()
+        time.advance(30.0)
+        assert breaker.allow_request()
+        breaker.record_failure()
+        assert breaker.state is CircuitState.OPEN
+
+
+@pytest.mark.req("CL-07")
+def test_threads_lose_no_failure():
+    """Eight threads, a thousand failures each, one threshold: it opens at the last of them."""
+    breaker = CircuitBreaker("s3", CircuitBreakerConfiguration(failure_threshold=8000))
+    states = []
+
+    def fail():
+        for _ in range(999):
+            breaker.record_failure()
+        states.append(breaker.state)
+
+    threads = [threading.Thread(target=fail) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert set(states) == {CircuitState.CLOSED}
+    for _ in range(8):
+        assert breaker.state is CircuitState.CLOSED
+        breaker.record_failure()
+    assert breaker.state is CircuitState.OPEN
+
+
+@pytest.mark.req("CL-08")
+def test_the_exception_is_ours_under_the_documents_name():
+    """It carries the operation's name and the state, and survives pickling."""
+    assert CircuitOpenException is CircuitOpenError
+    error = pickle.loads(pickle.dumps(CircuitOpenException("s3.get", CircuitState.OPEN)))
+    assert (error.operation_name, error.state) == ("s3.get", CircuitState.OPEN)
+
+
+@pytest.mark.req("CL-08", "CL-07")
+def test_it_guards_a_retry():
+    """The document's breaker in place of ours: an open one raises its exception."""
+    breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=1))
+
+    @retry(on=ConnectionError, breaker=breaker)
+    def get():
+        raise ConnectionError
+
+    with virtual_time():
+        with pytest.raises(ConnectionError):
+            get()
+        with pytest.raises(CircuitOpenException, match=r"circuit 's3\.get' is open"):
+            get()
+
+
+def test_a_circuit_in_redis_is_refused_for_now():
+    """Better no breaker than one that forgets: the error says what there is."""
+    with pytest.raises(StoreError, match="needs a store that shares circuits"):
+        CircuitBreaker("s3", CircuitBreakerConfiguration(state_persistence="redis"))
+
+
+def test_every_name_of_the_door_is_there():
+    """What is listed can be imported."""
+    assert all(hasattr(clients, name) for name in clients.__all__)
