@@ -405,6 +405,8 @@ class CircuitOpenError(Refused):
     def message(self) -> str:  # type: ignore[override]
         """What happened, without what to do."""
         state = str(getattr(self.state, "value", self.state)).replace("_", " ")
+        if state == "closed":  # it has closed, and lets a growing share of the calls through
+            state = "only beginning to let calls through"
         return f"circuit {self.operation!r} is {state}: the call was not made"
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstay.core.attributes import attribute
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.classify import first_match
 from mainstay.core.fields import CHECKS
@@ -176,14 +177,24 @@ def _is_ours(failure: BaseException) -> bool:
 
 def _is_theirs(failure: BaseException) -> bool:
     """Whether the other side is to blame, as far as anything is known."""
-    status = status_of(failure)
+    status = status_of(failure) or _botocore_status(failure)
     if status is not None:
         return not 400 <= status < 500
     return kind_of(failure).kind not in (Kind.PERMANENT, Kind.AUTH)
 
 
+def _botocore_status(failure: BaseException) -> int | None:
+    """The status of a botocore error; its code says more to a retry, and 400 is also a throttle."""
+    response = attribute(failure, "response")
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    status = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
+    return status if type(status) is int else None
+
+
 def _a_recovery(check: Checker, value: object) -> Backoff:
     if isinstance(value, Backoff):
+        if value.kind == "custom" or value.initial <= 0.0:
+            check.note("recovery_timeout", value, "a Backoff above 0 without a function of yours")
         return value
     seconds = check.seconds("recovery_timeout", value, zero=False)
     return Backoff.constant(seconds)

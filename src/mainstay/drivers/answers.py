@@ -14,6 +14,7 @@ from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers.callables import check_callable, name_of
+from mainstay.drivers.gates import guards_around
 from mainstay.errors import CallCancelled, Refused
 from mainstay.frames import FRAMES, aside
 
@@ -43,7 +44,8 @@ class Call:
         function: what is called; its name is the operation's where the site has none.
         around: the retries that enclose it.
         started: when the first attempt began, where that was noted.
-        box: holds the last attempt's failure, where some were made already.
+        box: holds the last attempt's failure, where some were made already, after the tickets that
+            a first attempt began with.
         attempts: how many were made then.
         key: the call's key for randomness, where it was drawn already.
         delay: how long was waited before the last attempt.
@@ -91,6 +93,7 @@ class Call:
         """The guards' leave for the attempt under way."""
         self.begun = now
         if self.gate is not None and self.failure is not None:
+            self.tickets = box[0] if box else None  # those it began with, unannounced
             self.ended(self.failure)
         self.story: Life = life(
             site,
@@ -150,7 +153,8 @@ class Call:
         if self.gate is None:
             return None
         self.begun = clock.current.monotonic()
-        answer = self.gate.enter(self.attempts > 0, self.begun)
+        riding = [guard for each in self.around for guard in guards_around(each)]
+        answer = self.gate.enter(self.attempts > 0, self.begun, riding)
         if not isinstance(answer, Refused):
             self.tickets = answer
             return None

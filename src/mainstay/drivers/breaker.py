@@ -7,9 +7,10 @@ looks, such as a refusal, reads the attribute. Listeners are told after the lock
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import mainstay.clock as clock
 from mainstay.core import breaker as core
@@ -23,14 +24,16 @@ from mainstay.core.policy import Policy
 from mainstay.core.validate import Checker
 from mainstay.core.window import begun
 from mainstay.drivers.emit import emit
-from mainstay.drivers.gates import Counted, Gate, Guard, Tally
+from mainstay.drivers.gates import Counted, Gate, Guard, Tally, guards_around
 from mainstay.drivers.policy import Verbs
 from mainstay.drivers.site import Site, getrandbits
 from mainstay.drivers.wrap import wrap
 from mainstay.errors import CircuitOpenError, UsageError
+from mainstay.frames import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
     from typing import Any, Self, TypeVar, Unpack
 
     from mainstay.core.breaker_settings import BreakerFields
@@ -39,11 +42,10 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 _ONCE = Policy(name="once", max_attempts=1)
-_ENTERED: ContextVar[tuple[tuple[CircuitBreaker, Ticket, float], ...]] = ContextVar(
-    "mainstay.breaker.entered", default=()
-)
 _log = logging.getLogger("mainstay")
 _OPEN = CircuitState.OPEN
+_ALONG = Ticket(-1)
+"""Of a call that goes along with one around it: of no generation, so nothing is heard of it."""
 now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
@@ -73,9 +75,9 @@ class CircuitBreaker(Guard, Verbs):
     """
 
     __slots__ = (
-        "__weakref__", "_circuit", "_counted", "_gates", "_listeners", "_lock", "_refusals",
-        "_refused", "_site", "_stop", "_telling", "_troubled", "_untold", "counts_calls", "name",
-        "settings", "slow_after",
+        "__weakref__", "_blocks", "_circuit", "_counted", "_gates", "_listeners", "_lock",
+        "_refusals", "_refused", "_site", "_stop", "_telling", "_troubled", "_untold",
+        "counts_calls", "name", "settings", "slow_after",
     )  # fmt: skip
 
     def __init__(
@@ -103,7 +105,7 @@ class CircuitBreaker(Guard, Verbs):
         evidence = begun(self.settings.window, now)
         self._circuit = Circuit(since=now, evidence=evidence, key=key)
         self._troubled = False
-        self._gates: list[Gate] = []
+        self._gates: list[ref[Gate]] = []
         self._counted = Counted()
         self._refusals = Tally()
         self._refused = self._refusals.count
@@ -112,6 +114,8 @@ class CircuitBreaker(Guard, Verbs):
         self._telling = threading.Lock()
         self._stop = Stop(f"circuit {self.name!r} is open")
         self._site: Site | None = None
+        self._blocks: list[tuple[FrameType, Ticket, float]] = []
+        """The `with` blocks under way: where, with what ticket, since when."""
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -200,31 +204,46 @@ class CircuitBreaker(Guard, Verbs):
         self._change(step)
 
     def __enter__(self) -> Self:
-        now = clock.current.monotonic()
-        ticket = self.enter(is_retry=False, now=now)
-        if isinstance(ticket, CircuitOpenError):
-            raise ticket
-        _ENTERED.set((*_ENTERED.get(), (self, ticket, now)))
+        self._enter_block(sys._getframe(1))
         return self
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        entered = _ENTERED.get()
-        mine = [index for index, each in enumerate(entered) if each[0] is self]
-        if not mine:  # left in another context than it was entered in
-            self.left(None, error, 0.0, clock.current.monotonic())
-            return
-        _, ticket, started = entered[mine[-1]]
-        _ENTERED.set(entered[: mine[-1]] + entered[mine[-1] + 1 :])
-        now = clock.current.monotonic()
-        self.left(ticket, error, now - started, now)
+        self._leave_block(sys._getframe(1), error)
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        self._enter_block(sys._getframe(1))
+        return self
 
     async def __aexit__(
         self, _type: object, error: BaseException | None, _traceback: object
     ) -> None:
-        self.__exit__(None, error, None)
+        self._leave_block(sys._getframe(1), error)
+
+    def _enter_block(self, frame: FrameType) -> None:
+        now = clock.current.monotonic()
+        ticket = self.enter(is_retry=False, now=now)
+        if isinstance(ticket, CircuitOpenError):
+            if not any(self in guards_around(each) for each in enclosures(3)):
+                raise ticket
+            ticket = _ALONG
+        self._blocks.append((frame, ticket, now))
+
+    def _leave_block(self, frame: FrameType, error: BaseException | None) -> None:
+        """The block of that frame; where another function left it, the one entered last."""
+        blocks = self._blocks
+        mine = [index for index, each in enumerate(blocks) if each[0] is frame]
+        _, ticket, started = blocks.pop(mine[-1] if mine else -1)
+        now = clock.current.monotonic()
+        self.left(ticket, error, now - started, now)
+
+    def _is_inside_block(self, frame: FrameType | None) -> bool:
+        """Whether a block of this breaker is around the frame: then they are one call."""
+        entered = {each[0] for each in self._blocks}
+        while frame is not None:
+            if frame in entered:
+                return True
+            frame = frame.f_back
+        return False
 
     def __call__(self, function: F) -> F:
         """Decorates a function, sync or async: each call is recorded, or refused."""
@@ -303,7 +322,8 @@ class CircuitBreaker(Guard, Verbs):
     def attach(self, gate: Gate) -> None:
         """Guards one more site."""
         with self._lock:
-            self._gates.append(gate)
+            self._gates = [known for known in self._gates if known() is not None]
+            self._gates.append(ref(gate))
             if self.counts_calls:
                 self._counted.add(gate.tally)
 
@@ -311,6 +331,10 @@ class CircuitBreaker(Guard, Verbs):
     def is_troubled(self) -> bool:
         """Whether calls must be announced: some may be refused, or a success matters."""
         return self._troubled
+
+    def standing(self) -> Ticket:
+        """The ticket of calls that are not announced: of the present generation."""
+        return Ticket(self._circuit.generation)
 
     @property
     def is_shut(self) -> bool:
@@ -335,6 +359,8 @@ class CircuitBreaker(Guard, Verbs):
         answer = self._admit(now)
         if isinstance(answer, Ticket):
             return answer
+        if self._blocks and self._is_inside_block(sys._getframe(1)):
+            return _ALONG
         return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
 
     def _admit(self, now: float) -> Ticket | Refusal:
@@ -390,9 +416,11 @@ class CircuitBreaker(Guard, Verbs):
             after = self._circuit = step(before, now)
             troubled = _is_troubled(self.settings, after, now)
             changed, self._troubled = troubled is not self._troubled, troubled
-            if changed or after.state is not before.state:
-                for gate in self._gates:
-                    gate.look()
+            if changed or after.generation != before.generation:
+                for known in self._gates:
+                    gate = known()
+                    if gate is not None:
+                        gate.look()
             if after.generation != before.generation:
                 self._counted.take()  # what was counted until now speaks of the state before
                 self._untold.append(_told(self.name, self.settings, before, after, now))

@@ -1,6 +1,6 @@
 """Guards, and the gate of a site: everything that may refuse an attempt or a retry, as one.
 
-The wrapper reads `gate.trouble` before and after a call and counts the call where a guard wants to
+The wrapper reads `gate.calm` before and after a call and counts the call where a guard wants to
 know how many there were. Everything else happens on the failure path, or while there is trouble.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from weakref import ref
 
 import mainstay.clock as clock
 from mainstay.core.effects import Stop
@@ -15,8 +16,14 @@ from mainstay.errors import Refused, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from typing import Any
+
+    from mainstay.frames import Enclosure
+
+
+RIDING = object()
+"""The ticket of an attempt that goes along with one around it."""
 
 
 class Guard:
@@ -40,6 +47,9 @@ class Guard:
         """Whether attempts must be announced by `enter`, and successes by `left`."""
         return False
 
+    def standing(self) -> Any:
+        """The ticket of attempts that are not announced, while there is no trouble."""
+
     def enter(self, is_retry: bool, now: float) -> Any:
         """A ticket for an attempt that starts now, or a Refused to be raised."""
 
@@ -55,7 +65,7 @@ class Guard:
     def left(self, ticket: Any, failure: BaseException | None, seconds: float, now: float) -> None:
         """An attempt has ended; `failure` is None where it succeeded.
 
-        The ticket is None for one that was not announced: it began while there was no trouble.
+        The ticket of one that was not announced is what `standing` gave when it began.
         """
 
     def withdrawn(self, ticket: Any, now: float) -> None:
@@ -72,7 +82,7 @@ class Guard:
 class Tally:
     """Counts calls without a lock; under the GIL no call is lost."""
 
-    __slots__ = ("_lock", "_next", "_reads", "count")
+    __slots__ = ("__weakref__", "_lock", "_next", "_reads", "count")
 
     def __init__(self) -> None:
         self._next = count()
@@ -89,30 +99,36 @@ class Tally:
 
 
 class Counted:
-    """What a guard has yet to hear from the tallies of its gates."""
+    """What a guard has yet to hear from the tallies of its gates, while those are there."""
 
     __slots__ = ("_heard",)
 
     def __init__(self) -> None:
-        self._heard: dict[Tally, int] = {}
+        self._heard: list[tuple[ref[Tally], int]] = []
 
     def add(self, tally: Tally) -> None:
-        self._heard.setdefault(tally, tally.total())
+        if not any(known() is tally for known, _ in self._heard):
+            self._heard.append((ref(tally), tally.total()))
 
     def take(self) -> int:
         """The calls since the last time; the guard's own lock is held."""
-        found = 0
-        for tally, heard in self._heard.items():
-            total = tally.total()
-            self._heard[tally] = total
-            found += total - heard
+        found, still = 0, []
+        for known, heard in self._heard:
+            tally = known()
+            if tally is not None:
+                total = tally.total()
+                still.append((known, total))
+                found += total - heard
+        self._heard = still
         return found
 
 
 class Gate:
     """The guards of one site, in the order they are asked."""
 
-    __slots__ = ("_lock", "_tally", "counts_calls", "guards", "shut", "slow_after", "trouble")
+    __slots__ = (
+        "__weakref__", "_lock", "_tally", "calm", "counts_calls", "guards", "shut", "slow_after",
+    )  # fmt: skip
 
     def __init__(self, guards: Iterable[Guard]) -> None:
         self.guards = tuple(guards)
@@ -121,8 +137,8 @@ class Gate:
         self.slow_after = min(limits, default=None)
         self._tally: Tally | None = None
         self._lock = threading.Lock()
-        self.trouble = False
-        """Whether a call must take the long way."""
+        self.calm: list[Any] | None = None
+        """The tickets of attempts that are not announced; None while calls must be."""
         self.shut: Callable[[], Refused | None] | None = None
         """Makes the error where a guard is shut: every call is refused for a while."""
         for guard in self.guards:
@@ -139,36 +155,53 @@ class Gate:
     def look(self) -> None:
         """Asks the guards anew; called by one that has changed."""
         with self._lock:  # or of two that change at once, the slower might undo the other's word
-            self.trouble = any(guard.is_troubled for guard in self.guards)
+            troubled = any(guard.is_troubled for guard in self.guards)
+            self.calm = None if troubled else [guard.standing() for guard in self.guards]
             shut = [guard.refusal for guard in self.guards if guard.is_shut]
             self.shut = shut[0] if shut else None
 
-    def passed(self, seconds: float) -> None:
-        """A call that was not announced has succeeded."""
-        self.left(None, None, seconds, clock.current.monotonic())
+    @property
+    def trouble(self) -> bool:
+        """Whether a call must take the long way."""
+        return self.calm is None
 
-    def enter(self, is_retry: bool, now: float) -> list[Any] | Refused:
-        """Tickets for an attempt, one of each guard; or the first refusal."""
+    def passed(self, tickets: list[Any], seconds: float) -> None:
+        """A call that was not announced has succeeded, and things are not as they were."""
+        self.left(tickets, None, seconds, clock.current.monotonic())
+
+    def enter(
+        self, is_retry: bool, now: float, riding: Container[Guard] = ()
+    ) -> list[Any] | Refused:
+        """Tickets for an attempt, one of each guard; or the first refusal.
+
+        Those in `riding` have admitted a call around this one, which it is a part of: what they
+        would refuse goes along with that one, and they hear of that one only.
+        """
         tickets: list[Any] = []
         for guard in self.guards:
             ticket = guard.enter(is_retry, now)
             if isinstance(ticket, Refused):
-                self.give_back(tickets, now)
-                return ticket
+                if guard not in riding:
+                    self.give_back(tickets, now)
+                    return ticket
+                ticket = RIDING
             tickets.append(ticket)
         return tickets
 
     def give_back(self, tickets: list[Any], now: float) -> None:
         """The attempt was not made, or was cut off from outside: that says nothing of anybody."""
         for guard, ticket in zip(self.guards, tickets, strict=False):
-            guard.withdrawn(ticket, now)
+            if ticket is not RIDING:
+                guard.withdrawn(ticket, now)
 
     def left(
         self, tickets: list[Any] | None, failure: BaseException | None, seconds: float, now: float
     ) -> None:
         """Tells every guard how an attempt has ended."""
         for index, guard in enumerate(self.guards):
-            guard.left(tickets[index] if tickets else None, failure, seconds, now)
+            ticket = tickets[index] if tickets else None
+            if ticket is not RIDING:
+                guard.left(ticket, failure, seconds, now)
 
     def consider(self, failure: BaseException | None, delay: float, now: float) -> float | Stop:
         """The longest delay any guard asks for, or the first reason not to repeat."""
@@ -200,3 +233,9 @@ def guards_of(*guards: Guard | Iterable[Guard] | None) -> tuple[Guard, ...]:
                 " MemoryGuard is one",
             )
     return tuple(flat)
+
+
+def guards_around(enclosure: Enclosure) -> tuple[Guard, ...]:
+    """The guards of a call that is under way around this one."""
+    gate: Gate | None = getattr(enclosure.plan, "gate", None)
+    return () if gate is None else gate.guards

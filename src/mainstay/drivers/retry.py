@@ -124,7 +124,8 @@ def check_listeners(listener: Sink | Iterable[Sink] | None) -> tuple[Sink, ...]:
     """The listeners as a tuple, each of them callable."""
     if listener is None:
         return ()
-    listeners = (listener,) if callable(listener) else tuple(listener)
+    several = hasattr(listener, "__iter__") and not callable(listener)
+    listeners: tuple[Any, ...] = tuple(listener) if several else (listener,)  # type: ignore[arg-type]
     check = Checker("retry")
     for each in listeners:
         if not callable(each):

@@ -42,7 +42,8 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     def first_attempt({parameters}):
         ms_started = now()                                                           #: clocked
         ms_here = ms_active
-        if ms_gate.trouble:                                                          #: gated
+        ms_calm = ms_gate.calm                                                       #: gated
+        if ms_calm is None:                                                          #: gated
             try:                                                                     #: gated
                 return ms_knock(ms_site, ms_function, {positional}, {keyword})       #: gated
             finally:                                                                 #: gated
@@ -51,13 +52,14 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             return ms_function({arguments})                                          #: !gated
             ms_value = ms_function({arguments})                                      #: gated
         except Exception as ms_error:
-            ms_box = [ms_error]
+            ms_box = [ms_error]                                                      #: !gated
+            ms_box = [ms_calm, ms_error]                                             #: gated
         else:                                                                        #: gated
             ms_seconds = now() - ms_started                                          #: slow
-            if ms_gate.trouble or ms_seconds >= ms_slow:                             #: slow
-                ms_gate.passed(ms_seconds)                                           #: slow
-            if ms_gate.trouble:                                                      #: gated !slow
-                ms_gate.passed(0.0)                                                  #: gated !slow
+            if ms_gate.calm is not ms_calm or ms_seconds >= ms_slow:                 #: slow
+                ms_gate.passed(ms_calm, ms_seconds)                                  #: slow
+            if ms_gate.calm is not ms_calm:                                          #: gated !slow
+                ms_gate.passed(ms_calm, 0.0)                                         #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             return ms_value                                                          #: gated
@@ -82,7 +84,8 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     async def first_attempt({parameters}):
         ms_started = now()                                                           #: clocked
         ms_here = ms_active
-        if ms_gate.trouble:                                                          #: gated
+        ms_calm = ms_gate.calm                                                       #: gated
+        if ms_calm is None:                                                          #: gated
             try:                                                                     #: gated
                 return await ms_aknock(ms_site, ms_function, {positional}, {keyword}) #: gated
             finally:                                                                 #: gated
@@ -92,16 +95,18 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             return await ms_function({arguments})                                    #: !kept
             ms_value = await ms_function({arguments})                                #: kept
         except Exception as ms_error:                                                #: !limited
-            ms_box = [ms_error]                                                      #: !limited
+            ms_box = [ms_error]  #: !limited !gated
+            ms_box = [ms_calm, ms_error]  #: !limited gated
         except BaseException as ms_error:                                            #: limited
-            ms_box = [ms_scope.failed(ms_error)]                                     #: limited
+            ms_box = [ms_scope.failed(ms_error)]  #: limited !gated
+            ms_box = [ms_calm, ms_scope.failed(ms_error)]  #: limited gated
         else:                                                                        #: kept
             ms_scope.ended()                                                         #: limited
             ms_seconds = now() - ms_started                                          #: slow
-            if ms_gate.trouble or ms_seconds >= ms_slow:                             #: slow
-                ms_gate.passed(ms_seconds)                                           #: slow
-            if ms_gate.trouble:                                                      #: gated !slow
-                ms_gate.passed(0.0)                                                  #: gated !slow
+            if ms_gate.calm is not ms_calm or ms_seconds >= ms_slow:                 #: slow
+                ms_gate.passed(ms_calm, ms_seconds)                                  #: slow
+            if ms_gate.calm is not ms_calm:                                          #: gated !slow
+                ms_gate.passed(ms_calm, 0.0)                                         #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             return ms_value                                                          #: kept
