@@ -117,14 +117,17 @@ async def _play(protected: bool) -> Story:
 
 WIDTH, HEIGHT, LEFT, TOP = 720, 330, 50, 40
 STEP = 2.0
+_SVG = (
+    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+    ' font-family="sans-serif" font-size="13">'
+)
 COLOURS = {"retries alone": "#c0392b", "with budget and breaker": "#1f6feb"}
 
 
 def render(stories: dict[str, Story]) -> str:
     """The share of successful calls over time, as SVG."""
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-        ' font-family="sans-serif" font-size="13">',
+        _SVG,
         "<title>Calls that succeed, over time, before, during and after an overload</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         _trigger(),

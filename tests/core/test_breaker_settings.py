@@ -9,6 +9,7 @@ import urllib.error
 import pytest
 
 from mainstay.core.backoff import Backoff
+from mainstay.core.breaker import CircuitState
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.kinds import Kind
 from mainstay.core.window import Window
@@ -297,3 +298,15 @@ def test_attributes_that_raise_say_nothing():
             raise RuntimeError("not now")
 
     assert BreakerSettings().counts(Odd())
+
+
+def test_an_open_time_must_be_one_the_core_can_tell():
+    """No function of the user's, and not nothing."""
+    for backoff in (Backoff.custom(lambda n: 1.0), Backoff.constant(0)):
+        with pytest.raises(PolicyError, match="a Backoff above 0 without a function of yours"):
+            BreakerSettings(recovery_timeout=backoff)
+
+
+def test_a_state_is_a_number_for_a_gauge():
+    """0 where calls go through, 1 half open, 2 where they are refused."""
+    assert [state.gauge for state in CircuitState] == [0, 2, 1, 2, 0, 0, 0]

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.call import GIVE_UP, glance, life
 from mainstay.core.deadline import NEVER
-from mainstay.core.effects import TOO_LATE, Enclosing, Question, Returned, Warn
+from mainstay.core.effects import (
+    TOO_LATE,
+    Consult,
+    Enclosing,
+    Question,
+    Returned,
+    Stop,
+    Warn,
+)
 from mainstay.core.entropy import key_of, uniform
 from mainstay.core.events import (
     AttemptFailed,
@@ -73,6 +81,8 @@ class Driver:
     hooks: list = field(default_factory=list)
     warnings: list = field(default_factory=list)
     answers: list = field(default_factory=list)
+    guards: list = field(default_factory=list)
+    """What guards answer when they are consulted, one after the other."""
     effects: list = field(default_factory=list)
 
     def drive(self, alive):
@@ -96,6 +106,9 @@ class Driver:
             seconds, outcome = outcome if isinstance(outcome, tuple) else (0.0, outcome)
             self.now += seconds
             return outcome
+        if isinstance(effect, Consult):
+            answer = self.guards.pop(0)
+            return effect.delay if answer is None else answer
         if isinstance(effect, Question):
             self.asked.append(effect)
             return {
@@ -1344,3 +1357,77 @@ def test_a_predicate_whose_error_cannot_be_shown_is_reported_all_the_same():
     assert isinstance(warning, Warn)
     assert "a Broken that cannot be shown" in warning.text
     assert story.send(None) is failure
+
+
+# --- guards ---------------------------------------------------------------------------------------
+
+SPENT = Stop("the budget is spent")
+
+
+def guarded(**fields):
+    plan = plan_of(**{"jitter": Jitter.none(), "backoff": Backoff.constant(1.0), **fields})
+    plan.is_guarded = True
+    return plan
+
+
+def test_a_guard_that_says_yes_changes_nothing():
+    """It is asked before every retry, with the delay and the failure."""
+    driver = Driver([], guards=[None, None])
+    driver, end = run(guarded(), ConnectionError(), ConnectionError(), Returned(1), driver=driver)
+    assert end.value == 1
+    asked = [effect for effect in driver.effects if isinstance(effect, Consult)]
+    assert [(type(effect.failure), effect.delay) for effect in asked] == [
+        (ConnectionError, 1.0)
+    ] * 2
+
+
+def test_a_guard_that_says_no_ends_the_call_with_its_failure():
+    """The original error is raised, with the guard's reason in a note; nothing is waited for."""
+    failure = ConnectionError("down")
+    driver, end = run(guarded(), failure, driver=Driver([], guards=[SPENT]))
+    assert end is failure
+    assert note_of(end) == "mainstay: gave up on fetch after 1 attempt: the budget is spent"
+    assert driver.waits == [0.0]
+
+
+def test_a_guard_may_ask_for_a_longer_wait():
+    """The longer delay is waited, unless the deadline leaves no time for it."""
+    driver, _ = run(guarded(), ConnectionError(), Returned(1), driver=Driver([], guards=[7.0]))
+    assert driver.waits == [0.0, 7.0]
+    failure = ConnectionError()
+    plan = guarded(deadline=5.0)
+    driver, end = run(plan, failure, driver=Driver([], guards=[7.0]), until=5.0)
+    assert end is failure
+    assert "the deadline leaves no time" in note_of(end)
+    driver, end = run(
+        plan, ConnectionError(), Returned(1), driver=Driver([], guards=[2.0]), until=5.0
+    )
+    assert driver.waits == [0.0, 2.0]
+
+
+def test_a_guard_is_not_asked_where_there_is_nothing_to_retry():
+    """A final failure and a last attempt need nobody's leave."""
+    for plan, failure in ((guarded(), ValueError()), (guarded(max_attempts=1), ConnectionError())):
+        driver, end = run(plan, failure)
+        assert end is failure
+        assert not any(isinstance(effect, Consult) for effect in driver.effects)
+
+
+def test_a_result_that_is_not_accepted_is_no_failure_to_a_guard():
+    """It is consulted all the same: another attempt is another load."""
+    plan = guarded(retry_if_result=lambda value: value == "bad")
+    driver, end = run(plan, Returned("bad"), driver=Driver([], guards=[SPENT]))
+    assert (end.value, end.is_accepted) == ("bad", False)
+    assert [e.failure for e in driver.effects if isinstance(e, Consult)] == [None]
+
+
+def test_an_attempt_that_is_refused_when_its_time_comes_ends_the_call():
+    """The guard said yes before the wait and no after it: the failure before it is raised."""
+    failure = ConnectionError("down")
+    plan = guarded()
+    driver = Driver([], guards=[None])
+    driver, end = run(plan, failure, SPENT, driver=driver, teller=teller_of(plan))
+    assert end is failure
+    assert note_of(end) == "mainstay: gave up on fetch after 1 attempt: the budget is spent"
+    assert type(driver.events[-1]) is RetryExhausted
+    assert driver.events[-1].total_attempts == 1

@@ -41,6 +41,7 @@ from mainstay.core.kinds import Kind
 from mainstay.core.plan import Plan
 from mainstay.core.policy import Policy
 from mainstay.core.retry_after import Hint
+from mainstay.errors import CallShed, CircuitOpenError
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("v*/*.json"))
 RECORD_IDS = [f"{path.parent.name}-{path.stem}" for path in RECORDED]
@@ -428,3 +429,13 @@ def test_a_message_that_is_no_text_of_utf8_can_still_be_recorded():
     """A file name with stray bytes in a message does not lose the event."""
     event = teller().gave_up(OSError("bad name \udcff"), VERDICT, 1, EXHAUSTED, 0.0)
     assert decode(encode(event)).final_exception_message.startswith("bad name ")
+
+
+def test_a_refusal_is_told_with_its_reason_and_when_to_ask_again():
+    """Who refused, why, and how long it may last; None where nobody can say."""
+    teller = Teller(Plan(Policy(name="api"), "pay", 1), 0.0)
+    event = teller.call_refused(CircuitOpenError("pay", "open", 2.5))
+    assert (event.operation, event.policy, event.retry_after_seconds) == ("pay", "api", 2.5)
+    assert event.by == "mainstay.errors.CircuitOpenError"
+    assert event.reason.startswith("circuit 'pay' is open")
+    assert teller.call_refused(CallShed("pay", 0.5)).retry_after_seconds is None

@@ -51,7 +51,7 @@ def test_every_wrong_value_is_named_at_once():
 
 @pytest.mark.req("CL-07")
 def test_the_breaker_goes_through_the_documents_states():
-    """Closed, open after the threshold, half open by itself after the timeout, closed by success."""
+    """Closed, open at the threshold, half open by itself after the timeout, closed by success."""
     breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=2))
     with virtual_time() as time:
         assert breaker.operation_name == "s3.get"
