@@ -16,7 +16,7 @@ calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check check-rest format format-check lint types layers docs trace \
-	trace-check cover api bench mutate clean
+	trace-check cover api bench crash mutate clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ api: $(READY) ## write api.txt anew; review the diff
 
 bench: $(VENV)/.bench ## the benchmark tables, against peers
 	@$(BIN)/python -m bench $(ARGS)
+
+crash: $(READY) ## kill processes at every write boundary; ARGS='--kills 200 --stores sqlite'
+	@$(BIN)/python -m tests.crash.campaign --kills 1000 $(ARGS)
 
 mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests must notice
 	@$(BIN)/mutmut run $(ARGS)

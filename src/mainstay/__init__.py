@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mainstay.core.breaker_summary import CircuitSnapshot
     from mainstay.core.classify import Classification
     from mainstay.core.hooks import RetryInfo
+    from mainstay.core.inbox import Item
     from mainstay.core.kinds import Kind
     from mainstay.core.policy import KindRule
     from mainstay.core.window import Window
@@ -25,31 +26,38 @@ if TYPE_CHECKING:
     from mainstay.drivers.circuits import CircuitRegistry, HealthReport
     from mainstay.drivers.fallback import Fallback
     from mainstay.drivers.hedge import Hedge
+    from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
     from mainstay.drivers.threads import abandoned_threads
-    from mainstay.engine import Engine, Operation, PolicyRegistry
+    from mainstay.engine import Engine, KeyedOperation, Operation, PolicyRegistry
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
         CallCancelled,
         CallShed,
         CircuitOpenError,
+        Conflict,
         DeadlineExceeded,
         DependencyError,
+        LeaseLost,
         MainstayError,
         MainstayWarning,
         MissingExtraError,
         NestedRetryError,
         NestedRetryWarning,
         OutcomeUnknown,
+        PayloadMismatch,
         PolicyError,
         PolicyNotFoundWarning,
         Problem,
         Refused,
+        StoredFailure,
+        StoredValueError,
         StoreError,
+        StoreUnavailable,
         UsageError,
         WrapError,
     )
@@ -64,6 +72,7 @@ _HOMES = {
     "mainstay.core.breaker_summary": ("CircuitSnapshot",),
     "mainstay.core.classify": ("Classification",),
     "mainstay.core.hooks": ("RetryInfo",),
+    "mainstay.core.inbox": ("Item",),
     "mainstay.core.kinds": ("Kind",),
     "mainstay.core.policy": ("KindRule",),
     "mainstay.core.window": ("Window",),
@@ -74,31 +83,38 @@ _HOMES = {
     "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
     "mainstay.drivers.fallback": ("Fallback",),
     "mainstay.drivers.hedge": ("Hedge",),
+    "mainstay.drivers.inbox": ("Inbox",),
     "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
     "mainstay.drivers.threads": ("abandoned_threads",),
-    "mainstay.engine": ("Engine", "Operation", "PolicyRegistry"),
+    "mainstay.engine": ("Engine", "KeyedOperation", "Operation", "PolicyRegistry"),
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
+        "Conflict",
         "DeadlineExceeded",
         "DependencyError",
+        "LeaseLost",
         "MainstayError",
         "MainstayWarning",
         "MissingExtraError",
         "NestedRetryError",
         "NestedRetryWarning",
         "OutcomeUnknown",
+        "PayloadMismatch",
         "PolicyError",
         "PolicyNotFoundWarning",
         "Problem",
         "Refused",
         "StoreError",
+        "StoreUnavailable",
+        "StoredFailure",
+        "StoredValueError",
         "UsageError",
         "WrapError",
     ),
@@ -123,6 +139,7 @@ __all__ = [
     "CircuitSnapshot",
     "CircuitState",
     "Classification",
+    "Conflict",
     "Context",
     "DeadlineExceeded",
     "DependencyError",
@@ -130,9 +147,13 @@ __all__ = [
     "Fallback",
     "HealthReport",
     "Hedge",
+    "Inbox",
+    "Item",
     "Jitter",
+    "KeyedOperation",
     "Kind",
     "KindRule",
+    "LeaseLost",
     "MainstayError",
     "MainstayWarning",
     "MemoryGuard",
@@ -141,6 +162,7 @@ __all__ = [
     "NestedRetryWarning",
     "Operation",
     "OutcomeUnknown",
+    "PayloadMismatch",
     "PolicyError",
     "PolicyNotFoundWarning",
     "PolicyRegistry",
@@ -152,6 +174,9 @@ __all__ = [
     "RetryPolicy",
     "RetryResult",
     "StoreError",
+    "StoreUnavailable",
+    "StoredFailure",
+    "StoredValueError",
     "TokenBudget",
     "UsageError",
     "Window",

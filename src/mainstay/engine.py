@@ -8,30 +8,39 @@ from __future__ import annotations
 
 import warnings
 from fnmatch import fnmatchcase
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from mainstay.core.validate import Checker
+from mainstay.drivers.callables import name_of
 from mainstay.drivers.circuits import CircuitRegistry
 from mainstay.drivers.gates import gate_of, guards_of
 from mainstay.drivers.layers import Layers
 from mainstay.drivers.policy import RetryPolicy, Verbs
+from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency, check_listeners
 from mainstay.drivers.site import Entropy, Site
 from mainstay.errors import PolicyNotFoundWarning, StoreError, UsageError
+from mainstay.ports import ABILITIES
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-    from typing import Any, ParamSpec, Self, TypeVar
+    from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
+    from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
     from mainstay.drivers.gates import Guard
+    from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
+    from mainstay.drivers.records import KeyFields
     from mainstay.drivers.result import RetryResult
+    from mainstay.drivers.sharing import Sharing
     from mainstay.ports import Sink, Store
 
     P = ParamSpec("P")
@@ -48,7 +57,8 @@ class Engine:
     """Retries by the name of the operation, with events, seeds and a store.
 
     Args:
-        store: where records live; `memory://` or a Store of your own.
+        store: where records live: `memory://`, `sqlite:///file.db`, `postgresql://…`, `redis://…`,
+            `nats://…`, or a Store of your own.
         policies: the named policies.
         operations: which policy an operation runs under: names or patterns to policy names.
         default: the name of the policy for everything else.
@@ -61,6 +71,10 @@ class Engine:
         global_breaker: one circuit for every operation.
         budget: a RetryBudget or TokenBudget that all operations share.
         guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
+        share: seconds between two steps in which circuits and budgets are shared with the other
+            processes of a durable store, in the background; None to keep them to this process.
+        needs: what the store must be able to do, such as "durable" or "transactions"; an engine
+            with one that cannot is not built, and the error names those that can.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -83,11 +97,14 @@ class Engine:
         global_breaker: CircuitBreaker | None = None,
         budget: Guard | None = None,
         guards: Guard | Iterable[Guard] | None = None,
+        share: float | None = 1.0,
+        needs: Iterable[str] = (),
     ) -> None:
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
-        self.store = open_store(store)
+        self.store = open_store(store, needs)
+        self.records = Records(self.store)
         self.strict = strict
         self._entropy = Entropy(seed)
         self._sinks = (LoggingSink(),) if sinks is None else check_listeners(sinks)
@@ -95,6 +112,21 @@ class Engine:
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
+        self._sharing = self._start_sharing(share)
+
+    def _start_sharing(self, interval: float | None) -> Sharing | None:
+        """Where there is something to share, and somewhere that outlives the process."""
+        has_circuits = self.circuits.is_used or any(hasattr(g, "elsewhere") for g in self._guards)
+        if interval is None or not has_circuits or "durable" not in self.store.abilities:
+            return None
+        check = Checker("Engine")
+        seconds = check.number("share", interval, 0.01, 3600.0, " of seconds")
+        check.close()
+        from mainstay.drivers.sharing import Sharing
+
+        sharing = Sharing(self.store, self.circuits, self._guards, seconds)
+        sharing.start()
+        return sharing
 
     def call(
         self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -156,12 +188,34 @@ class Engine:
         *,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
+        key: object = None,
+        connection: Any = None,
+        **options: Unpack[KeyFields],
     ) -> Operation:
         """One operation, with options of its own.
 
-        >>> Engine().operation("parse", idempotency="idempotent").call(int, "7")
+        With a key its calls are recorded: the second call returns the first one's result, in any
+        process that shares the store. The other options are those of `idempotent`.
+
+        Args:
+            name: the operation.
+            idempotency: how safe repeating it is.
+            cancel: once set, a wait ends at once with CallCancelled.
+            key: what the call is known by.
+            connection: a connection of yours to the store's database: record and effect are then
+                committed together, by you.
+            options: scope, lease, ttl, on_conflict, on_crash and wait.
+
+        >>> engine = Engine()
+        >>> engine.operation("parse", key="order-7").call(int, "7")
         7
         """
+        if key is not None or connection is not None or options:
+            site = self._site(name, idempotency or "keyed", cancel)
+            if key is None:
+                raise UsageError("these options need a key", hint='key="order-7"')
+            records = self.records if connection is None else self.records.within(connection)
+            return KeyedOperation(site, records, KeyOptions(key=key, **options))
         if idempotency is not None or cancel is not None:
             return Operation(self._site(name, idempotency, cancel))
         found = self._operations.get(name)
@@ -201,6 +255,62 @@ class Engine:
             return decorated
 
         return decorate
+
+    def idempotent(
+        self,
+        *,
+        key: Callable[..., object] | None = None,
+        operation: str | None = None,
+        idempotency: str = "keyed",
+        cancel: threading.Event | None = None,
+        **options: Unpack[KeyFields],
+    ) -> Callable[[F], F]:
+        """Records the calls of a function: the second returns the first one's result.
+
+        Successes and failures that are final are recorded and replayed, in any process that
+        shares the store; other failures leave no record. What is recorded is data, never pickled.
+
+        Args:
+            key: a function of the arguments; without one, all arguments make the key.
+            operation: the operation's name; by default the function's.
+            idempotency: how safe repeating it is, for its retries.
+            cancel: once set, a wait ends at once with CallCancelled.
+            options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
+                which a process that says nothing counts as gone; `ttl`, seconds for which an
+                outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
+                key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most.
+
+        >>> engine = Engine()
+        >>> @engine.idempotent(key=lambda order: order["id"])
+        ... def charge(order):
+        ...     print("charged"); return order["amount"]
+        >>> charge({"id": "o-1", "amount": 5}), charge({"id": "o-1", "amount": 5})
+        charged
+        (5, 5)
+        """
+        if key is not None and not callable(key):
+            raise UsageError(
+                f"key = {key!r}: must be a function of the call's arguments",
+                hint="for one call with a key of its own, use operation(name, key=...)",
+            )
+        chosen = KeyOptions(key=key, **options)
+
+        def decorate(function: F) -> F:
+            name = operation or name_of(getattr(function, "__func__", function))
+            site = self._site(name, idempotency, cancel)
+            decorated: F = self.records.decorate(function, site, chosen)
+            return decorated
+
+        return decorate
+
+    @property
+    def inbox(self) -> Inbox:
+        """What a person must decide.
+
+        >>> list(Engine().inbox)
+        []
+        """
+        return self.records.inbox
 
     def breaker(self, name: str) -> CircuitBreaker:
         """The circuit of that name, or the narrowest that guards the operation of that name.
@@ -262,6 +372,8 @@ class Engine:
             return
         self._is_closed = True
         self._operations.clear()
+        if self._sharing is not None:
+            self._sharing.close()
         for sink in self._sinks:
             flush = getattr(sink, "flush", None)
             if flush is not None:
@@ -301,6 +413,73 @@ class Operation(Verbs):
     @property
     def _verb_site(self) -> Site:
         return self._site
+
+
+class KeyedOperation(Operation):
+    """One operation with a key: its calls are recorded, and replayed.
+
+    >>> from mainstay import Engine
+    >>> with Engine() as engine:
+    ...     operation = engine.operation("roll", key="game-1")
+    ...     operation.call(int, "4"), operation.call(int, "4")
+    (4, 4)
+    """
+
+    __slots__ = ("_options", "_records")
+
+    def __init__(self, site: Site, records: Records, options: KeyOptions) -> None:
+        super().__init__(site)
+        self._records = records
+        self._options = options
+
+    def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls the function, or replays what it came to before.
+
+        >>> Engine().operation("parse", key="a").call(int, "7")
+        7
+        """
+        return self._records.run(self._site, self._options, function, args, kwargs)  # type: ignore[no-any-return]
+
+    async def acall(
+        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Awaits the function, or replays what it came to before.
+
+        >>> import asyncio
+        >>> async def answer(): return 42
+        >>> asyncio.run(Engine().operation("ask", key="a").acall(answer))
+        42
+        """
+        return await self._records.arun(self._site, self._options, function, args, kwargs)  # type: ignore[no-any-return]
+
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RetryResult[R]:
+        """Like `call`, but answers with a RetryResult; a replay counts no attempt.
+
+        >>> Engine(sinks=[]).operation("parse", key="a").run(int, "x").success
+        False
+        """
+        return self._records.result(self._site, self._options, function, args, kwargs)
+
+    async def arun(
+        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RetryResult[R]:
+        """Like `acall`, but answers with a RetryResult; a replay counts no attempt.
+
+        >>> import asyncio
+        >>> async def answer(): return 42
+        >>> asyncio.run(Engine().operation("ask", key="a").arun(answer)).value
+        42
+        """
+        return await self._records.aresult(self._site, self._options, function, args, kwargs)
+
+    def attempts(self) -> Attempts:
+        """Refused: a block has no function and no arguments to record.
+
+        >>> Engine().operation("parse", key="a").attempts()
+        Traceback (most recent call last):
+        mainstay.errors.UsageError: a block cannot be recorded. give call() a function
+        """
+        raise UsageError("a block cannot be recorded", hint="give call() a function")
 
 
 class PolicyRegistry:
@@ -397,12 +576,53 @@ class PolicyRegistry:
         return dict(self._operations)
 
 
-def open_store(store: str | Store) -> Store:
-    """The store of a URL, or the one given."""
-    if not isinstance(store, str):
-        return store
-    if store.partition("://")[0] == "memory":
-        from mainstay.stores.memory import MemoryStore
+_STORES = {
+    "memory": ("mainstay.stores.memory", "MemoryStore"),
+    "sqlite": ("mainstay.stores.sqlite", "SqliteStore"),
+    "postgresql": ("mainstay.stores.postgres", "PostgresStore"),
+    "redis": ("mainstay.stores.redis", "RedisStore"),
+    "nats": ("mainstay.stores.nats", "NatsStore"),
+}
+_ALSO = {
+    "postgres": "postgresql",
+    "rediss": "redis",
+    "valkey": "redis",
+    "valkeys": "redis",
+    "tls": "nats",
+}
+_ABLE = {
+    "durable": ("sqlite", "postgresql", "redis", "nats"),
+    "transactions": ("sqlite", "postgresql"),
+}
+"""The stores that can do what not every store can."""
 
-        return MemoryStore()
-    raise StoreError(f"no store answers to {store!r}", hint="known stores: memory://")
+
+def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
+    """The store of a URL, or the one given; refuses one that cannot do what is needed."""
+    wanted = tuple(needs)
+    for ability in wanted:
+        if ability not in ABILITIES:
+            known = ", ".join(ABILITIES)
+            raise UsageError(
+                f"needs = {ability!r} is no ability of a store", hint=f"known: {known}"
+            )
+    opened = _opened(store) if isinstance(store, str) else store
+    for ability in wanted:
+        if ability not in opened.abilities:
+            opened.close()
+            able = ", ".join(f"{scheme}://" for scheme in _ABLE.get(ability, _STORES))
+            raise StoreError(
+                f"{opened.url} cannot do what is needed: {ABILITIES[ability]}",
+                hint=f"stores that can: {able}",
+            )
+    return opened
+
+
+def _opened(url: str) -> Store:
+    scheme = url.partition("://")[0]
+    home = _STORES.get(_ALSO.get(scheme, scheme))
+    if home is None:
+        known = ", ".join(f"{scheme}://" for scheme in _STORES)
+        raise StoreError(f"no store answers to {url!r}", hint=f"known stores: {known}")
+    opened: Store = getattr(import_module(home[0]), home[1])(url)
+    return opened

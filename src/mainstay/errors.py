@@ -174,7 +174,7 @@ class StoreError(UsageError, ValueError):
     >>> from mainstay import Engine
     >>> Engine(store="floppy://a")
     Traceback (most recent call last):
-    mainstay.errors.StoreError: no store answers to 'floppy://a'. known stores: memory://
+    mainstay.errors.StoreError: no store answers to 'floppy://a'. known stores: memory://, ...
     """
 
     code = "MS104"
@@ -305,10 +305,12 @@ class StoredFailure(DependencyError):
 
     code = "MS205"
 
-    def __init__(self, type_name: str, message: str = "") -> None:
-        self.type_name = type_name
-        self.text = message
+    def __init__(self, type_name: str, message: str = "", notes: Iterable[str] = ()) -> None:
         super().__init__(f"{type_name}: {message}")
+        self.type_name = type_name
+        self.message = message
+        for note in notes:
+            self.add_note(note)
 
 
 class StoredValueError(DependencyError, LookupError):

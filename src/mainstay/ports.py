@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from mainstay.core.events import Event
-
-Reply = TypeVar("Reply")
+    from mainstay.core.records import Decide, Reply
 
 
 class Clock(Protocol):
@@ -42,22 +40,44 @@ class Sink(Protocol):
 
 
 class Store(Protocol):
-    """Keeps records and changes them atomically.
+    """Keeps records and changes them in one step.
 
-    `transact` is the whole of it: the store reads the record, lets the pure `decide(record, now)`
+    `transact` is the heart of it: the store reads the record, lets the pure `decide(value, now)`
     choose what to write and what to answer, and writes, as one step and on the store's own clock.
+    `decide` may be called more than once, where a store finds that somebody was faster. Whoever
+    writes a store of their own can run `mainstay.testing.StoreContract` against it.
+
+    Attributes:
+        url: where it is, without secrets.
+        abilities: what it can do, of ABILITIES.
 
     Example:
+        >>> from mainstay.core.records import Change
         >>> from mainstay.stores.memory import MemoryStore
         >>> store: Store = MemoryStore()
-        >>> store.transact("counters", "a", lambda record, now: ((record or 0) + 1, "counted"))
-        'counted'
+        >>> store.transact("seen", "a", lambda value, now: (Change(b"1"), value is None))
+        True
     """
 
     url: str
     abilities: frozenset[str]
 
-    def transact(
-        self, space: str, key: str, decide: Callable[[Any, float], tuple[Any, Reply]]
-    ) -> Reply: ...
+    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply: ...
+    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply: ...
+    def read(self, space: str, key: str) -> tuple[bytes | None, float]: ...
+    async def aread(self, space: str, key: str) -> tuple[bytes | None, float]: ...
+    def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]: ...
+    def purge(self, limit: int = 1000) -> int: ...
+    def describe(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
+
+
+ABILITIES = {
+    "records": "idempotency records with fencing",
+    "circuits": "circuits shared by processes",
+    "budgets": "budgets shared by processes",
+    "inbox": "matters for a person",
+    "durable": "outlives the process",
+    "transactions": "takes part in a transaction of the caller's own",
+}
+"""What a store may be able to do."""

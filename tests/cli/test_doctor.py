@@ -87,3 +87,31 @@ def test_it_runs_without_the_engine(run):
     source = Path(doctor.__file__).read_text("utf-8")
     assert "from mainstay import __version__\n" in source
     assert "import Engine" not in source
+
+
+def test_a_store_is_described():
+    """Version, schema and latency, for people and for programs."""
+    code, out = invoke("--json", "--store", "sqlite:///:memory:")
+    store = json.loads(out)["store"]
+    assert code == 0
+    assert (store["store"], store["schema"]) == ("sqlite", 1)
+    assert store["latency_ms"] >= 0
+    assert "records" in store["abilities"]
+    code, out = invoke("--store", "sqlite:///:memory:")
+    assert code == 0
+    assert "latency in ms" in out
+    assert json.loads(invoke("--json")[1])["store"] is None
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("floppy://a", "no store answers to 'floppy://a'"),
+        ("sqlite:////no/such/folder/a.db", "does its folder exist"),
+    ],
+)
+def test_a_store_that_does_not_work_is_a_problem(url, told):
+    """Exit code 1, and what went wrong; no traceback."""
+    code, out = invoke("--store", url)
+    assert code == 1
+    assert told in out.replace("\n", " ")

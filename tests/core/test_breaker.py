@@ -392,10 +392,11 @@ def test_the_core_does_what_the_model_does(machine):
 
 
 def test_the_table_is_that_of_the_design():
-    """Five ways by itself, one that only begins to count anew, and every order from everywhere."""
+    """Six ways by itself, one that only begins to count anew, and every order from everywhere."""
     by_itself = {key: to for key, to in TABLE.items() if key[1] not in ORDERS}
     assert by_itself == {
         (CLOSED, Signal.TRIPPED): OPEN,
+        (CLOSED, Signal.VOTED): OPEN,
         (OPEN, Signal.WAITED): HALF_OPEN,
         (HALF_OPEN, Signal.RECOVERED): CLOSED,
         (HALF_OPEN, Signal.RELAPSED): OPEN,

@@ -256,3 +256,19 @@ def test_a_clock_can_begin_where_it_is_told():
         real.sleep(0.5)
         assert time.monotonic() == clock.current.monotonic() == 1000.5
         assert time.wall() == 1000.5
+
+
+def test_a_loop_that_keeps_real_time_is_left_alone():
+    """A store's own thread talks to a real server, and its timeouts are real ones."""
+
+    class Real(asyncio.SelectorEventLoop):
+        keeps_real_time = True
+
+    with virtual_time(start=0.0) as time:
+        loop = Real()
+        try:
+            assert loop.time() != time.monotonic()
+            loop.run_until_complete(asyncio.sleep(0.01))
+            assert time.elapsed == 0.0
+        finally:
+            loop.close()

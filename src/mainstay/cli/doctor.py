@@ -1,7 +1,7 @@
-"""`mainstay doctor`: what is installed, what is missing, and how good the clock is.
+"""`mainstay doctor`: what is installed, what is missing, how good clock and store are.
 
-It reads package metadata and imports nothing of the library, so that it also works where the
-library does not.
+It reads package metadata and imports nothing of the library but what opens a store it is asked
+about, so that it also works where the library does not.
 """
 
 from __future__ import annotations
@@ -27,21 +27,44 @@ if TYPE_CHECKING:
 OLDEST_PYTHON = (3, 11)
 
 
-@click.command("doctor", epilog=example("mainstay doctor", "mainstay doctor --json"))
+@click.command(
+    "doctor",
+    epilog=example(
+        "mainstay doctor", "mainstay doctor --json", "mainstay doctor --store sqlite:///:memory:"
+    ),
+)
+@click.option("--store", metavar="URL", help="Open this store too: version, schema, latency.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
-    """Check Python, mainstay, its extras and the clock.
+def command(ctx: click.Context, as_json: bool, store: str | None) -> None:
+    """Check Python, mainstay, its extras, the clock and a store.
 
     Exits with 1 where something does not work; an extra that is not installed is no problem.
     """
     libraries = list(find_libraries())
     problems = [*_problems_of_python(), *_problems_of(libraries)]
+    described = _describe(store, problems) if store else None
     if as_json:
-        write_json(_document(libraries, problems))
+        write_json(_document(libraries, problems, described))
     else:
-        _show(libraries, problems)
+        _show(libraries, problems, described)
     ctx.exit(Exit.NEGATIVE if problems else Exit.OK)
+
+
+def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
+    """What a store says of itself; what goes wrong is one more problem."""
+    from mainstay.engine import open_store
+    from mainstay.errors import MainstayError
+
+    try:
+        store = open_store(url)
+        try:
+            return {**store.describe(), "abilities": sorted(store.abilities)}
+        finally:
+            store.close()
+    except MainstayError as trouble:
+        problems.append(str(trouble))
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +186,9 @@ def _overshoot(asked: float = 0.001, times: int = 9) -> float:
     return max(0.0, sorted(late)[times // 2])
 
 
-def _document(libraries: list[Library], problems: list[str]) -> dict[str, object]:
+def _document(
+    libraries: list[Library], problems: list[str], store: dict[str, object] | None
+) -> dict[str, object]:
     return {
         "mainstay": __version__,
         "python": {
@@ -178,15 +203,16 @@ def _document(libraries: list[Library], problems: list[str]) -> dict[str, object
             for extra, found in _extras(libraries).items()
         },
         "clock": _clock(),
+        "store": store,
         "problems": problems,
     }
 
 
-def _show(libraries: list[Library], problems: list[str]) -> None:
+def _show(libraries: list[Library], problems: list[str], store: dict[str, object] | None) -> None:
     from mainstay.cli.screen import Screen, fields, table
 
     screen = Screen()
-    screen.show(fields(_facts(libraries)), "")
+    screen.show(fields([*_facts(libraries), *_store_facts(store or {})]), "")
     rows = [_extra_row(extra, found) for extra, found in _extras(libraries).items()]
     screen.show(table(("extra", "installed", "to install it"), rows, left=3), "")
     _show_problems(screen, problems)
@@ -201,6 +227,19 @@ def _facts(libraries: list[Library]) -> list[tuple[str, str]]:
         ("base install", ", ".join(base)),
         ("clock", f"{clock['source']}, resolution {clock['resolution_seconds']:g} s"),
         ("a wait of 1 ms", f"takes {clock['sleep_overshoot_seconds']:.6f} s longer"),
+    ]
+
+
+def _store_facts(store: dict[str, object]) -> list[tuple[str, str]]:
+    shown = {"store": "store", "url": "", "version": "", "schema": "", "latency_ms": ""}
+    facts = [(name, store[name]) for name in shown if name in store]
+    facts += [(name, value) for name, value in store.items() if name not in shown]
+    return [
+        (
+            name.replace("_ms", " in ms").replace("_", " "),
+            ", ".join(map(str, value)) if isinstance(value, list) else str(value),
+        )
+        for name, value in facts
     ]
 
 

@@ -57,6 +57,7 @@ class Signal(Enum):
     RECOVERED = "enough probes succeeded"
     RELAPSED = "a probe failed"
     LOST = "a probe never returned"
+    VOTED = "most nodes have it open"
     RESET = "reset"
     FORCE_OPEN = "force open"
     FORCE_CLOSE = "force close"
@@ -74,6 +75,7 @@ ORDERS: dict[Signal, CircuitState] = {
 
 TABLE: dict[tuple[CircuitState, Signal], CircuitState] = {
     (CircuitState.CLOSED, Signal.TRIPPED): CircuitState.OPEN,
+    (CircuitState.CLOSED, Signal.VOTED): CircuitState.OPEN,
     (CircuitState.OPEN, Signal.WAITED): CircuitState.HALF_OPEN,
     (CircuitState.HALF_OPEN, Signal.RECOVERED): CircuitState.CLOSED,
     (CircuitState.HALF_OPEN, Signal.RELAPSED): CircuitState.OPEN,
@@ -121,6 +123,8 @@ class Circuit(Struct, frozen=True):
     """How many failures opened it, or how many probes closed it."""
     key: int = 1
     """Makes the jitter of open times."""
+    is_voted: bool = False
+    """Opened because other nodes were, and not by evidence of its own."""
 
 
 class Ticket(Struct, frozen=True):
@@ -319,6 +323,20 @@ def order(
     <CircuitState.FORCED_OPEN: 'forced_open'>
     """
     return _change(settings, circuit, signal, now, reason)
+
+
+def voted(settings: BreakerSettings, circuit: Circuit, seconds: float, now: float) -> Circuit:
+    """The circuit after most of the nodes that share it were found to have it open.
+
+    >>> from mainstay.core.breaker_settings import BreakerSettings
+    >>> voted(BreakerSettings(), Circuit(), 12.5, 0.0).open_seconds
+    12.5
+    """
+    circuit = advance(settings, circuit, now)
+    if circuit.state is not CircuitState.CLOSED:
+        return circuit
+    opened = _change(settings, circuit, Signal.VOTED, now)
+    return replace(opened, open_seconds=seconds, is_voted=True)
 
 
 def _change(

@@ -49,6 +49,7 @@ class Call:
         attempts: how many were made then.
         key: the call's key for randomness, where it was drawn already.
         delay: how long was waited before the last attempt.
+        limit: a smaller number of attempts than the policy's; 0 for the policy's own.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class Call:
         attempts: int = 1,
         key: int | Question = Question.DRAW,
         delay: float = 0.0,
+        limit: int = 0,
     ) -> None:
         if not site.operation:
             check_callable(function)
@@ -100,7 +102,7 @@ class Call:
             self.failure,
             key,
             until=self.until,
-            limit=1 if "no_retry" in meddling else 0,
+            limit=1 if "no_retry" in meddling else limit,
             teller=self.teller,
             attempt=attempts,
             delay=delay,

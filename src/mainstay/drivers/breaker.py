@@ -317,6 +317,26 @@ class CircuitBreaker(Guard, Verbs):
     def _order(self, signal: Signal, reason: str) -> None:
         self._change(lambda circuit, now: core.order(self.settings, circuit, signal, now, reason))
 
+    # --- shared through a store -------------------------------------------------------------------
+
+    def exported(self, by: float) -> Circuit:
+        """The circuit as it is now, on a clock that shows `by` seconds more."""
+        return core.moved_to(self.settings, self._now(), by)
+
+    def inherit(self, circuit: Circuit, by: float) -> None:
+        """Takes over a circuit from a clock that shows `by` seconds more, unless it has its own."""
+
+        def step(mine: Circuit, now: float) -> Circuit:
+            if mine.generation or mine.failures or mine.evidence.calls:
+                return mine
+            return core.advance(self.settings, core.moved_to(self.settings, circuit, -by), now)
+
+        self._change(step)
+
+    def vote_open(self, seconds: float) -> None:
+        """Opens for so long because most nodes have it open; probes then find out for this one."""
+        self._change(lambda circuit, now: core.voted(self.settings, circuit, seconds, now))
+
     # --- as a guard ------------------------------------------------------------------------------
 
     def attach(self, gate: Gate) -> None:

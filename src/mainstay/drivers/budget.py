@@ -54,6 +54,8 @@ class RetryBudget(Guard):
     ) -> None:
         self.rule = RatioRule(name, ratio=ratio, floor=floor, window=window)
         self._stop = Stop(f"the retry budget {name!r} is spent")
+        self.elsewhere = (0, 0)
+        """Calls and retries of other processes that share it, in the same window."""
         self._counted = Counted()
         self._counts = SlidingCounts(self.rule.window)  # calls and retries
         self._heard = clock.current.monotonic()
@@ -74,7 +76,7 @@ class RetryBudget(Guard):
             now = clock.current.monotonic()
             self._hear_locked(now)
             calls, retries = self._counts.totals(now)
-        allowed = int(self.rule.allowed(calls) + 1e-9)
+        allowed = int(self.rule.allowed(calls + self.elsewhere[0]) + 1e-9)
         return {"name": self.name, "calls": calls, "retries": retries, "allowed": allowed}
 
     def reset(self) -> None:
@@ -130,7 +132,8 @@ class RetryBudget(Guard):
         """Takes one retry, or says that there is none."""
         with self._lock:
             self._hear_locked(now)
-            if not self.rule.allows(*self._counts.totals(now)):
+            calls, retries = self._counts.totals(now)
+            if not self.rule.allows(calls + self.elsewhere[0], retries + self.elsewhere[1]):
                 return self._stop
             self._counts = self._counts.add(now, 0, 1)
             return delay

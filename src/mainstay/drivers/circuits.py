@@ -149,6 +149,15 @@ class CircuitRegistry:
         return len(self._named) + len(self._own)
 
     @property
+    def is_used(self) -> bool:
+        """Whether there are circuits, or will be.
+
+        >>> CircuitRegistry().is_used, CircuitRegistry(each=BreakerSettings()).is_used
+        (False, True)
+        """
+        return self._each is not None or bool(self._named)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the circuits there are by now.
 

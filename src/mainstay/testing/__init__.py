@@ -13,15 +13,19 @@
 
 from __future__ import annotations
 
+from mainstay.testing.proxy import FaultProxy
 from mainstay.testing.scripts import Script, ScriptEnded, Step, scripted, scripted_async, takes
+from mainstay.testing.stores import StoreContract
 from mainstay.testing.switches import no_retry
 from mainstay.testing.time import VirtualTime, virtual_time
 from mainstay.testing.traces import Trace, record
 
 __all__ = [
+    "FaultProxy",
     "Script",
     "ScriptEnded",
     "Step",
+    "StoreContract",
     "Trace",
     "VirtualTime",
     "no_retry",

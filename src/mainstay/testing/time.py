@@ -150,17 +150,22 @@ def _patch_asyncio(virtual: VirtualTime) -> Any:
     real_time, real_step = loops.time, loops._run_once
 
     def run_once(loop: Any) -> None:
-        if not loop._ready and not loop._stopping and loop._scheduled:
+        if not loop._ready and not loop._stopping and loop._scheduled and not _is_real(loop):
             _jump(loop, virtual)
         real_step(loop)
 
-    loops.time = lambda _loop: virtual.monotonic()
+    loops.time = lambda loop: real_time(loop) if _is_real(loop) else virtual.monotonic()
     loops._run_once = run_once
 
     def undo() -> None:
         loops.time, loops._run_once = real_time, real_step
 
     return undo
+
+
+def _is_real(loop: Any) -> bool:
+    """Whether a loop talks to a real server in a thread of its own, and lives in real time."""
+    return getattr(loop, "keeps_real_time", False)
 
 
 def _jump(loop: Any, virtual: VirtualTime) -> None:

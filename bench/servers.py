@@ -1,0 +1,197 @@
+"""Table 16: a keyed call on Redis and on PostgreSQL against the same round trips by hand.
+
+What a call with a new key says to the server is written down once, as it leaves the client library;
+the raw side says the same again with that library, for a new key each time, on one connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.compare import duration, ratios
+from bench.measure import METHOD, Contender, Effort, Lacks, nullary, race, reason
+from bench.sqlite_records import SPACE, address, charging, folder, fsync_time
+from bench.table import Row, Table, at_most
+from mainstay import Engine
+
+Said = tuple[tuple[Any, ...], dict[str, Any]]
+
+ORDER = 16
+GOAL = at_most(1.3)
+MINE, RAW = "mainstay", "the same {} round trips by hand"
+RAW_KEYS = 50_000_000  # where the keys of the raw side begin
+MARK = "order-99999999"
+"""The key of the call that is written down; others of the same length take its place."""
+
+
+def run(effort: Effort) -> Table:
+    """Claim and complete on both servers."""
+    rows = []
+    with folder() as place:
+        place.chmod(0o755)  # PostgreSQL may run as another user
+        for name, measured in _SERVERS.items():
+            try:
+                rows += measured(place, effort)
+            except Exception as error:
+                rows.append(Row(f"{name}: {MINE}", None, GOAL, note=_absence(error)))
+        note = f"An fsync of 4 KB takes {duration(fsync_time(place))} here."
+    method = f"{METHOD} Servers on this machine, a call with a new key each time, sync. {note}"
+    return Table("servers", "Keyed calls on servers", method, rows)
+
+
+def _absence(error: Exception) -> str:
+    return f"not available: {reason(error)}"
+
+
+def _compared(
+    name: str, effort: Effort, raw: Callable[[], object], mine: Callable[[], object], trips: int
+) -> list[Row]:
+    base = RAW.format(trips)
+    results = race(
+        [Contender(base, lambda: (raw,), nullary), Contender(MINE, lambda: (mine,), nullary)],
+        effort.scaled(0.5),
+    )
+    return ratios(results, base, {MINE: GOAL}, named=f"{name}: {{}}")
+
+
+def _keys(first: int) -> Iterator[str]:
+    return (f"order-{number:08d}" for number in itertools.count(first))
+
+
+def _charges(store: Any) -> tuple[Callable[[str, int], int], Callable[[], object]]:
+    """The keyed function, and a call of it with a new key."""
+    charge, keys = charging(Engine(store, sinks=[])), _keys(0)
+    return charge, lambda: charge(next(keys), 500)
+
+
+def _rehearsed(raw: Callable[[], object], store: Any) -> Callable[[], object]:
+    """The raw side, after it was seen to do the same: a record of a call that has ended."""
+    raw()
+    value, _ = store.read(SPACE, address(next(_keys(RAW_KEYS))))
+    if value is None or b"succeeded" not in value:
+        raise Lacks(f"by hand it comes to {value!r}")
+    return raw
+
+
+# --- Redis ----------------------------------------------------------------------------------------
+
+
+def _redis(place: Path, effort: Effort) -> list[Row]:
+    import redis
+
+    from mainstay.stores.redis import RedisStore
+    from tests.servers.valkey import server_binary, start_valkey
+
+    if server_binary() is None:
+        raise Lacks("no server")
+    (place / "valkey").mkdir()
+    server = start_valkey(place / "valkey")
+    store = RedisStore(server.url)
+    try:
+        charge, mine = _charges(store)
+        mine()
+        with _noted(redis.Redis, "execute_command") as said:
+            charge(MARK, 500)
+        client = redis.Redis.from_url(server.url, protocol=2)
+        raw = _rehearsed(_redis_again(client, said), store)
+        return _compared("Redis", effort, raw, mine, len(said))
+    finally:
+        store.close()
+        server.kill()
+
+
+def _redis_again(client: Any, said: list[Said]) -> Callable[[], object]:
+    """The same commands for a new key; a record's token is in them, and so is the same again."""
+    mark, keys, say = MARK.encode(), _keys(RAW_KEYS), client.execute_command
+    pieces = [[_cut(part, mark) for part in command] for command, _ in said]
+
+    def call() -> None:
+        key = next(keys).encode()
+        for command in pieces:
+            say(*[part if type(part) is not list else key.join(part) for part in command])
+
+    return call
+
+
+def _cut(part: Any, mark: bytes) -> Any:
+    """A part of a command, in pieces where the key stands in it."""
+    data = part.encode() if isinstance(part, str) else part
+    return data.split(mark) if isinstance(data, bytes) and mark in data else part
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------
+
+
+def _postgres(place: Path, effort: Effort) -> list[Row]:
+    from tests.servers.postgres import server_programs, start_postgres
+
+    if server_programs() is None:
+        raise Lacks("no server")
+    rows = []
+    for name, fsync in (("PostgreSQL", True), ("PostgreSQL, fsync=off", False)):
+        server = start_postgres(fsync=fsync)
+        try:
+            rows += _on_postgres(name, effort, server.url)
+        finally:
+            server.kill()
+    return rows
+
+
+def _on_postgres(name: str, effort: Effort, url: str) -> list[Row]:
+    import psycopg
+
+    from mainstay.stores.postgres import PostgresStore
+
+    store = PostgresStore(url)
+    try:
+        charge, mine = _charges(store)
+        mine()
+        with _noted(psycopg.Cursor, "execute") as said:
+            charge(MARK, 500)
+        with psycopg.connect(url, autocommit=True) as connection:
+            raw = _rehearsed(_postgres_again(connection, said), store)
+            return _compared(name, effort, raw, mine, len(said))
+    finally:
+        store.close()
+
+
+def _postgres_again(connection: Any, said: list[Said]) -> Callable[[], object]:
+    """The same statements for a new key; what the last reading saw is the condition of a write."""
+    keys, execute = _keys(RAW_KEYS), connection.execute
+
+    def call() -> None:
+        key, row = next(keys), (None, None, None)
+        for (text, values), options in said:
+            new = {**values, "key": values["key"].replace(MARK, key)}
+            if "seen" in new:
+                new["seen"] = row[2]
+            row = execute(text, new, **options).fetchone() or row
+
+    return call
+
+
+# --- what a client library is told ----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _noted(cls: type, name: str) -> Iterator[list[Said]]:
+    """Writes down the arguments of a method's calls."""
+    said: list[Said] = []
+    method = getattr(cls, name)
+
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        said.append((args, kwargs))
+        return method(self, *args, **kwargs)
+
+    setattr(cls, name, noting)
+    try:
+        yield said
+    finally:
+        setattr(cls, name, method)
+
+
+_SERVERS = {"Redis": _redis, "PostgreSQL": _postgres}

@@ -1,0 +1,146 @@
+"""What a class is, found by its name and asked without running code of its own.
+
+Nothing is imported, and no descriptor, metaclass or module `__getattr__` runs: a class is looked
+up among the modules that are loaded, and read as it stands in its body. pydantic and dataclasses
+are recognised by what they leave on a class.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import EnumMeta
+from types import ModuleType
+
+import msgspec
+
+from mainstay.core.kinds import qualified_name
+from mainstay.errors import StoredValueError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+
+def find_class(module: str, qualname: str) -> type:
+    """A class of a module that is loaded: nothing is imported, and no code of anyone runs.
+
+    >>> find_class("builtins", "ValueError")
+    <class 'ValueError'>
+    """
+    name = f"{module}.{qualname}"
+    holder = sys.modules.get(module)
+    if ModuleType not in mro_of(type(holder)):
+        raise StoredValueError(f"{name}: no module {module} is loaded here")
+    members = object.__getattribute__(holder, "__dict__")  # a module may have a lazy __getattr__
+    found: Any = None
+    for part in qualname.split("."):
+        found = members.get(part)
+        if type not in mro_of(type(found)):
+            raise StoredValueError(f"{name}: module {module} has no such class")
+        members = members_of(found)
+    cls: type = found
+    return cls
+
+
+def static(cls: type, name: str) -> Any:
+    """A class's attribute as it stands in a class body, or None: no descriptor or metaclass runs.
+
+    >>> static(bool, "real") is vars(int)["real"]
+    True
+    """
+    for base in mro_of(cls):
+        members = members_of(base)
+        if name in members:
+            return members[name]
+    return None
+
+
+mro_of: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
+members_of: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+
+
+def a_type(cls: type) -> str:
+    """How messages name a class.
+
+    >>> a_type(int), a_type(object), a_type(type(a_type))
+    ('an int', 'an object', 'a function')
+    """
+    name = type_name(cls)
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
+def type_name(cls: type) -> str:
+    """The name of a class with its module, except of a builtin."""
+    return cls.__qualname__ if cls.__module__ == "builtins" else qualified_name(cls)
+
+
+def is_enum(cls: type) -> bool:
+    """Whether a class is an Enum."""
+    return EnumMeta in mro_of(type(cls))
+
+
+def is_named_tuple(cls: type) -> bool:
+    """Whether a class was made by NamedTuple or namedtuple.
+
+    >>> from typing import NamedTuple
+    >>> is_named_tuple(NamedTuple("Point", [("x", int)])), is_named_tuple(tuple)
+    (True, False)
+    """
+    return tuple in mro_of(cls) and isinstance(static(cls, "_fields"), tuple)
+
+
+def is_dataclass(cls: type) -> bool:
+    """Whether a class is a dataclass."""
+    return isinstance(static(cls, "__dataclass_fields__"), dict)
+
+
+def is_struct(cls: type) -> bool:
+    """Whether a class is a msgspec Struct."""
+    return msgspec.Struct in mro_of(cls)
+
+
+def is_pydantic(cls: type) -> bool:
+    """Whether a class is a pydantic model, of version 1 or 2."""
+    return pydantic_fields(cls) is not None
+
+
+def pydantic_fields(cls: type) -> dict[str, Any] | None:
+    """The fields of a pydantic model's class, and None for any other; pydantic is not imported.
+
+    Since 2.10 they stand in `__pydantic_fields__`, before that in `model_fields`, in version 1 in
+    `__fields__`.
+    """
+    for fields, mark in _PYDANTIC:
+        found = static(cls, fields)
+        if isinstance(found, dict) and static(cls, mark) is not None:
+            return found
+    return None
+
+
+_PYDANTIC = (
+    ("__pydantic_fields__", "model_dump"),
+    ("model_fields", "model_dump"),
+    ("__fields__", "__fields_set__"),
+)
+
+
+def is_pydantic_2(cls: type) -> bool:
+    """Whether a pydantic model is one of version 2."""
+    return static(cls, "model_dump") is not None
+
+
+def private_names(cls: type) -> Iterable[str]:
+    """The private attributes of a model of pydantic 1, which keeps them in slots."""
+    return static(cls, "__private_attributes__") or ()
+
+
+def field_names(cls: type) -> tuple[str, ...]:
+    """The fields of a NamedTuple, a Struct or a dataclass."""
+    if is_named_tuple(cls):
+        return tuple(static(cls, "_fields"))
+    if is_struct(cls):
+        return tuple(cls.__struct_fields__)  # type: ignore[attr-defined]
+    import dataclasses  # loaded, where there is a dataclass
+
+    return tuple(field.name for field in dataclasses.fields(cls))

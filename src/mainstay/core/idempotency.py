@@ -1,0 +1,280 @@
+"""The idempotency record: a reducer over commands, run by a store as one step on its own clock.
+
+    absent -> RUNNING -> SUCCEEDED | FAILED | UNKNOWN
+
+Whoever begins gets the record with an owner of its own and the next epoch; every later command
+carries both, and one that does not match has lost its lease. A command may come twice, because its
+reply was lost: the second has the same answer and changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainstay.core.records import DROP, KEEP, Change
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Command: TypeAlias = "Begin | Renew | Settle | Release | Doubt"
+
+
+class RecordState(Enum):
+    """Where a keyed call stands.
+
+    >>> RecordState.SUCCEEDED.is_terminal, RecordState.UNKNOWN.is_terminal
+    (True, False)
+    """
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the outcome is recorded; an unknown one waits for a person, and never expires."""
+        return self in (RecordState.SUCCEEDED, RecordState.FAILED)
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """A keyed call as a store keeps it."""
+
+    state: RecordState
+    fingerprint: str
+    owner: str
+    epoch: int
+    attempts: int
+    started: float
+    lease_until: float = 0.0
+    outcome: msgspec.Raw = msgspec.Raw(b"null")
+    expires: float | None = None
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+class Begin(Struct, frozen=True):
+    """May I run this? The attempt is counted with the claim, so that a crash counts too."""
+
+    owner: str
+    fingerprint: str
+    lease: float
+    max_attempts: int
+    on_crash: str = "retry"
+
+
+class Renew(Struct, frozen=True):
+    """I am alive; and where `attempt` is set, about to try again."""
+
+    owner: str
+    epoch: int
+    lease: float
+    attempt: bool = False
+
+
+class Settle(Struct, frozen=True):
+    """It ended, and this is the outcome to replay."""
+
+    owner: str
+    epoch: int
+    state: RecordState
+    outcome: bytes
+    ttl: float | None
+
+
+class Release(Struct, frozen=True):
+    """It failed in a way that may be tried again: as if it had not begun.
+
+    Without an epoch, from one who was cut off before it heard whether it had begun.
+    """
+
+    owner: str
+    epoch: int | None = None
+
+
+class Doubt(Struct, frozen=True):
+    """Nobody can say whether it was applied."""
+
+    owner: str
+    epoch: int
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+class Run(Struct, frozen=True):
+    """The record is yours; `attempts` counts the present one."""
+
+    epoch: int
+    attempts: int
+
+
+class Replay(Struct, frozen=True):
+    """It ended before; this is its outcome."""
+
+    state: RecordState
+    outcome: bytes
+
+
+class Busy(Struct, frozen=True):
+    """Somebody else is at it, for so much longer at most unless they renew."""
+
+    retry_after: float
+
+
+class Mismatch(Struct, frozen=True):
+    """The key was used for another payload."""
+
+    recorded: str
+
+
+class Unknown(Struct, frozen=True):
+    """Nobody can say whether it was applied; `is_new` where that was found out just now."""
+
+    attempts: int
+    reason: str
+    is_new: bool = False
+
+
+class Done(Struct, frozen=True):
+    """The command was carried out."""
+
+
+class Lost(Struct, frozen=True):
+    """The record is not yours any more."""
+
+
+Answer = Run | Replay | Busy | Mismatch | Unknown | Done | Lost
+_LOST, _DONE = Lost(), Done()
+
+
+def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, Answer]:
+    """What a command does to a record, and its answer.
+
+    >>> change, answer = reduce(None, Begin("me", "abc", lease=30.0, max_attempts=3), now=0.0)
+    >>> answer
+    Run(epoch=1, attempts=1)
+    >>> reduce(change.value, Begin("you", "abc", lease=30.0, max_attempts=3), now=10.0)[1]
+    Busy(retry_after=20.0)
+    """
+    record = None if value is None else decode(value)
+    if isinstance(command, Begin):
+        return _begin(record, command, now)
+    if record is None or record.owner != command.owner:
+        return KEEP, _LOST
+    if command.epoch is not None and record.epoch != command.epoch:
+        return KEEP, _LOST
+    if record.state is _end_of(command):
+        return KEEP, _DONE  # the reply to the first was lost
+    if record.state is not RecordState.RUNNING:
+        return KEEP, _LOST
+    if isinstance(command, Release):
+        return DROP, _DONE
+    return _go_on(record, command, now)
+
+
+def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, Answer]:
+    if record is None or _is_expired(record, now):
+        return _run(Record(RecordState.RUNNING, command.fingerprint, "", 0, 0, now), command, now)
+    if record.fingerprint != command.fingerprint:
+        return KEEP, Mismatch(record.fingerprint)
+    if record.state.is_terminal:
+        return KEEP, Replay(record.state, bytes(record.outcome))
+    if record.state is RecordState.UNKNOWN:
+        return KEEP, Unknown(record.attempts, "it was found so before")
+    if record.owner == command.owner:
+        return _again(record, command, now)  # the reply to the first was lost
+    if record.lease_until > now:
+        return KEEP, Busy(record.lease_until - now)
+    if command.on_crash != "retry":
+        return _doubt(record, "the process that ran it is gone")
+    if record.attempts >= command.max_attempts:
+        return _doubt(record, f"it was left unfinished {record.attempts} times")
+    return _run(record, command, now)
+
+
+def _end_of(command: Command) -> RecordState | None:
+    """The state in which a command leaves the record, where it ends the call."""
+    if isinstance(command, Settle):
+        return command.state
+    return RecordState.UNKNOWN if isinstance(command, Doubt) else None
+
+
+def _again(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
+    """The same claim, with a whole lease: much of the first may have gone by unheard."""
+    record = replace(record, lease_until=now + command.lease)
+    return _written(record), Run(record.epoch, record.attempts)
+
+
+def _is_expired(record: Record, now: float) -> bool:
+    return record.state.is_terminal and record.expires is not None and record.expires <= now
+
+
+def _run(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
+    epoch, attempts = record.epoch + 1, record.attempts + 1
+    record = replace(
+        record, owner=command.owner, epoch=epoch, attempts=attempts, lease_until=now + command.lease
+    )
+    return _written(record), Run(epoch, attempts)
+
+
+def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
+    change = _written(replace(record, state=RecordState.UNKNOWN))
+    return change, Unknown(record.attempts, reason, is_new=True)
+
+
+def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple[Change, Answer]:
+    if isinstance(command, Renew):
+        attempts = record.attempts + command.attempt
+        return _written(replace(record, attempts=attempts, lease_until=now + command.lease)), _DONE
+    if isinstance(command, Doubt):
+        return _written(replace(record, state=RecordState.UNKNOWN)), _DONE
+    expires = None if command.ttl is None else now + command.ttl
+    outcome = msgspec.Raw(command.outcome)
+    return _written(replace(record, state=command.state, outcome=outcome, expires=expires)), _DONE
+
+
+def _written(record: Record) -> Change:
+    return Change(encode(record), record.expires if record.state.is_terminal else None)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """The record as JSON."""
+    return _encoder.encode(record)
+
+
+def decode(value: bytes) -> Record:
+    """The record of such a text."""
+    return _decoder.decode(value)
+
+
+def glimpse(value: bytes, fingerprint: str, now: float) -> Replay | None:
+    """What a plain reading of a record is enough for: the outcome of a call that has ended."""
+    seen = _glimpser.decode(value)
+    if seen.fingerprint != fingerprint or not seen.state.is_terminal:
+        return None
+    if seen.expires is not None and seen.expires <= now:
+        return None
+    return Replay(seen.state, bytes(seen.outcome))
+
+
+class _Glimpse(Struct, frozen=True):
+    """As much of a record as a replay needs; msgspec skips the rest."""
+
+    state: RecordState
+    fingerprint: str
+    outcome: msgspec.Raw = msgspec.Raw(b"null")
+    expires: float | None = None
+
+
+_glimpser = msgspec.json.Decoder(_Glimpse)

@@ -1,0 +1,246 @@
+"""The life of one keyed call, as a generator: begin, run or replay, record.
+
+It asks for steps of the store, for pauses while another call has the key, and once for the call
+itself, which is retried as any other. What must not be lost is written before it is acted on: the
+attempt with the claim, the outcome before the caller hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from mainstay.core.effects import Question, Returned
+from mainstay.core.idempotency import (
+    Begin,
+    Busy,
+    Doubt,
+    Lost,
+    Mismatch,
+    RecordState,
+    Release,
+    Replay,
+    Run,
+    Settle,
+)
+from mainstay.core.kinds import NEVER_RETRIED, Kind, qualified_name
+from mainstay.core.outcome import Failed, Succeeded, encode_outcome
+from mainstay.errors import (
+    Conflict,
+    LeaseLost,
+    MainstayWarning,
+    OutcomeUnknown,
+    PayloadMismatch,
+    Refused,
+    StoredValueError,
+    StoreUnavailable,
+    UsageError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from mainstay.core.policy import Policy
+
+    KeyedLife = Generator[Any, Any, None]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+class Keyed(Struct, frozen=True):
+    """What is known before a keyed call."""
+
+    operation: str
+    key: str
+    fingerprint: str
+    owner: str
+    lease: float = 30.0
+    ttl: float | None = 86_400.0
+    on_conflict: str = "wait"
+    on_crash: str = "retry"
+    wait: float = 30.0
+    """Seconds to wait at most while another call has the key."""
+
+
+class Step(Struct, frozen=True):
+    """Asks the store to carry out a command on the record; the answer is the reducer's.
+
+    To one that ends the call it may be the exception of a store that is away.
+    """
+
+    command: Any
+
+
+class Pause(Struct, frozen=True):
+    """Asks to wait so many seconds."""
+
+    seconds: float
+
+
+class Invoke(Struct, frozen=True):
+    """Asks for the call itself, with so many attempts left; the answer is its outcome.
+
+    The outcome is a Returned, or an exception; also of those that are not for us to keep.
+    """
+
+    epoch: int
+    attempts: int
+
+
+class Escalate(Struct, frozen=True):
+    """Asks for an item in the inbox: a person must say what became of the call.
+
+    Where that was found out before, `is_new` is not set: there is an item, unless whoever found it
+    out was gone before it was raised.
+    """
+
+    reason: str
+    attempts: int
+    is_new: bool = True
+
+
+class Tell(Struct, frozen=True):
+    """Something to count and tell listeners: "hit", "record", "conflict", "lost" or "unknown"."""
+
+    what: str
+
+
+class Notice(Struct, frozen=True):
+    """Something a developer should know of."""
+
+    category: type[Warning]
+    text: str
+
+
+def keyed(call: Keyed, policy: Policy) -> KeyedLife:
+    """The whole life of a keyed call; ends with an exception to raise, a Replay or a Returned."""
+    begin = Begin(call.owner, call.fingerprint, call.lease, policy.max_attempts, call.on_crash)
+    answer = yield Step(begin)
+    if type(answer) is Busy:
+        answer = yield from _wait(call, begin, answer)
+    if type(answer) is Run:
+        yield from _run(call, policy, answer)
+    elif type(answer) is Replay:
+        yield Tell("hit")
+        yield answer
+    elif type(answer) is Mismatch:
+        yield PayloadMismatch(call.operation, call.key)
+    else:
+        if answer.is_new:
+            yield Tell("unknown")
+        yield Escalate(answer.reason, answer.attempts, answer.is_new)
+        yield OutcomeUnknown(call.operation)
+
+
+def _wait(call: Keyed, begin: Begin, answer: Any) -> Generator[Any, Any, Any]:
+    """Waits for another call with the same key, up to the limit."""
+    yield Tell("conflict")
+    now = yield Question.NOW
+    until, pause = now + call.wait, _FIRST_PAUSE
+    while type(answer) is Busy:
+        now = yield Question.NOW
+        if call.on_conflict == "raise" or now >= until:
+            yield Conflict(call.operation, call.key, answer.retry_after)
+        yield Pause(min(pause, max(0.0, until - now), answer.retry_after))
+        pause = min(_LONGEST_PAUSE, pause * 2)
+        answer = yield Step(begin)
+    return answer
+
+
+def _run(call: Keyed, policy: Policy, run: Run) -> KeyedLife:
+    left = max(1, policy.max_attempts - run.attempts + 1)
+    outcome = yield Invoke(run.epoch, left)
+    if type(outcome) is Returned and outcome.is_accepted:
+        yield from _record_value(call, run.epoch, outcome)
+    elif isinstance(outcome, OutcomeUnknown):
+        yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
+        yield Tell("unknown")
+        yield Escalate("it may have been applied", run.attempts)
+        yield outcome
+    elif _is_final(outcome, policy):
+        yield from _record_failure(call, run.epoch, outcome)
+    elif _is_cut_off(outcome) and call.on_crash != "retry":
+        yield outcome  # left to its lease, as by a process that is gone
+    else:
+        answer = yield Step(Release(call.owner, run.epoch))
+        yield from _unless_away(call, answer, outcome)
+        yield outcome
+
+
+_OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
+"""Failures of ours that may be gone the next time."""
+
+
+def _is_final(outcome: Any, policy: Policy) -> bool:
+    """Whether a failure would be the same the next time, and so is recorded."""
+    if not isinstance(outcome, Exception) or isinstance(outcome, _OF_THE_MOMENT):
+        return False
+    if any(qualified_name(base) in NEVER_RETRIED for base in type(outcome).__mro__):
+        return False  # a cancellation, though it derives from Exception
+    return policy.classification(outcome).kind is Kind.PERMANENT
+
+
+def _is_cut_off(outcome: Any) -> bool:
+    """Whether the function was stopped on its way: nobody knows how far it came."""
+    return isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
+
+
+def _record_value(call: Keyed, epoch: int, outcome: Returned) -> KeyedLife:
+    trouble = None
+    try:
+        data = encode_outcome(Succeeded(outcome.value))
+    except Exception as error:
+        # It has been done: better a call that is not repeated than a result that is.
+        trouble = _unkept(error)
+        data = encode_outcome(Failed(trouble))
+    settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl)
+    yield from _settle(call, settle, outcome)
+    yield Tell("record")
+    if trouble is not None:  # said last: a warning may be made an error
+        yield Notice(MainstayWarning, f"the result of {call.operation} is not kept: {trouble}")
+    yield outcome
+
+
+def _unkept(error: Exception) -> UsageError:
+    if isinstance(error, UsageError):
+        return error
+    what = f"{type(error).__name__} while it was written down"
+    return UsageError(f"{what}: {error}", hint="return plain data")
+
+
+def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
+    data = encode_outcome(Failed(failure))
+    settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl)
+    yield from _settle(call, settle, failure)
+    yield Tell("record")
+    yield failure
+
+
+def _settle(call: Keyed, command: Settle | Doubt, outcome: Any) -> KeyedLife:
+    """Records the outcome, or raises that the lease was lost: a late result never overwrites."""
+    answer = yield Step(command)
+    yield from _unless_away(call, answer, outcome)
+    if type(answer) is not Lost:
+        return
+    yield Tell("lost")
+    is_value = type(outcome) is Returned
+    lost = LeaseLost(call.operation, call.key, outcome.value if is_value else None)
+    lost.__cause__ = None if is_value else outcome
+    yield lost
+
+
+def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
+    """Where the store could not be told: says what happened, and never hides a failure."""
+    if not isinstance(answer, Exception):
+        return
+    is_value = type(outcome) is Returned
+    told = answer if is_value else outcome
+    ended = "returned" if is_value else "ended so"
+    told.add_note(
+        f"{call.operation} ran and {ended}, but that could not be recorded under the key"
+        f" {call.key!r}{'' if is_value else f' ({answer})'}; once its lease of {call.lease:g} s is"
+        " over it may run again"
+    )
+    yield told

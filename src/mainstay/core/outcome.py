@@ -1,0 +1,98 @@
+"""Recorded outcomes: a result or an exception as JSON, and back with the same type and value.
+
+A record has a version, `v`, and a `value` or what `failed`. `recorder` writes values, `rebuild`
+reads them, `failures` does both for exceptions. Whatever a store hands back, reading it returns an
+outcome or raises StoredValueError, and runs nothing that the record names.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainstay.core.failures import read_failure, record_failure
+from mainstay.core.rebuild import read
+from mainstay.core.recorder import is_native, recorded
+from mainstay.core.value import Value
+from mainstay.core.walk import MAX_DEPTH
+from mainstay.errors import StoredValueError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VERSION = 1
+
+
+class Succeeded(Value):
+    """A call that returned.
+
+    >>> Succeeded(None)
+    Succeeded(value=None)
+    """
+
+    __slots__ = ("value",)
+    value: Any
+
+    def __init__(self, value: object) -> None:
+        self._fill(value=value)
+
+
+class Failed(Value):
+    """A call that raised.
+
+    >>> Failed(ValueError("no such order"))
+    Failed(exception=ValueError('no such order'))
+    """
+
+    __slots__ = ("exception",)
+    exception: Exception
+
+    def __init__(self, exception: Exception) -> None:
+        self._fill(exception=exception)
+
+
+Outcome = Succeeded | Failed
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """An outcome as JSON.
+
+    >>> encode_outcome(Succeeded({"id": 7, "tags": ("a", "b")}))
+    b'{"v":1,"value":{"id":7,"tags":{"$tuple":["a","b"]}}}'
+    """
+    if isinstance(outcome, Failed):
+        return _encode({"v": VERSION, "failed": record_failure(outcome.exception)})
+    if is_native(outcome.value, MAX_DEPTH):
+        try:
+            return _encode({"v": VERSION, "value": outcome.value})
+        except UnicodeEncodeError:  # a lone surrogate, which the recorder writes apart
+            pass
+    return _encode({"v": VERSION, "value": recorded(outcome.value)})
+
+
+def decode_outcome(data: bytes) -> Outcome:
+    """The outcome of such a text.
+
+    >>> decode_outcome(encode_outcome(Succeeded({1, 2})))
+    Succeeded(value={1, 2})
+    >>> decode_outcome(encode_outcome(Failed(KeyError("x"))))
+    Failed(exception=KeyError('x'))
+    """
+    try:
+        return _outcome(_decode(data))
+    except StoredValueError:
+        raise
+    except Exception as error:  # of whatever shape: it comes from outside
+        raise StoredValueError(f"a recorded outcome cannot be read: {error}") from error
+
+
+def _outcome(record: dict[str, Any]) -> Outcome:
+    if record["v"] != VERSION:
+        raise StoredValueError(f"a recorded outcome has version {record['v']}, not {VERSION}")
+    if "value" in record:
+        return Succeeded(read(record["value"]))
+    return Failed(read_failure(record["failed"]))
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode

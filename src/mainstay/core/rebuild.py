@@ -1,0 +1,237 @@
+"""Values made again of what `recorder` wrote, with the same type and value, and no code from data.
+
+No pickle: classes are looked up by name in modules that are loaded already, and only an Enum, a
+dataclass, a NamedTuple, a Struct or a pydantic model will do. Fields are put back as they were,
+past `__init__` and `__post_init__`, which need not be harmless. (A Struct cannot be made so: its
+`__post_init__` runs, and the fields are set after it.)
+
+What cannot come back raises StoredValueError; a record of another shape may raise anything, which
+`outcome` turns into one.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import EnumMeta, Flag
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from mainstay.core.classes import (
+    field_names,
+    find_class,
+    is_dataclass,
+    is_enum,
+    is_named_tuple,
+    is_pydantic_2,
+    is_struct,
+    mro_of,
+    private_names,
+    pydantic_fields,
+    static,
+)
+from mainstay.core.kinds import qualified_name
+from mainstay.core.recorder import NESTED, PATHS
+from mainstay.errors import StoredValueError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+
+def read(plain: Any) -> Any:
+    """The value of which `recorder` made this.
+
+    >>> read({"$tuple": [1, {"$set": [2]}]})
+    (1, {2})
+    """
+    if type(plain) is list:
+        return read_list(plain)
+    if type(plain) is not dict:
+        return plain
+    tag = next(iter(plain), "")
+    if not tag.startswith("$"):
+        return {key: read(held) for key, held in plain.items()}
+    reader = _READERS.get(tag)
+    if reader is None or len(plain) != 1:
+        raise StoredValueError(f"a recorded outcome has the unknown tag {tag}")
+    return reader(plain[tag])
+
+
+def read_list(values: list[Any]) -> list[Any]:
+    """The values of a list, which may be that list itself."""
+    if NESTED.isdisjoint(map(type, values)):
+        return values
+    return [read(value) for value in values]
+
+
+def _read_zoned(cls: type[datetime | time]) -> Callable[[list[Any]], Any]:
+    def read(plain: list[Any]) -> Any:
+        text, fold, offset, key = plain
+        local = cls.fromisoformat(text).replace(fold=fold)
+        gap = None if offset is None else timedelta(microseconds=offset)
+        zone = None if key is None else _zone(key)
+        if zone is not None and local.replace(tzinfo=zone).utcoffset() == gap:
+            return local.replace(tzinfo=zone)
+        if gap is None and key is not None:
+            raise StoredValueError(f"the time zone {key} is not known here")
+        return local if gap is None else local.replace(tzinfo=timezone(gap))
+
+    return read
+
+
+def _zone(key: str) -> Any:
+    """A time zone, or None where this system has none of that name.
+
+    zoneinfo looks in the system's files and in the package tzdata, and takes nothing else for a
+    zone; a key with other characters than zones have does not get that far.
+    """
+    from zoneinfo import ZoneInfo
+
+    if not _ZONE_KEY.fullmatch(key):
+        return None
+    try:
+        return ZoneInfo(key)
+    except Exception:  # not found, not readable, not a zone: an error of its own each
+        return None
+
+
+_ZONE_KEY = re.compile("[A-Za-z0-9_+/-]+")
+
+
+def _unbase64(plain: str) -> bytes:
+    return a2b_base64(plain, strict_mode=True)
+
+
+def _read_uuid(plain: str) -> Any:
+    return find_class("uuid", "UUID")(plain)  # msgspec has loaded it
+
+
+def _read_path(plain: list[Any]) -> Any:
+    name, text = plain
+    if name not in PATHS:
+        raise StoredValueError(f"a path cannot be a {name}")
+    return find_class("pathlib", name)(read(text))
+
+
+def _read_fraction(plain: list[Any]) -> Any:
+    from fractions import Fraction
+
+    return Fraction(*map(read, plain))
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "$str": lambda plain: _unbase64(plain).decode("utf-8", "surrogatepass"),
+    "$int": lambda plain: int(plain, 16),
+    "$float": float,
+    "$complex": lambda plain: complex(*map(read, plain)),
+    "$bytes": _unbase64,
+    "$bytearray": lambda plain: bytearray(_unbase64(plain)),
+    "$date": date.fromisoformat,
+    "$datetime": _read_zoned(datetime),
+    "$time": _read_zoned(time),
+    "$timedelta": lambda plain: timedelta(plain[0], plain[1], plain[2]),
+    "$decimal": Decimal,
+    "$uuid": _read_uuid,
+    "$fraction": _read_fraction,
+    "$path": _read_path,
+    "$tuple": lambda plain: tuple(read_list(plain)),
+    "$set": lambda plain: set(read_list(plain)),
+    "$frozenset": lambda plain: frozenset(read_list(plain)),
+    "$dict": lambda plain: {read(key): read(held) for key, held in plain},
+    "$enum": lambda plain: _read_enum(*read_list(plain)),
+    "$object": lambda plain: _read_object(*plain),
+    "$model": lambda plain: _read_model(*plain),
+}
+
+
+# --- objects --------------------------------------------------------------------------------------
+
+
+def _read_enum(module: str, qualname: str, member: str | int) -> Any:
+    cls: Any = find_class(module, qualname)
+    if not is_enum(cls):
+        raise StoredValueError(f"{module}.{qualname} is no Enum")
+    if Flag in mro_of(cls) and type(member) is int:
+        return _made(cls, EnumMeta, member)
+    members = static(cls, "_member_map_")
+    if member not in members:
+        raise StoredValueError(f"{module}.{qualname} has no member {member}")
+    return members[member]
+
+
+def _made(cls: Any, meta: type, *args: object, **fields: object) -> Any:
+    """An instance, where calling the class does what its kind does and nothing of its own."""
+    if static(type(cls), "__call__") is not static(meta, "__call__"):
+        raise StoredValueError(f"{qualified_name(cls)} has a metaclass that makes its own")
+    return cls(*args, **fields)
+
+
+def _read_object(module: str, qualname: str, plain: dict[str, Any]) -> Any:
+    cls = find_class(module, qualname)
+    for is_one, build in _BUILDERS:
+        if is_one(cls):
+            _check_fields(cls, plain, field_names(cls))
+            return build(cls, {name: read(plain[name]) for name in field_names(cls)})
+    raise StoredValueError(f"{module}.{qualname} is no dataclass, NamedTuple or Struct")
+
+
+def _check_fields(cls: type, recorded: Iterable[str], declared: Iterable[str]) -> None:
+    gone, new = set(recorded) - set(declared), set(declared) - set(recorded)
+    if gone or new:
+        parts = [
+            f"{word} {', '.join(sorted(n))}" for word, n in (("lost", gone), ("got", new)) if n
+        ]
+        raise StoredValueError(
+            f"{qualified_name(cls)} has {' and '.join(parts)} since it was recorded"
+        )
+
+
+def _build_tuple(cls: type, fields: dict[str, Any]) -> Any:
+    return tuple.__new__(cls, fields.values())
+
+
+def _build_dataclass(cls: type, fields: dict[str, Any]) -> Any:
+    built: object = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(built, name, value)
+    return built
+
+
+def _build_struct(cls: type, fields: dict[str, Any]) -> Any:
+    built = _made(cls, type(msgspec.Struct), **fields)
+    for name, value in fields.items():
+        force_setattr(built, name, value)
+    return built
+
+
+_BUILDERS: tuple[tuple[Callable[[type], bool], Callable[[type, dict[str, Any]], Any]], ...] = (
+    (is_named_tuple, _build_tuple),
+    (is_dataclass, _build_dataclass),
+    (is_struct, _build_struct),
+)
+
+
+def _read_model(module: str, qualname: str, plain: dict[str, Any], state: dict[str, Any]) -> Any:
+    cls = find_class(module, qualname)
+    declared = pydantic_fields(cls)
+    if declared is None:
+        raise StoredValueError(f"{module}.{qualname} is no pydantic model")
+    _check_fields(cls, plain, declared)
+    fields = {name: read(plain[name]) for name in declared}
+    was_set, extra, private = (read(state[part]) for part in ("set", "extra", "private"))
+    if is_pydantic_2(cls):
+        parts = {
+            "__dict__": fields,
+            "__pydantic_fields_set__": set(was_set),
+            "__pydantic_extra__": extra,
+            "__pydantic_private__": private,
+        }
+    else:
+        _check_fields(cls, private, [n for n in private_names(cls) if n in private])
+        parts = {"__dict__": fields | extra, "__fields_set__": set(was_set), **private}
+    return _build_dataclass(cls, parts)

@@ -1,0 +1,30 @@
+"""What a store is asked to do with a record: keep it as it is, write it, or drop it.
+
+A store runs `decide(value, now)` as one step with the reading before and the writing after it, on
+its own clock. So whatever is kept in a store is a reducer here, and no store knows what it keeps.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias, TypeVar
+
+    Reply = TypeVar("Reply")
+    Decide: TypeAlias = Callable[[bytes | None, float], tuple["Change", Reply]]
+
+
+class Change(Struct, frozen=True):
+    """What becomes of a record; without a value it is dropped."""
+
+    value: bytes | None = None
+    expires: float | None = None
+    """The moment, on the store's clock, from which on it may be purged; None for never."""
+
+
+KEEP = Change(b"keep")
+"""The record stays as it is, and nothing is written."""
+DROP = Change()

@@ -1,0 +1,103 @@
+"""What processes that share a circuit or a budget tell each other: a table with a seat for each.
+
+A seat holds what its node sees itself. Nobody's evidence is added to anybody's: a node opens by
+its own failures, or because most of the nodes that are there have opened by theirs. So one node
+with a bad network opens its own circuit and no other. Who was opened by the others has no vote.
+A node that comes to a table where nobody is left takes over what the last ones knew.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainstay.core.breaker import Circuit, CircuitState, merged
+from mainstay.core.records import Change
+
+_KEPT = 86_400.0
+"""Seconds for which the last seats of a table are remembered."""
+
+
+class Seat(Struct, frozen=True):
+    """One node at the table; times are of the store's clock."""
+
+    seen: float
+    circuit: Circuit | None = None
+    counts: tuple[int, int] = (0, 0)
+    """Calls and retries of a budget's window."""
+    has_left: bool = False
+
+
+class Table(Struct, frozen=True):
+    """The nodes that share a circuit or a budget."""
+
+    seats: dict[str, Seat] = {}
+
+
+def sit(
+    value: bytes | None, node: str, seat: Seat, now: float, silence: float
+) -> tuple[Change, Table]:
+    """Takes or renews a seat; the answer is the table.
+
+    Seats of nodes that are gone stay for as long as nobody else is there, so that the next one to
+    come finds what they knew.
+    """
+    table = Table() if value is None else decode(value)
+    seats = {name: each for name, each in table.seats.items() if now - each.seen < _KEPT}
+    seats[node] = replace(seat, seen=now)
+    live = {name: each for name, each in seats.items() if is_live(each, now, silence)}
+    table = Table(live or seats)
+    return Change(encode(table), now + _KEPT), table
+
+
+def is_live(seat: Seat, now: float, silence: float) -> bool:
+    """Whether a node is there: it has not left, and was heard of lately."""
+    return not seat.has_left and now - seat.seen < silence
+
+
+def is_voted_open(table: Table, node: str, now: float, silence: float) -> float:
+    """For how long most of the nodes have the circuit open, by their own evidence; 0.0 if not."""
+    live = [seat for seat in table.seats.values() if is_live(seat, now, silence)]
+    waits = sorted(_open_for(seat, now) for seat in live)
+    votes = [wait for wait in waits if wait > 0.0]
+    if table.seats.get(node) is None or len(votes) * 2 <= len(live):
+        return 0.0
+    return votes[len(votes) // 2]
+
+
+def _open_for(seat: Seat, now: float) -> float:
+    circuit = seat.circuit
+    if circuit is None or circuit.is_voted or circuit.state is not CircuitState.OPEN:
+        return 0.0
+    return max(0.0, circuit.since + circuit.open_seconds - now)
+
+
+def inherited(value: bytes | None, node: str, now: float, silence: float) -> Circuit | None:
+    """What a new node takes over: the circuit of those who were last, if nobody is there now."""
+    if value is None:
+        return None
+    others = [seat for name, seat in decode(value).seats.items() if name != node]
+    circuits = [seat.circuit for seat in others if seat.circuit is not None]
+    if not circuits or any(is_live(seat, now, silence) for seat in others):
+        return None
+    last = circuits[0]
+    for circuit in circuits[1:]:
+        last = merged(last, circuit)
+    return replace(last, probes=())
+
+
+def counted_elsewhere(table: Table, node: str, now: float, silence: float) -> tuple[int, int]:
+    """The calls and retries of the other nodes."""
+    others = [s.counts for n, s in table.seats.items() if n != node and is_live(s, now, silence)]
+    return sum(calls for calls, _ in others), sum(retries for _, retries in others)
+
+
+def encode(table: Table) -> bytes:
+    """The table as JSON."""
+    return msgspec.json.encode(table)
+
+
+def decode(value: bytes) -> Table:
+    """The table of such a text."""
+    return msgspec.json.decode(value, type=Table)

@@ -1,0 +1,119 @@
+"""Keeps leases alive: one daemon thread renews all of them, each at a third of its length.
+
+Most calls end before their first renewal is due; for those it is one entry added and one removed.
+Leases of one length are due in the order in which they came, so each length has a lane of its own,
+and only the heads of the lanes are looked at. A renewal that fails is tried again at its next turn:
+whether the lease was lost shows when the outcome is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mainstay.clock import SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Beat:
+    """One lease that is being kept alive, until it is stopped."""
+
+    __slots__ = ("_heart", "every", "renew", "stopped")
+
+    def __init__(self, heart: Heart, every: float, renew: Callable[[], object]) -> None:
+        self._heart = heart
+        self.every = every
+        self.renew = renew
+        self.stopped = False
+
+    def stop(self) -> None:
+        """No more renewals; one that is under way may still end."""
+        self._heart.forget(self)
+
+
+class Heart:
+    """Renews leases in real time, in a thread that is started with the first of them."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Without any lease: those of a parent process are not for a forked child to renew."""
+        self._lanes: dict[float, OrderedDict[Beat, float]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def beat(self, lease: float, renew: Callable[[], object]) -> Beat:
+        """Calls `renew` at every third of the lease, until the beat is stopped."""
+        beat = Beat(self, lease / 3.0, renew)
+        with self._changed:
+            is_first = self._push_locked(beat)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="mainstay-heart", daemon=True
+                )
+                self._thread.start()
+            elif is_first:
+                self._changed.notify()
+        return beat
+
+    def forget(self, beat: Beat) -> None:
+        """Renews this lease no more."""
+        with self._changed:
+            beat.stopped = True
+            self._take_locked(beat)
+
+    def _push_locked(self, beat: Beat) -> bool:
+        """Puts it at the end of its lane; whether that makes it the next of all."""
+        before = self._next_locked()
+        due = SYSTEM.monotonic() + beat.every
+        self._lanes.setdefault(beat.every, OrderedDict())[beat] = due
+        return before is None or due < before[0]
+
+    def _take_locked(self, beat: Beat) -> None:
+        """Takes it out of its lane, unless it is being renewed."""
+        lane = self._lanes.get(beat.every)
+        if lane is not None:
+            lane.pop(beat, None)
+            if not lane:
+                del self._lanes[beat.every]
+
+    def _next_locked(self) -> tuple[float, Beat] | None:
+        heads = [next(iter(lane.items())) for lane in self._lanes.values()]
+        return min(((due, beat) for beat, due in heads), key=lambda each: each[0], default=None)
+
+    def _run(self) -> None:
+        while True:
+            beat = self._wait()
+            with suppress(Exception):  # the store is away: the next turn tries again
+                beat.renew()
+            with self._changed:
+                if not beat.stopped:
+                    self._push_locked(beat)
+            del beat
+
+    def _wait(self) -> Beat:
+        """The next lease that is due; waits for it."""
+        with self._changed:
+            while True:
+                head = self._next_locked()
+                if head is None:
+                    self._changed.wait()
+                    continue
+                due, beat = head
+                left = due - SYSTEM.monotonic()
+                if left <= 0.0:
+                    self._take_locked(beat)
+                    return beat
+                del head, beat
+                self._changed.wait(left)
+
+
+HEART = Heart()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=HEART.begin_anew)

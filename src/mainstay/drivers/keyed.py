@@ -1,0 +1,344 @@
+"""Drives keyed calls: core/keyed.py with a store, the retry of the site, and a heart."""
+
+from __future__ import annotations
+
+import warnings
+from os import urandom
+from typing import TYPE_CHECKING
+
+import mainstay.clock as clock
+from mainstay.ambient import CANCEL
+from mainstay.core.effects import Question, Returned
+from mainstay.core.idempotency import Begin, Done, Release, Renew, Replay, glimpse, reduce
+from mainstay.core.inbox import Item
+from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, keyed
+from mainstay.core.outcome import Failed, decode_outcome
+from mainstay.drivers import sync
+from mainstay.drivers.answers import Call
+from mainstay.drivers.heart import HEART
+from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
+from mainstay.frames import enclosures
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from mainstay.drivers.records import KeyOptions, Records
+    from mainstay.drivers.site import Site
+
+SPACE = "records"
+_GLANCE = 0.02
+"""Seconds between two looks at a cancel event while an async call waits."""
+_TRIES = 3
+"""How often an outcome is offered to a store that is away, before the caller is told."""
+
+
+class KeyedCall:
+    """One keyed call under way: the story, and what the drivers keep for it."""
+
+    __slots__ = (
+        "address", "attempts", "beat", "call", "cancel", "fingerprint", "is_accepted", "key",
+        "options", "records", "site", "started", "story",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        records: Records,
+        site: Site,
+        options: KeyOptions,
+        key: str,
+        fingerprint: str,
+        address: str,
+    ) -> None:
+        self.records = records
+        self.site = site
+        self.options = options
+        self.key = key
+        self.fingerprint = fingerprint
+        self.address = address
+        self.started = clock.current.monotonic()
+        self.is_accepted = True
+        self.beat: Any = None
+        self.attempts = 0
+        """Made by this call; a replay makes none."""
+
+    @property
+    def operation(self) -> str:
+        """The operation's name."""
+        return self.site.operation
+
+    def begin(self) -> None:
+        """Makes what only a call that is not replayed needs: replays are many, and quick."""
+        self.call = self.records.keyed_of(self)
+        self.story = keyed(self.call, self.site.policy)
+        self.cancel = self.site.cancel or CANCEL.get()
+
+    def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
+        """The reducer of a command, as a store runs it."""
+        return lambda value, now: reduce(value, command, now)
+
+    def replayed(self, value: bytes | None, now: float) -> Replay | None:
+        """A call that has ended is seen by a plain reading, without a lock."""
+        return None if value is None else glimpse(value, self.fingerprint, now)
+
+    def start_beating(self, epoch: int) -> None:
+        """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
+        if self.records.is_bound:
+            return
+        renew = Renew(self.call.owner, epoch, self.call.lease)
+        store, decide = self.records.store, self.decide(renew)
+        self.beat = HEART.beat(self.call.lease, lambda: store.transact(SPACE, self.address, decide))
+
+    def stop_beating(self) -> None:
+        if self.beat is not None:
+            self.beat.stop()
+
+    def next_attempt(self, epoch: int) -> Any:
+        """The step that counts a further attempt before it is made; None for the first."""
+        self.attempts += 1
+        if self.attempts == 1:
+            return None
+        return self.decide(Renew(self.call.owner, epoch, self.call.lease, attempt=True))
+
+    def check_attempt(self, answer: Any) -> None:
+        if type(answer) is not Done:
+            raise LeaseLost(self.call.operation, self.call.key)
+
+    def answer(self, effect: Any) -> Any:
+        """The answer to what needs neither the store nor the function."""
+        if effect is Question.NOW:
+            return clock.current.monotonic()
+        if type(effect) is Tell:
+            self.records.tell(self.site, self.call, effect.what)
+        elif type(effect) is Notice:
+            warnings.warn(effect.text, effect.category, stacklevel=4)
+        return None
+
+    def item(self, effect: Escalate) -> Item:
+        """What a person is asked, where nobody can say what became of the call."""
+        return Item(
+            kind="unknown_outcome",
+            subject=self.address,
+            operation=self.call.operation,
+            text=f"{self.call.operation} with key {self.call.key!r}: {effect.reason}",
+            severity="high",
+            attempts=effect.attempts,
+        )
+
+    def end(self, effect: Any) -> Any:
+        """What the caller gets: the value or the exception of the story's last word."""
+        if isinstance(effect, BaseException):
+            raise effect
+        if type(effect) is Returned:
+            self.is_accepted = effect.is_accepted
+            return effect.value
+        outcome = decode_outcome(effect.outcome)
+        if isinstance(outcome, Failed):
+            raise outcome.exception
+        return outcome.value
+
+    def cut_off(self, command: Any) -> None:
+        """A step was on its way, and may have been taken; the caller cannot wait for it.
+
+        A claim is given up; how a call ended is said once more, because that is known.
+        """
+        command = Release(self.call.owner) if type(command) is Begin else command
+        self.records.later(self.address, self.decide(command))
+
+    def under_way(self, function: Any, effect: Invoke, around: Any) -> Call:
+        """The call itself; its time has run since the keyed call began."""
+        return Call(self.site, function, around, started=self.started, limit=effect.attempts)
+
+    def cancelled(self) -> CallCancelled:
+        """The error of a set cancel event, while another call had the key."""
+        return CallCancelled(self.call.operation, self.attempts)
+
+
+def new_owner() -> str:
+    """A name that nobody else has: it tells one call's claim from another's."""
+    return urandom(16).hex()
+
+
+# --- sync -----------------------------------------------------------------------------------------
+
+
+def run(
+    this: KeyedCall, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A whole keyed call, in the caller's thread."""
+    store = this.records.store
+    replay = this.replayed(*store.read(SPACE, this.address))
+    if replay is not None:
+        this.records.tell(this.site, this, "hit")
+        return this.end(replay)
+    this.begin()
+    answer: Any = None
+    try:
+        while True:
+            effect = this.story.send(answer)
+            if type(effect) is Step:
+                answer = _step(this, effect)
+            elif type(effect) is Invoke:
+                answer = _invoke(this, effect, function, args, kwargs)
+            elif type(effect) is Pause:
+                answer = _pause(this, effect)
+            elif type(effect) is Escalate:
+                answer = this.records.inbox.put(this.item(effect), is_new=effect.is_new)
+            elif isinstance(effect, BaseException | Replay | Returned):
+                return this.end(effect)
+            else:
+                answer = this.answer(effect)
+    finally:
+        this.stop_beating()
+        answer = None
+
+
+def _pause(this: KeyedCall, effect: Pause) -> Any:
+    if clock.current.sleep(effect.seconds, this.cancel):
+        raise this.cancelled()
+
+
+def _step(this: KeyedCall, effect: Step) -> Any:
+    """One step of the store; what ends a call is offered more than once."""
+    decide, tries = this.decide(effect.command), _tries_of(effect)
+    while True:
+        tries -= 1
+        try:
+            return this.records.store.transact(SPACE, this.address, decide)
+        except Exception as trouble:
+            if _is_over(effect, tries, trouble):
+                return trouble
+        clock.current.sleep(0.1)
+
+
+def _tries_of(effect: Step) -> int:
+    """A command may come twice: a second Begin of one owner finds its own claim."""
+    return 1 if type(effect.command) is Release else _TRIES
+
+
+def _is_over(effect: Step, tries: int, trouble: Exception) -> bool:
+    """Whether to stop trying; a call that has run hears of it, one that has not raises it."""
+    if tries > 0 and isinstance(trouble, StoreUnavailable):
+        return False
+    if type(effect.command) is Begin:
+        raise trouble
+    return True
+
+
+def _invoke(
+    this: KeyedCall,
+    effect: Invoke,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    this.start_beating(effect.epoch)
+
+    def attempt(*args: Any, **kwargs: Any) -> Any:
+        step = this.next_attempt(effect.epoch)
+        if step is not None:
+            this.check_attempt(this.records.store.transact(SPACE, this.address, step))
+        return function(*args, **kwargs)
+
+    try:
+        call = this.under_way(function, effect, enclosures(4))
+        value = sync.drive(call, attempt, args, kwargs)
+        return Returned(value, call.is_accepted)
+    except BaseException as error:
+        return error
+
+
+# --- async ----------------------------------------------------------------------------------------
+
+
+async def arun(
+    this: KeyedCall,
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A whole keyed call, in an event loop."""
+    store = this.records.store
+    replay = this.replayed(*(await store.aread(SPACE, this.address)))
+    if replay is not None:
+        this.records.tell(this.site, this, "hit")
+        return this.end(replay)
+    this.begin()
+    answer: Any = None
+    try:
+        while True:
+            effect = this.story.send(answer)
+            if type(effect) is Step:
+                answer = await _astep(this, effect)
+            elif type(effect) is Invoke:
+                answer = await _ainvoke(this, effect, function, args, kwargs)
+            elif type(effect) is Pause:
+                answer = await _apause(this, effect)
+            elif type(effect) is Escalate:
+                answer = await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
+            elif isinstance(effect, BaseException | Replay | Returned):
+                return this.end(effect)
+            else:
+                answer = this.answer(effect)
+    finally:
+        this.stop_beating()
+        answer = None
+
+
+async def _apause(this: KeyedCall, effect: Pause) -> Any:
+    """Waits; a cancel event wakes no event loop, so it is looked at often enough."""
+    from mainstay.drivers.aio import current_sleep
+
+    end, left = clock.current.monotonic() + effect.seconds, effect.seconds
+    while True:
+        if this.cancel is not None and this.cancel.is_set():
+            raise this.cancelled()
+        await current_sleep()(left if this.cancel is None else min(left, _GLANCE))
+        left = end - clock.current.monotonic()
+        if left <= 0.0:
+            return
+
+
+async def _astep(this: KeyedCall, effect: Step) -> Any:
+    from mainstay.drivers.aio import current_sleep
+
+    store, decide, tries = this.records.store, this.decide(effect.command), _tries_of(effect)
+    while True:
+        tries -= 1
+        try:
+            return await store.atransact(SPACE, this.address, decide)
+        except Exception as trouble:
+            if _is_over(effect, tries, trouble):
+                return trouble
+        except BaseException:
+            this.cut_off(effect.command)
+            raise
+        await current_sleep()(0.1)
+
+
+async def _ainvoke(
+    this: KeyedCall,
+    effect: Invoke,
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    from mainstay.drivers import aio
+
+    this.start_beating(effect.epoch)
+
+    async def attempt(*args: Any, **kwargs: Any) -> Any:
+        step = this.next_attempt(effect.epoch)
+        if step is not None:
+            this.check_attempt(await this.records.store.atransact(SPACE, this.address, step))
+        return await function(*args, **kwargs)
+
+    try:
+        call = this.under_way(function, effect, enclosures(4))
+        value = await aio.drive(call, attempt, args, kwargs)
+        return Returned(value, call.is_accepted)
+    except GeneratorExit:  # its event loop is gone: there is no more waiting
+        this.cut_off(Release(this.call.owner, effect.epoch))
+        raise
+    except BaseException as error:
+        return error

@@ -1,0 +1,267 @@
+"""The idempotency records of an engine: what a keyed call is, and what is told of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from functools import wraps
+from typing import TYPE_CHECKING
+
+import mainstay.clock as clock
+from mainstay.ambient import CONTEXT
+from mainstay.core.arguments import bound_arguments, key_text
+from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.deadline import NEVER
+from mainstay.core.events import Idempotency
+from mainstay.core.keyed import Keyed
+from mainstay.core.validate import Checker
+from mainstay.core.value import Value
+from mainstay.deadline import remaining
+from mainstay.drivers import keyed as driver
+from mainstay.drivers.callables import check_decoratable, is_async
+from mainstay.drivers.emit import emit
+from mainstay.drivers.inbox import Inbox
+from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
+from mainstay.errors import StoreError, WrapError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Self, TypedDict
+
+    from mainstay.drivers.result import RetryResult
+    from mainstay.drivers.site import Site
+    from mainstay.ports import Store
+
+    class KeyFields(TypedDict, total=False):
+        """The options of a keyed call as keywords, besides the key."""
+
+        scope: str | None
+        lease: float
+        ttl: float | None
+        on_conflict: str
+        on_crash: str
+        wait: float
+
+
+class KeyOptions(Value):
+    """How keyed calls of one operation are recorded.
+
+    Args:
+        key: the key itself, or a function of the call's arguments; None for the arguments.
+        scope: whose keys these are; by default the tenant of the context.
+        lease: seconds after which a process that says nothing counts as gone.
+        ttl: seconds for which an outcome is replayed; None for ever.
+        on_conflict: "wait" for another call with the same key, or "raise" Conflict.
+        on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
+        wait: seconds to wait at most.
+
+    >>> KeyOptions(key="order-7", lease=5.0).on_conflict
+    'wait'
+    """
+
+    __slots__ = ("key", "lease", "on_conflict", "on_crash", "scope", "ttl", "wait")
+    key: Any
+    scope: str | None
+    lease: float
+    ttl: float | None
+    on_conflict: str
+    on_crash: str
+    wait: float
+
+    def __init__(
+        self,
+        *,
+        key: Any = None,
+        scope: str | None = None,
+        lease: float = 30.0,
+        ttl: float | None = 86_400.0,
+        on_conflict: str = "wait",
+        on_crash: str = "retry",
+        wait: float = 30.0,
+    ) -> None:
+        check = Checker("the options of a keyed call")
+        if scope is not None:
+            check.name("scope", scope)
+        self._fill(
+            key=key,
+            scope=scope,
+            lease=check.number("lease", lease, 0.05, 86_400.0, " of seconds"),
+            ttl=check.optional_seconds("ttl", ttl),
+            on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
+            on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),
+            wait=check.seconds("wait", wait),
+        )
+        check.close()
+
+
+class Records:
+    """The records in one store: makes keyed calls, counts what became of them.
+
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> Records(MemoryStore()).counts()["hit"]
+    0
+    """
+
+    def __init__(
+        self, store: Store, counts: Counter[str] | None = None, *, is_bound: bool = False
+    ) -> None:
+        self.store = store
+        self.is_bound = is_bound
+        """Whether the records are on a connection of the caller's, which is the caller's alone."""
+        self.inbox = Inbox(store)
+        self._counts: Counter[str] = Counter() if counts is None else counts
+        self._lock = threading.Lock()
+
+    def counts(self) -> dict[str, int]:
+        """How often: "hit", "record", "conflict", "lost" and "unknown".
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> sorted(Records(MemoryStore()).counts())
+        ['conflict', 'hit', 'lost', 'record', 'unknown']
+        """
+        names = ("hit", "record", "conflict", "lost", "unknown")
+        return {name: self._counts[name] for name in names}
+
+    def within(self, connection: Any) -> Self:
+        """The same records on a connection of the caller's own, in the caller's transaction."""
+        within = getattr(self.store, "within", None)
+        if within is None:
+            raise StoreError(
+                f"{self.store.url} cannot take part in a transaction of yours",
+                hint="sqlite and postgresql stores can",
+            )
+        return type(self)(within(connection), self._counts, is_bound=True)
+
+    def call_of(
+        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
+    ) -> KeyedCall:
+        """A keyed call of the function with these arguments."""
+        payload = fingerprint(bound_arguments(function, args, kwargs))
+        key = options.key(*args, **kwargs) if callable(options.key) else options.key
+        text = payload if options.key is None else key_text(key)
+        who = CONTEXT.get().tenant_id if options.scope is None else options.scope
+        address = canonical([who, site.operation, text]).decode()
+        return KeyedCall(self, site, options, text, payload, address)
+
+    def keyed_of(self, call: KeyedCall) -> Keyed:
+        """What the core is told of a call that is not replayed."""
+        site, options = call.site, call.options
+        return Keyed(
+            operation=site.operation,
+            key=call.key,
+            fingerprint=call.fingerprint,
+            owner=new_owner(),
+            lease=options.lease,
+            ttl=options.ttl,
+            on_conflict="raise" if self.is_bound else options.on_conflict,
+            on_crash="unknown" if site.idempotency == "unsafe" else options.on_crash,
+            wait=min(options.wait, site.policy.deadline or NEVER, left_now()),
+        )
+
+    def decorate(self, function: Any, site: Site, options: KeyOptions) -> Any:
+        """The function, every call of it keyed."""
+        if isinstance(function, classmethod | staticmethod):
+            return type(function)(self.decorate(function.__func__, site, options))
+        if isinstance(function, property):
+            raise WrapError("a property is not called", hint="put the decorator below @property")
+        check_decoratable(function)
+        decorated: Any
+        if is_async(function):
+
+            async def decorated(*args: Any, **kwargs: Any) -> Any:
+                return await self.arun(site, options, function, args, kwargs)
+        else:
+
+            def decorated(*args: Any, **kwargs: Any) -> Any:
+                return self.run(site, options, function, args, kwargs)
+
+        return wraps(function)(decorated)
+
+    def run(self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any) -> Any:
+        """A keyed call of a plain function."""
+        call = self.call_of(site, options, function, args, kwargs)
+        return driver.run(call, function, args, kwargs)
+
+    async def arun(
+        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """A keyed call of an async function."""
+        call = self.call_of(site, options, function, args, kwargs)
+        return await driver.arun(call, function, args, kwargs)
+
+    def result(
+        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
+    ) -> RetryResult[Any]:
+        """The same as a RetryResult."""
+        call, started = self.call_of(site, options, function, args, kwargs), monotonic()
+        try:
+            value = driver.run(call, function, args, kwargs)
+        except Exception as error:
+            return _result(call, started, error, None)
+        return _result(call, started, None, value)
+
+    async def aresult(
+        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
+    ) -> RetryResult[Any]:
+        """The same for an async function."""
+        call, started = self.call_of(site, options, function, args, kwargs), monotonic()
+        try:
+            value = await driver.arun(call, function, args, kwargs)
+        except Exception as error:
+            return _result(call, started, error, None)
+        return _result(call, started, None, value)
+
+    def tell(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
+        """Counts it, and tells the listeners of hits and records."""
+        with self._lock:
+            self._counts[what] += 1
+        if what in ("hit", "record") and site.listeners:
+            who = CONTEXT.get()
+            event = Idempotency(
+                operation=call.operation,
+                policy=site.policy.name,
+                idempotency_key=call.key,
+                action=what,
+                retry_category=who.category,
+                tenant_id=who.tenant_id,
+                correlation_id=who.correlation_id,
+                trace_id=who.trace_id,
+            )
+            emit(event, site.listeners)
+
+    def later(self, address: str, decide: Callable[[bytes | None, float], Any]) -> None:
+        """A step for one who was cut off and cannot wait for it; its lease ends it otherwise.
+
+        A transaction of the caller's is theirs to roll back.
+        """
+        if self.is_bound:
+            return
+
+        def step() -> None:
+            try:
+                self.store.transact(SPACE, address, decide)
+            except Exception:  # the lease will run out
+                return
+
+        threading.Thread(target=step, name="mainstay-release", daemon=True).start()
+
+
+def left_now() -> float:
+    """The seconds that whoever calls has left; infinity where nothing limits them."""
+    left = remaining()
+    return NEVER if left is None else left
+
+
+def monotonic() -> float:
+    """The time, of the clock that is installed."""
+    return clock.current.monotonic()
+
+
+def _result(
+    call: KeyedCall, started: float, error: Exception | None, value: Any
+) -> RetryResult[Any]:
+    from mainstay.drivers.result import RetryResult
+
+    elapsed = max(0.0, monotonic() - started)
+    success = error is None and call.is_accepted
+    return RetryResult(success, call.attempts, error, elapsed * 1000.0, value)

@@ -1,0 +1,135 @@
+"""Shares circuits and budgets with other processes, through a store, in the background.
+
+A thread of its own brings what this node sees to the store, and what the others see from there, in
+steps some seconds apart. No call waits for it. Where the store is away, everybody goes on with what
+they know; the log says so once, and once again when the store is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import mainstay.clock as clock
+from mainstay.core import sharing as core
+from mainstay.core.sharing import Seat
+from mainstay.drivers.budget import RetryBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mainstay.core.records import Change
+    from mainstay.core.sharing import Table
+    from mainstay.drivers.breaker import CircuitBreaker
+    from mainstay.drivers.circuits import CircuitRegistry
+    from mainstay.drivers.gates import Guard
+    from mainstay.ports import Store
+
+CIRCUITS, BUDGETS = "circuits", "budgets"
+_log = logging.getLogger("mainstay")
+
+
+class Sharing:
+    """One engine's part in sharing: a node at the tables of its circuits and budgets."""
+
+    def __init__(
+        self,
+        store: Store,
+        circuits: CircuitRegistry,
+        guards: Iterable[Guard] = (),
+        interval: float = 1.0,
+    ) -> None:
+        self.node = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.interval = interval
+        self.silence = max(10.0, interval * 5)
+        self._store = store
+        self._circuits = circuits
+        self._budgets = [guard for guard in guards if isinstance(guard, RetryBudget)]
+        self._met: set[str] = set()
+        self._is_away = False
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Brings what the last ones knew, and goes on in the background."""
+        self.sync()
+        self._thread = threading.Thread(target=self._run, name="mainstay-sharing", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self.interval):
+            self.sync()
+
+    def sync(self, *, leaving: bool = False) -> bool:
+        """One step for every circuit and budget; whether the store was there."""
+        with self._lock:
+            try:
+                for circuit in list(self._circuits):
+                    self._share_circuit(circuit, leaving)
+                for budget in self._budgets:
+                    self._share_budget(budget, leaving)
+            except Exception as trouble:
+                self._told(trouble)
+                return False
+            self._told(None)
+            return True
+
+    def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
+        name, is_new = circuit.name, circuit.name not in self._met
+        if is_new:
+            value, now = self._store.read(CIRCUITS, name)
+            last = core.inherited(value, self.node, now, self.silence)
+            if last is not None:
+                circuit.inherit(last, now - clock.current.monotonic())
+            self._met.add(name)
+
+        def seat(by: float, now: float) -> Seat:
+            return Seat(now, circuit.exported(by), has_left=leaving)
+
+        table, now = self._sit(CIRCUITS, name, seat)
+        seconds = core.is_voted_open(table, self.node, now, self.silence)
+        # Where many start at once, those who have sat down already may not be most of them.
+        if seconds > 0.0 and not (is_new or leaving):
+            circuit.vote_open(seconds)
+
+    def _share_budget(self, budget: RetryBudget, leaving: bool) -> None:
+        told = budget.snapshot()
+        counts = (told["calls"], told["retries"])
+
+        def seat(_: float, now: float) -> Seat:
+            return Seat(now, counts=counts, has_left=leaving)
+
+        table, now = self._sit(BUDGETS, budget.name, seat)
+        budget.elsewhere = core.counted_elsewhere(table, self.node, now, self.silence)
+
+    def _sit(
+        self, space: str, name: str, seat: Callable[[float, float], Seat]
+    ) -> tuple[Table, float]:
+        """Takes the seat at a table; the answer is the table and the store's time."""
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, tuple[Table, float]]:
+            mine = seat(now - clock.current.monotonic(), now)
+            change, table = core.sit(value, self.node, mine, now, self.silence)
+            return change, (table, now)
+
+        return self._store.transact(space, name, decide)
+
+    def _told(self, trouble: Exception | None) -> None:
+        """Says once that the store is away, and once that it is back."""
+        was_away, self._is_away = self._is_away, trouble is not None
+        if trouble is not None and not was_away:
+            _log.warning("circuits and budgets are not shared for now: %s", trouble)
+        elif was_away and trouble is None:
+            _log.info("circuits and budgets are shared again")
+
+    def close(self) -> None:
+        """Leaves the tables, for whoever comes next."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+        self.sync(leaving=True)

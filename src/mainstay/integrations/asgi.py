@@ -1,0 +1,322 @@
+"""The Idempotency-Key header of HTTP requests, as ASGI middleware: one request, one outcome.
+
+The first request with a key runs and its response is recorded; a repeat gets that response back,
+from any process that shares the store. It follows the draft of the IETF's HTTPAPI group, "The
+Idempotency-Key HTTP Header Field", down to its status codes, in problem+json (RFC 9457).
+
+A request is begun before the application hears of it, and its response is recorded before the last
+of it goes out: whoever has seen a whole response can have it again. What becomes of the record:
+
+| the application | the record |
+| --- | --- |
+| answered 2xx, 3xx or 4xx | the response, to be replayed |
+| answered 5xx, 401, 408, 409, 425 or 429, or raised first | released: a repeat runs |
+| broke off after it began to answer, or answered more than is kept | done, without a response |
+| was cancelled before it began to answer, or died | left: when its lease ends, `on_crash` decides |
+
+Here a request is told apart, begun, and run or replayed. What is read and sent is in
+asgi_messages.py; what is kept of it, and when, in asgi_record.py. No web framework is imported.
+Renewing leases takes an asyncio event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import mainstay.clock as clock
+from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.idempotency import Begin, Busy, Replay, Run, Unknown
+from mainstay.core.inbox import Item
+from mainstay.core.keyed import Keyed
+from mainstay.core.outcome import decode_outcome
+from mainstay.core.validate import Checker
+from mainstay.errors import StoreUnavailable, UsageError
+from mainstay.integrations.asgi_messages import (
+    NEVER_REPLAYED,
+    Body,
+    Problem,
+    away,
+    declared_length,
+    hide_shortcuts,
+    not_kept,
+    parse_key,
+    refusal,
+    respond,
+    values_of,
+)
+from mainstay.integrations.asgi_record import Claim, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from mainstay.integrations.asgi_messages import App, Headers, Receive, Scope, Send
+    from mainstay.integrations.asgi_record import Engine
+
+_log = logging.getLogger("mainstay")
+
+_CRASHES = 3
+"""How often a request is run again after a crash, where `on_crash` allows it at all."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+
+class IdempotencyKeyMiddleware:
+    """Runs a request once for each Idempotency-Key, and replays its response to repeats.
+
+    Args:
+        app: the ASGI application.
+        engine: whose store keeps the records.
+        caller: a function of the ASGI scope that names the authenticated caller. Keys are each
+            caller's own: nobody gets a response that was meant for somebody else.
+        methods: the methods concerned; others pass untouched.
+        required: whether a request must have a key: True, False, a function of the scope, or rules
+            such as "POST", "/orders/*" and "POST /orders/*".
+        header: the name of the header.
+        operation: what the requests are called in the store; applications that share a store
+            and callers have one each.
+        ttl: seconds for which a response is replayed; None for ever.
+        lease: seconds after which a process that says nothing counts as gone.
+        max_body: bytes of a request; a longer one is refused with 413.
+        max_response: bytes of a response that are kept.
+        on_conflict: "raise" 409 while the first request is under way, or "wait" for its response.
+        wait: seconds to wait at most.
+        on_crash: what a repeat of a request that was left unfinished gets: "unknown", 409 and an
+            item in the inbox for a person; or "retry": it runs again.
+        on_store_down: "refuse" requests with 503, or "pass" them on without a record.
+        replay_cookies: whether Set-Cookie is kept and replayed.
+        docs: the address of your API's page on keys, for the `type` of problems.
+
+    Example:
+        >>> from mainstay import Engine
+        >>> async def app(scope, receive, send): ...
+        >>> app = IdempotencyKeyMiddleware(
+        ...     app, Engine(), caller=lambda scope: scope["user"].display_name
+        ... )
+    """
+
+    def __init__(  # noqa: PLR0913 -- one keyword for each decision that is a service's own
+        self,
+        app: App,
+        engine: Engine,
+        *,
+        caller: Callable[[Scope], str | None] | None = None,
+        methods: Iterable[str] = ("POST", "PATCH"),
+        required: bool | Iterable[str] | Callable[[Scope], bool] = True,
+        header: str = "Idempotency-Key",
+        operation: str = "http.request",
+        ttl: float | None = 86_400.0,
+        lease: float = 30.0,
+        max_body: int = 1_000_000,
+        max_response: int = 1_000_000,
+        on_conflict: str = "raise",
+        wait: float = 30.0,
+        on_crash: str = "unknown",
+        on_store_down: str = "refuse",
+        replay_cookies: bool = False,
+        docs: str | None = None,
+    ) -> None:
+        self._app = app
+        self._engine = engine
+        self._caller = _checked_caller(caller)
+        check = Checker("IdempotencyKeyMiddleware")
+        self._methods = frozenset(method.upper() for method in methods)
+        self._is_required = _requirement(required, self._methods, check)
+        self._header = check.name("header", header)
+        self._operation = check.name("operation", operation)
+        self._ttl = check.optional_seconds("ttl", ttl)
+        self._lease = check.number("lease", lease, 0.05, 86_400.0, " of seconds")
+        self._max_body = check.count("max_body", max_body, 2**31, 0)
+        self._max_response = check.count("max_response", max_response, 2**31, 0)
+        self._on_conflict = check.choice("on_conflict", on_conflict, ("raise", "wait"))
+        self._wait = check.seconds("wait", wait)
+        self._on_crash = check.choice("on_crash", on_crash, ("unknown", "retry"))
+        self._on_store_down = check.choice("on_store_down", on_store_down, ("refuse", "pass"))
+        check.close()
+        self._dropped = NEVER_REPLAYED if replay_cookies else NEVER_REPLAYED | {b"set-cookie"}
+        self._docs = docs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection; those that are no such request pass untouched."""
+        if scope["type"] != "http" or scope["method"] not in self._methods:
+            await self._app(scope, receive, send)
+            return
+        body = Body(receive)
+        try:
+            key = self._key_of(scope)
+            claim = None if key is None else await self._claim(scope, key, body)
+            answer = None if claim is None else await self._begin(claim, scope)
+        except Problem as problem:
+            await problem.send(send, self._docs)
+            return
+        if body.has_disconnected:  # before the request was whole: there is nothing to run
+            return
+        if claim is None or answer is None:
+            await self._app(scope, body.receive, send)
+        elif isinstance(answer, Replay):
+            await self._replay(answer, send)
+        else:
+            await self._run(claim, scope, body, send)
+
+    # --- before ----------------------------------------------------------------------------------
+
+    def _key_of(self, scope: Scope) -> str | None:
+        values = values_of(scope["headers"], self._header.lower().encode("latin-1"))
+        if values:
+            return parse_key(values, self._header)
+        if not self._is_required(scope):
+            return None
+        raise Problem(
+            400,
+            "key_missing",
+            f"{self._header} is missing",
+            f"{scope['method']} requests to this resource need the header {self._header}: a text"
+            " of your own making, the same for every attempt of one request.",
+        )
+
+    async def _claim(self, scope: Scope, key: str, body: Body) -> Claim | None:
+        """What the request is known by; None where the client went away before it was whole."""
+        caller = self._caller(scope)
+        if caller is None or caller == "":
+            raise Problem(
+                401,
+                "caller_unknown",
+                "The caller is not known",
+                f"Requests with an {self._header} need an authenticated caller.",
+            )
+        digest = await body.read(declared_length(scope["headers"]), self._max_body)
+        if digest is None:
+            return None
+        payload = [scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1")]
+        kind = [value.decode("latin-1") for value in values_of(scope["headers"], b"content-type")]
+        call = Keyed(
+            operation=self._operation,
+            key=key,
+            fingerprint=fingerprint([*payload, kind, digest]),
+            owner=uuid4().hex,
+            lease=self._lease,
+            ttl=self._ttl,
+        )
+        address = canonical([caller, self._operation, key]).decode()
+        return Claim(self._engine, call, address)
+
+    async def _begin(self, claim: Claim, scope: Scope) -> Run | Replay | None:
+        """The record's answer: run, or replay; None to pass the request on without a record."""
+        _check_loop()
+        begin = Begin(
+            claim.call.owner, claim.call.fingerprint, self._lease, _CRASHES, self._on_crash
+        )
+        try:
+            answer = await claim.begin(begin)
+            if isinstance(answer, Busy):
+                claim.tell("conflict")
+                answer = await self._waited(claim, begin, answer)
+            if isinstance(answer, Unknown) and answer.is_new:
+                await self._escalate(claim, scope, answer)
+        except StoreUnavailable as trouble:
+            if self._on_store_down == "refuse":
+                raise away() from trouble
+            _log.warning("a request was passed on without an idempotency record: %s", trouble)
+            return None
+        if isinstance(answer, Run | Replay):
+            return answer
+        raise refusal(answer, self._header)
+
+    async def _waited(self, claim: Claim, begin: Begin, answer: Any) -> Any:
+        """The answer once the first request has ended, where that is wanted and in time."""
+        until = clock.current.monotonic() + (self._wait if self._on_conflict == "wait" else 0.0)
+        pause = _FIRST_PAUSE
+        while isinstance(answer, Busy) and (left := until - clock.current.monotonic()) > 0.0:
+            await asyncio.sleep(min(pause, left))
+            pause = min(_LONGEST_PAUSE, pause * 2)
+            answer = await claim.begin(begin)
+        return answer
+
+    async def _escalate(self, claim: Claim, scope: Scope, answer: Unknown) -> None:
+        claim.tell("unknown")
+        asked = f"{scope['method']} {scope['path']} with {self._header} {claim.call.key!r}"
+        item = Item(
+            kind="unknown_outcome",
+            subject=claim.address,
+            operation=self._operation,
+            text=f"{asked}: {answer.reason}",
+            severity="high",
+            attempts=answer.attempts,
+        )
+        await self._engine.inbox.aput(item)
+
+    # --- after -----------------------------------------------------------------------------------
+
+    async def _replay(self, answer: Replay, send: Send) -> None:
+        """Sends the recorded response again, or says that it was too large to keep."""
+        outcome: Any = decode_outcome(answer.outcome)
+        kept = outcome.value
+        headers: Headers = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in kept["headers"]]
+        if kept["body"] is None:
+            await not_kept(kept["status"], headers).send(send, self._docs)
+            return
+        headers.append((b"idempotency-replayed", b"true"))
+        await respond(send, kept["status"], headers, kept["body"])
+
+    async def _run(self, claim: Claim, scope: Scope, body: Body, send: Send) -> None:
+        """Runs the application and records what becomes of it."""
+        hide_shortcuts(scope)
+        response = Response(claim, send, self._max_response, self._dropped)
+        beat = asyncio.create_task(claim.keep_alive())
+        try:
+            await self._app(scope, body.receive, response.send)
+        except Exception:
+            await response.broke()
+            raise
+        except BaseException:  # cancelled: what the application did before that, nobody knows
+            response.cut()
+            raise
+        else:
+            await response.ended(has_disconnected=body.has_disconnected)
+        finally:
+            beat.cancel()
+
+
+def _checked_caller(caller: Any) -> Callable[[Scope], str | None]:
+    if callable(caller):
+        return caller  # type: ignore[no-any-return]
+    raise UsageError(
+        "caller= is missing: keys are each caller's own, so that nobody gets a response that was"
+        " meant for somebody else",
+        hint='give a function of the scope: caller=lambda scope: scope["user"].display_name',
+    )
+
+
+def _requirement(required: Any, methods: frozenset[str], check: Checker) -> Callable[[Scope], bool]:
+    """Whether a request must have a key, as a function of its scope."""
+    if callable(required):
+        return required  # type: ignore[no-any-return]
+    if isinstance(required, bool):
+        return lambda _: required
+    rules = [_rule(text) for text in ([required] if isinstance(required, str) else required)]
+    for method, pattern in rules:
+        if method not in methods and method:
+            check.note("required", f"{method} {pattern}", f"of the methods {sorted(methods)}")
+    return lambda scope: any(
+        method in ("", scope["method"]) and fnmatchcase(scope["path"], pattern)
+        for method, pattern in rules
+    )
+
+
+def _rule(text: str) -> tuple[str, str]:
+    """Method and pattern of "POST", "/orders/*" or "POST /orders/*"."""
+    method, _, path = text.strip().rpartition(" ")
+    return (method.strip().upper(), path) if path.startswith("/") else (path.upper(), "*")
+
+
+def _check_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "IdempotencyKeyMiddleware runs under asyncio", hint="use an asyncio worker"
+        ) from None

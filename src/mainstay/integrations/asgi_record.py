@@ -1,0 +1,276 @@
+"""One request's hold on its record, and its response, recorded before the last of it goes out.
+
+A claim takes steps of the store for its request: it begins, renews its lease, and settles or
+releases. The response decides which of the two, by the table at the top of asgi.py. A last step
+for which the store is away is taken later, beside the request, and the response goes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mainstay.core.idempotency import (
+    Lost,
+    RecordState,
+    Release,
+    Renew,
+    Replay,
+    Run,
+    Settle,
+    glimpse,
+    reduce,
+)
+from mainstay.core.outcome import Succeeded, encode_outcome
+from mainstay.errors import StoreUnavailable
+from mainstay.integrations.asgi_messages import declared_length, lasting
+
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from mainstay.core.idempotency import Begin, Command
+    from mainstay.core.inbox import Item
+    from mainstay.core.keyed import Keyed
+    from mainstay.integrations.asgi_messages import Message, Send
+    from mainstay.ports import Store
+
+    class Records(Protocol):
+        """What counts hits and conflicts."""
+
+        def tell(self, site: Any, call: Keyed, what: str) -> None: ...
+
+    class Inbox(Protocol):
+        """Where matters for a person go."""
+
+        async def aput(self, item: Item) -> Item: ...
+
+    class Engine(Protocol):
+        """What the middleware needs of an engine."""
+
+        @property
+        def store(self) -> Store: ...
+        @property
+        def records(self) -> Records: ...
+        @property
+        def inbox(self) -> Inbox: ...
+
+
+_log = logging.getLogger("mainstay")
+
+SPACE = "records"
+"""Where an engine keeps idempotency records; ours lie among them, under our operation."""
+
+_PATIENCE = (0.1, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds between the tries of a step that the store did not take."""
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+class _Site:
+    """Requests have no site: their hits and conflicts are counted, and told to nobody."""
+
+    listeners = ()
+
+
+class Claim:
+    """One request's hold on its record."""
+
+    __slots__ = ("_engine", "address", "call", "epoch")
+
+    def __init__(self, engine: Engine, call: Keyed, address: str) -> None:
+        self._engine = engine
+        self.call = call
+        self.address = address
+        self.epoch = 0
+
+    async def begin(self, begin: Begin) -> Any:
+        """The record's answer; a request that has ended is seen by a plain reading."""
+        value, now = await self._engine.store.aread(SPACE, self.address)
+        seen = None if value is None else glimpse(value, self.call.fingerprint, now)
+        if seen is None:
+            try:
+                seen = await self.step(begin)
+            except BaseException:  # cut off, or the reply was lost: it may have begun
+                self.later(Release(self.call.owner))
+                raise
+        if isinstance(seen, Run):
+            self.epoch = seen.epoch
+        elif isinstance(seen, Replay):
+            self.tell("hit")
+        return seen
+
+    async def step(self, command: Command) -> Any:
+        """One step of the store."""
+        return await self._engine.store.atransact(
+            SPACE, self.address, lambda value, now: reduce(value, command, now)
+        )
+
+    async def keep_alive(self) -> None:
+        """Renews the lease at every third of it, until it is lost or this is cancelled."""
+        renew = Renew(self.call.owner, self.epoch, self.call.lease)
+        while True:
+            await asyncio.sleep(self.call.lease / 3.0)
+            with suppress(Exception):  # the store is away: the next turn tries again
+                if isinstance(await self.step(renew), Lost):
+                    return
+
+    async def finish(self, command: Settle | Release) -> None:
+        """Takes a last step. Where the store is away, it is taken later: the response goes out."""
+        try:
+            answer = await self.step(command)
+        except StoreUnavailable as trouble:
+            _log.warning("an idempotency record is written later: %s", trouble)
+            self.later(command)
+            return
+        if isinstance(command, Settle):
+            self._tell_settled(answer)
+
+    def later(self, command: Settle | Release) -> None:
+        """Takes a step beside the request, as often as it takes; its lease ends it otherwise."""
+        task = asyncio.create_task(self._insist(command))
+        _LATE.add(task)
+        task.add_done_callback(_LATE.discard)
+
+    async def _insist(self, command: Settle | Release) -> None:
+        for pause in _PATIENCE:
+            try:
+                answer = await self.step(command)
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+                continue
+            if isinstance(command, Settle):
+                self._tell_settled(answer)
+            return
+
+    def _tell_settled(self, answer: Any) -> None:
+        if not isinstance(answer, Lost):
+            self.tell("record")
+            return
+        self.tell("lost")
+        _log.warning(
+            "the lease of key %r was lost: its response was sent, and not recorded", self.call.key
+        )
+
+    def tell(self, what: str) -> None:
+        """Counts it among the engine's records."""
+        self._engine.records.tell(_Site, self.call, what)
+
+
+_LATE: set[asyncio.Task[None]] = set()
+"""Steps under way beside their requests; an event loop holds its tasks weakly."""
+
+
+# --- the response ---------------------------------------------------------------------------------
+
+_PASSING = frozenset({401, 408, 409, 425, 429})
+"""What another attempt may well change: credentials, timing, load."""
+
+
+class Response:
+    """Lets a response through, keeps a copy, and records it before the last of it goes out.
+
+    One that declares a length within what is kept is held back until it is whole. Any other is a
+    stream and goes on as it comes.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_claim",
+        "_dropped",
+        "_headers",
+        "_held",
+        "_holds",
+        "_is_recorded",
+        "_is_whole",
+        "_room",
+        "_send",
+        "_status",
+    )
+
+    def __init__(self, claim: Claim, send: Send, room: int, dropped: frozenset[bytes]) -> None:
+        self._claim = claim
+        self._send = send
+        self._room = room
+        self._dropped = dropped
+        self._status: int | None = None
+        self._headers: list[list[str]] = []
+        self._chunks: list[bytes] = []
+        self._held: list[Message] = []
+        self._holds = False
+        self._is_whole = False
+        self._is_recorded = False
+
+    async def send(self, message: Message) -> None:
+        """What the application sends."""
+        if message["type"] == "http.response.start":
+            self._start(message)
+        elif message["type"] != "http.response.body" or self._is_whole:
+            await self._send(message)
+        else:
+            await self._go_on(message)
+
+    def _start(self, message: Message) -> None:
+        """Held until the first of the body is there: most responses are whole then."""
+        headers = list(message.get("headers", ()))
+        length = declared_length(headers)
+        self._status = message["status"]
+        self._headers = list(lasting(headers, self._dropped))
+        self._holds = length is not None and length <= self._room
+        self._held.append(message)
+
+    async def _go_on(self, message: Message) -> None:
+        chunk = bytes(message.get("body", b""))
+        self._room -= len(chunk)
+        if self._room >= 0:
+            self._chunks.append(chunk)
+        else:
+            self._chunks, self._holds = [], False
+        self._held.append(message)
+        self._is_whole = not message.get("more_body", False)
+        if self._is_whole:
+            await self._record()
+        if self._is_whole or not self._holds:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        held, self._held = self._held, []
+        for message in held:
+            await self._send(message)
+
+    async def _record(self) -> None:
+        await self._claim.finish(self._verdict())
+        self._is_recorded = True
+
+    def _verdict(self) -> Settle | Release:
+        """What the record is to say."""
+        call, epoch = self._claim.call, self._claim.epoch
+        if self._status is None or self._status >= 500 or self._status in _PASSING:
+            return Release(call.owner, epoch)
+        is_kept = self._is_whole and self._room >= 0
+        response = {
+            "status": self._status,
+            "headers": self._headers,
+            "body": b"".join(self._chunks) if is_kept else None,
+        }
+        outcome = encode_outcome(Succeeded(response))
+        return Settle(call.owner, epoch, RecordState.SUCCEEDED, outcome, call.ttl)
+
+    async def broke(self) -> None:
+        """The application raised: as if nothing had begun, unless it had begun to answer."""
+        if not self._is_recorded:
+            await self._record()
+
+    def cut(self) -> None:
+        """The application was cancelled. Where it had not begun to answer, its lease runs out."""
+        if self._status is not None and not self._is_recorded:
+            self._claim.later(self._verdict())
+
+    async def ended(self, *, has_disconnected: bool) -> None:
+        """The application returned; one that stopped because the client went is like a crash."""
+        if self._is_recorded or (self._status is None and has_disconnected):
+            return
+        await self._record()
+        await self._flush()

@@ -1,0 +1,163 @@
+"""The store of a NATS server: a JetStream key-value bucket, shared by processes.
+
+A step reads the record and its revision, decides, and writes only if the revision is still the
+same; who finds that somebody was faster reads and decides again. Records are read where they are
+written, at the leader of the bucket, so a decision to keep is as fresh as one to write.
+
+Here is what callers see, and the way from their threads and event loops into the store's own
+thread and back. `nats_steps` says what a step does there, `nats_link` keeps the thread, `nats_line`
+is a connection, `nats_wire` what is said on it, and `nats_place` the URL and the names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mainstay.errors import StoreUnavailable
+from mainstay.stores.nats_line import PARTING
+from mainstay.stores.nats_link import Link
+from mainstay.stores.nats_place import Place
+from mainstay.stores.nats_steps import Step, unwrapped
+from mainstay.stores.nats_wire import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from mainstay.core.records import Decide, Reply
+    from mainstay.stores.nats_link import Work
+
+
+class NatsStore:
+    """Keeps records in a bucket of a NATS server with JetStream, safe between processes.
+
+    Nothing is connected until the store is used; then the bucket is made where it is not there.
+
+    Args:
+        url: `nats://user:password@host:4222`, or `tls://…`, or a token instead of user and
+            password; several servers as `nats://a:4222,b:4222`. With `?timeout=5` seconds for any
+            operation, `&bucket=mainstay` and `&replicas=1`.
+
+    >>> NatsStore("nats://me:secret@127.0.0.1:4222").url
+    'nats://me@127.0.0.1:4222'
+    """
+
+    abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable"})
+
+    def __init__(self, url: str) -> None:
+        self._place = Place(url)
+        self.url = self._place.shown
+        self.timeout = self._place.timeout
+        self._clock = Clock()
+        self._link: Link | None = None
+        self._guard = threading.Lock()
+        self._is_closed = False
+        self._cursor = 1
+        _stores.add(self)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """Reads, decides and writes as one step."""
+        return self._wait("write", lambda at: at.transact(space, key, decide))  # type: ignore[no-any-return]
+
+    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """The same without blocking, from any event loop."""
+        return await self._await("write", lambda at: at.transact(space, key, decide))  # type: ignore[no-any-return]
+
+    def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The record and the server's clock."""
+        return self._wait("read", lambda at: at.read(space, key))  # type: ignore[no-any-return]
+
+    async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The same without blocking, from any event loop."""
+        return await self._await("read", lambda at: at.read(space, key))  # type: ignore[no-any-return]
+
+    def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
+        """The records of a space in the order of their keys, page by page.
+
+        Each page lists the names of the whole space (100,000 to an answer of the server) and reads
+        as many records as it returns, besides those whose key is too long for a name.
+        """
+        return self._wait("scan", lambda at: at.scan(space, after, limit))  # type: ignore[no-any-return]
+
+    def purge(self, limit: int = 1000) -> int:
+        """Drops records that have expired; how many. Also clears what dropped records left.
+
+        It looks at every record, without its value, for half the timeout at most; the next one
+        goes on from there.
+        """
+
+        async def work(at: Step) -> int:
+            dropped, self._cursor = await at.purge(limit, self._cursor)
+            return dropped
+
+        return self._wait("purge", work)  # type: ignore[no-any-return]
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know: version, limits, how long an answer took, how sure the time is."""
+        return self._wait("describe", lambda at: at.describe())  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Ends the connection and the thread; steps under way are told that it was closed."""
+        with self._guard:
+            self._is_closed, link, self._link = True, self._link, None
+        if link is not None:
+            link.close()
+
+    # --- from here into the thread and back -------------------------------------------------------
+
+    def _submit(self, what: str, work: Callable[[Step], Work]) -> Future[Any]:
+        with self._guard:
+            if self._is_closed:
+                raise StoreUnavailable(self.url, what, "it was closed")
+            if self._link is None:
+                self._link = Link(self._place, self._clock)
+                weakref.finalize(self, self._link.close)
+            return self._link.submit(partial(Step, self._link, what), work)
+
+    def _wait(self, what: str, work: Callable[[Step], Work]) -> Any:
+        future = self._submit(what, work)
+        try:
+            answer = future.result(self.timeout + PARTING)
+        except TimeoutError:
+            future.cancel()
+            told = f"no answer within {self.timeout:g} s, and its own thread does not answer either"
+            raise StoreUnavailable(self.url, what, told) from None
+        except BaseException:  # Ctrl+C: nobody waits any more
+            future.cancel()
+            raise
+        return unwrapped(answer)
+
+    async def _await(self, what: str, work: Callable[[Step], Work]) -> Any:
+        trio = sys.modules.get("trio")
+        if trio is not None and trio.lowlevel.in_trio_task():
+            return await trio.to_thread.run_sync(self._wait, what, work)
+        return unwrapped(await asyncio.wrap_future(self._submit(what, work)))
+
+    def _after_fork(self) -> None:
+        """A forked child has no thread, and must not touch its parent's connection."""
+        _inherited.append(self._link)
+        self._guard, self._link, self._clock = threading.Lock(), None, self._clock.afresh()
+
+
+_stores: weakref.WeakSet[NatsStore] = weakref.WeakSet()
+_inherited: list[Link | None] = []
+"""What a forked child keeps as it is, for ever: finalising it would act on the parent's sockets."""
+
+
+def _reset_stores() -> None:
+    for store in list(_stores):
+        store._after_fork()  # noqa: SLF001 -- its own module
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_stores)

@@ -1,0 +1,186 @@
+"""One connection to a NATS server: questions go out, and who asked waits for the answer.
+
+It is never mended, but replaced. What was asked on a lost connection is told so at once; whether to
+ask again is for others to say. nats-py runs here and nowhere else; other modules know its
+messages by type only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from mainstay.errors import MissingExtraError
+from mainstay.stores.nats_wire import status, steady
+
+try:
+    from nats.aio.client import Client
+    from nats.errors import Error as NatsError
+except ImportError:
+    raise MissingExtraError("nats-py", "nats") from None
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nats.aio.msg import Msg
+
+    from mainstay.stores.nats_place import Place
+
+PARTING = 1.0
+"""Seconds for a connection to say goodbye."""
+
+
+class LostError(Exception):
+    """The connection ended while an answer was awaited."""
+
+    def __str__(self) -> str:
+        return "the connection was lost"
+
+
+TROUBLES = (NatsError, OSError, LostError)
+"""What connecting and asking fail with; a timeout is an OSError."""
+
+
+class _TlsClient(Client):
+    """Gives no password to a server that does not encrypt."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not (info.get("tls_required") or info.get("tls_available")):
+            raise NatsError("the server offers no TLS")
+        info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+
+class _Awaited:
+    """An answer that is awaited: so many messages, or fewer and a status."""
+
+    __slots__ = ("future", "messages", "wanted")
+
+    def __init__(self, wanted: int) -> None:
+        self.future: asyncio.Future[list[Msg]] = asyncio.get_running_loop().create_future()
+        self.messages: list[Msg] = []
+        self.wanted = wanted
+
+    async def hear(self, message: Msg) -> None:
+        self.messages.append(message)
+        is_last = len(self.messages) >= self.wanted or status(message) is not None
+        if is_last and not self.future.done():
+            self.future.set_result(self.messages)
+
+    def lose(self) -> None:
+        if not self.future.done():
+            self.future.set_result([])  # an error would be complained of where nobody waits
+
+
+class Line:
+    """One connection; it is never mended, but replaced."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.client: Client = _TlsClient() if place.is_tls else Client()
+        self.is_lost = False
+        self.heard = 0.0
+        self._inbox = ""
+        self._tokens = itertools.count()
+        self._awaited: dict[str, _Awaited] = {}
+        self._trouble: BaseException | None = None
+
+    async def open(self, discovered: Iterable[str]) -> None:
+        """Connects to one of the servers, or raises what the last one said."""
+        timeout: Any = self.place.timeout
+        try:
+            await self.client.connect(
+                servers=[*self.place.servers, *discovered],
+                name="mainstay",
+                error_cb=self._note,
+                closed_cb=self.lose,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0.05,  # type: ignore[arg-type]  # it may be any number
+                connect_timeout=timeout,
+                flush_timeout=timeout,
+                ping_interval=timeout,
+                **self.place.credentials,  # type: ignore[arg-type]
+            )
+        except NatsError as trouble:  # "no servers" says less than why there are none
+            raise (self._trouble or trouble) from None
+        self._inbox = self.client.new_inbox()
+        await self.client.subscribe(self._inbox + ".*", cb=self._hear)
+
+    async def _note(self, trouble: BaseException) -> None:
+        self._trouble = trouble
+
+    async def _hear(self, message: Msg) -> None:
+        self.heard = steady()
+        awaited = self._awaited.get(message.subject.rpartition(".")[2])
+        if awaited is not None:
+            await awaited.hear(message)
+
+    async def lose(self) -> None:
+        """Tells all who wait that no answer will come."""
+        self.is_lost = True
+        for awaited in list(self._awaited.values()):
+            awaited.lose()
+
+    async def ask(
+        self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Msg:
+        """Sends a message and waits for the answer; for ever, or until the line is lost."""
+        token, awaited = str(next(self._tokens)), _Awaited(1)
+        self._awaited[token] = awaited
+        try:
+            return (await self._send(awaited, subject, payload, f"{self._inbox}.{token}", headers))[
+                0
+            ]
+        finally:
+            del self._awaited[token]
+
+    async def fetch(self, subject: str, payload: bytes, wanted: int) -> list[Msg]:
+        """Asks for so many messages; they come under their own names, to an inbox of their own."""
+        inbox, awaited = self.client.new_inbox(), _Awaited(wanted)
+        subscription = await self.client.subscribe(inbox, cb=awaited.hear)
+        self._awaited[inbox] = awaited
+        try:
+            return await self._send(awaited, subject, payload, inbox, None)
+        finally:
+            del self._awaited[inbox]
+            if not self.is_lost:
+                await subscription.unsubscribe()
+
+    async def _send(
+        self,
+        awaited: _Awaited,
+        subject: str,
+        payload: bytes,
+        inbox: str,
+        headers: dict[str, str] | None,
+    ) -> list[Msg]:
+        if self.is_lost:
+            raise LostError
+        try:
+            await self.client.publish(subject, payload, inbox, headers)
+        except (NatsError, OSError) as trouble:
+            await self.lose()  # it says so itself only later, and would be asked again until then
+            raise LostError from trouble
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # nats-py keeps a cancellation to itself
+            raise asyncio.CancelledError
+        messages = await awaited.future
+        if not messages:
+            raise LostError
+        return messages
+
+    async def close(self) -> None:
+        """Ends it: with a goodbye, or where the server does not listen without."""
+        try:
+            async with asyncio.timeout(PARTING):
+                await self.client.close()
+        except Exception:  # noqa: S110 -- it is cut below, whatever went wrong
+            pass
+        finally:
+            await self.lose()
+            writer = getattr(getattr(self.client, "_transport", None), "_io_writer", None)
+            if writer is not None:
+                writer.transport.abort()
+                await asyncio.sleep(0)

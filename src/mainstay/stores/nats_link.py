@@ -1,0 +1,283 @@
+"""The thread of a NATS store: a loop of its own, in it one connection, and its bucket made ready.
+
+nats-py speaks asyncio only, and callers come from threads and many event loops. So a store has one
+thread with a loop (`Link`) and in it one connection, opened when it is first needed and again when
+it was lost; then the bucket is looked at and the server's clock is measured. An operation runs
+here for as long as it may take, and keeps account of itself (`Operation`); what it does is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.nats_line import PARTING, TROUBLES, Line
+from mainstay.stores.nats_wire import (
+    NAME_IN_USE,
+    NO_STREAM,
+    NobodyError,
+    answer_of,
+    configuration,
+    differences,
+    steady,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+    from typing import TypeAlias, TypeVar
+
+    from mainstay.stores.nats_place import Place
+    from mainstay.stores.nats_wire import Answer, Clock
+
+    Op = TypeVar("Op", bound="Operation")
+    Work: TypeAlias = Coroutine[Any, Any, Any]
+
+_AT_ONCE = 256
+"""Steps under way at once; a server's JetStream queue holds 10,000 for all its clients."""
+
+
+class Operation:
+    """An operation's account of itself: what it does, and what went wrong on the way."""
+
+    def __init__(self, place: Place, what: str) -> None:
+        self.place = place
+        self.what = what
+        self.began = steady()
+        self.doing = "starting"
+        self.tries = 0
+        self.trouble = ""
+        self.losses = 0
+
+    def failed(self, reason: str) -> StoreUnavailable:
+        return StoreUnavailable(self.place.shown, self.what, reason)
+
+    def told(self) -> str:
+        """Why there was no answer, as far as that is known."""
+        text = f"no answer within {self.place.timeout:g} s while {self.doing}"
+        if self.losses:
+            text += f"; others were faster {self.losses} times"
+        if self.tries:
+            text += f"; tried to connect {self.tries} x, and heard last: {self.trouble}"
+        return text
+
+
+# --- the thread -----------------------------------------------------------------------------------
+
+
+class _RealTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose waits are for a real server, whatever clock a test has installed."""
+
+    keeps_real_time = True
+
+    def time(self) -> float:
+        return time.monotonic()
+
+
+class Link:
+    """A thread with a loop, and in it the connection; all but submit and close run in there."""
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self.place = place
+        self.clock = clock
+        self.locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self.room = asyncio.Semaphore(_AT_ONCE)
+        self.measuring = asyncio.Lock()
+        self._line: Line | None = None
+        self._opening: asyncio.Task[Line] | None = None
+        self._discovered: list[str] = []
+        self._running: set[asyncio.Task[Any]] = set()
+        self._tidying: set[asyncio.Task[Any]] = set()
+        self._pid = os.getpid()
+        self._is_closing = False
+        self._loop = _RealTimeLoop()
+        self._thread = threading.Thread(target=self._run, name="mainstay-nats", daemon=True)
+        self._thread.start()
+
+    def submit(self, begin: Callable[[], Op], work: Callable[[Op], Work]) -> Future[Any]:
+        """Begins an operation, from any thread."""
+        return asyncio.run_coroutine_threadsafe(self._bounded(begin, work), self._loop)
+
+    def close(self) -> None:
+        """Ends the thread with all that is in it, from any thread."""
+        if self._is_closing or self._pid != os.getpid():
+            return
+        self._is_closing = True
+        self._loop.call_soon_threadsafe(lambda: self._tidy(self._end()))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5 * PARTING)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(_cancel_all())
+            self._loop.close()
+
+    async def _end(self) -> None:
+        for task in [*self._running, *([self._opening] if self._opening else [])]:
+            task.cancel()
+        if self._line is not None:
+            self._tidy(self._line.close())
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=2 * PARTING)
+        self._loop.stop()
+
+    # --- operations ------------------------------------------------------------------------------
+
+    async def _bounded(self, begin: Callable[[], Op], work: Callable[[Op], Work]) -> Any:
+        """Runs an operation for as long as it may take; then lets go of it, whatever it does."""
+        step = begin()
+        if self._is_closing:
+            raise step.failed("it was closed")
+        task = asyncio.create_task(work(step))
+        task.add_done_callback(_hear_out)
+        self._running.add(task)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self.place.timeout)
+        finally:
+            task.cancel()
+            self._running.discard(task)
+        if not done:
+            self._suspect(step)
+            raise step.failed(step.told())
+        if task.cancelled():
+            raise step.failed("it was closed")
+        try:
+            return task.result()
+        except TROUBLES as trouble:
+            raise step.failed(f"{_said(trouble)}, while {step.doing}") from trouble
+
+    def _suspect(self, step: Operation) -> None:
+        """Gives up a connection on which nothing was heard since an operation began."""
+        if self._line is not None and self._line.heard < step.began:
+            self.drop(self._line)
+
+    def drop(self, line: Line) -> None:
+        """Ends a connection; the next operation opens another and looks at the bucket again."""
+        if self._line is line:
+            self._line = None
+        self._tidy(line.close())
+
+    def _tidy(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+
+    # --- the connection --------------------------------------------------------------------------
+
+    async def line(self, step: Operation) -> Line:
+        """The connection; where there is none one is opened, by one for all who wait."""
+        while self._line is None or self._line.is_lost:
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+                self._opening.add_done_callback(self._opened)
+            step.doing = "connecting"
+            try:
+                await asyncio.shield(self._opening)
+            except NobodyError as trouble:
+                raise step.failed(str(trouble)) from None
+            except TROUBLES as trouble:
+                step.tries, step.trouble = step.tries + 1, _said(trouble)
+                if "authorization" in step.trouble.lower():
+                    raise step.failed(f"the server said: {step.trouble}") from None
+                await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 -- to spread
+        return self._line
+
+    def _opened(self, task: asyncio.Task[Line]) -> None:
+        self._opening = None
+        _hear_out(task)
+
+    async def _open(self) -> Line:
+        line = Line(self.place)
+        try:
+            async with asyncio.timeout(self.place.timeout):
+                await line.open(self._discovered)
+                await _prepare(line)
+                await measure(line, self.clock)
+        except BaseException:
+            await line.close()
+            raise
+        if self._line is not None:
+            self._tidy(self._line.close())
+        self._discovered = [server.geturl() for server in line.client.discovered_servers]
+        self._line = line
+        return line
+
+
+def _hear_out(task: asyncio.Task[Any]) -> None:
+    """Takes note of what a task raised, which may be when nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _cancel_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _said(trouble: BaseException) -> str:
+    return str(trouble).strip() or type(trouble).__name__
+
+
+# --- the bucket -----------------------------------------------------------------------------------
+
+
+async def _prepare(line: Line) -> None:
+    """Makes the bucket where it is not there; refuses one that would lose records."""
+    place = line.place
+    answer = await _api(line, "STREAM.INFO")
+    if answer.error is not None and answer.error.err_code == NO_STREAM:
+        answer = await _api(line, "STREAM.CREATE", configuration(place))
+        if answer.error is not None and answer.error.err_code == NAME_IN_USE:
+            answer = await _api(line, "STREAM.INFO")  # another has made it, otherwise
+    if answer.error is not None:
+        told = f"JetStream said: {answer.error.description}"
+        raise StoreUnavailable(place.shown, f"open its bucket {place.bucket!r}", told)
+    found = differences(answer.config, place)
+    if found:
+        raise StoreError(
+            f"the bucket {place.bucket!r} of {place.shown} cannot keep records: {'; '.join(found)}",
+            hint="change it, or name another one with ?bucket=",
+        )
+
+
+async def measure(line: Line, clock: Clock) -> None:
+    """Reads the server's clock, and where the answer took long once or twice more."""
+    for _ in range(3):
+        sent = steady()
+        answer = await _api(line, "STREAM.INFO")
+        if answer.ts is None:  # a server before 2.10
+            await _measure_by_writing(line, clock)
+        else:
+            clock.learn(sent, steady(), answer.ts.timestamp())
+        if clock.uncertainty() < 0.1:
+            return
+
+
+async def _measure_by_writing(line: Line, clock: Clock) -> None:
+    """Writes a message, and asks when the server has written it."""
+    sent = steady()
+    reply = await line.ask(line.place.subjects + "clock", b"", {"KV-Operation": "DEL"})
+    heard = steady()
+    asked = msgspec.json.encode({"seq": answer_of(reply).seq})
+    answer = await _api(line, "STREAM.MSG.GET", asked)
+    if answer.message is None:
+        raise StoreUnavailable(line.place.shown, "tell the time", "its own message is not there")
+    clock.learn(sent, heard, answer.message.time.timestamp())
+
+
+async def _api(line: Line, call: str, payload: bytes = b"") -> Answer:
+    reply = await line.ask(f"$JS.API.{call}.{line.place.stream}", payload)
+    return answer_of(reply)

@@ -1,0 +1,86 @@
+"""Where a NATS store is: its URL taken apart, and the names its records have in the bucket.
+
+Any text is a key, and few characters are allowed in a name: so keys are written in base64, and
+where that is too long as a hash. Nothing here speaks to a server.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from urllib.parse import unquote, urlsplit
+
+from mainstay.errors import StoreError
+from mainstay.stores.options import options_of
+
+_OPTIONS = {"timeout": 5.0, "bucket": "mainstay", "replicas": 1}
+_LONGEST = 512
+"""Characters of an encoded key; a server takes 4,096 for a whole line of the protocol."""
+
+
+class Place:
+    """A URL, taken apart: servers, credentials, options, and how it is shown."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        user, colon, password = credentials.partition(":")
+        self.shown = f"{parts.scheme}://{user + '@' if colon and user else ''}{hosts}"
+        self.is_tls = parts.scheme == "tls"
+        self.servers = [self._server(host) for host in hosts.split(",")]
+        if parts.path.strip("/"):
+            raise StoreError(
+                f"{self.shown} has a path", hint="name a bucket with ?bucket=name, or none"
+            )
+        self.credentials = _credentials(unquote(user), unquote(password), bool(colon))
+        options = options_of(url, _OPTIONS)
+        self.timeout: float = options["timeout"]
+        self.replicas: int = options["replicas"]
+        self.bucket: str = options["bucket"]
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.bucket):
+            raise StoreError(f"bucket = {self.bucket!r}: must be letters, digits, - and _")
+        self.stream = f"KV_{self.bucket}"
+        self.subjects = f"$KV.{self.bucket}."
+
+    def _server(self, host: str) -> str:
+        try:
+            parts = urlsplit(f"nats://{host}")
+            is_good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:
+            is_good = False
+        if not is_good:
+            raise StoreError(f"{self.shown} names no server", hint="nats://127.0.0.1:4222")
+        return f"{'tls' if self.is_tls else 'nats'}://{host}"
+
+    def subject(self, space: str, key: str = "") -> str:
+        """The name of a record in the bucket; a long key is known by its hash."""
+        return f"{self.subjects}s{_encoded(space, 's')}.{_encoded(key, 'k')}"
+
+    def subjects_of(self, space: str) -> str:
+        """The pattern for the records of a space."""
+        return self.subject(space).rpartition(".")[0] + ".*"
+
+
+def _credentials(user: str, password: str, has_password: bool) -> dict[str, str]:
+    if has_password:
+        return {"user": user, "password": password}
+    return {"token": user} if user else {}
+
+
+def _encoded(text: str, kind: str) -> str:
+    """Any text as one token of a name: base64, or where that is too long its hash."""
+    data = text.encode("utf-8", "surrogatepass")
+    token = base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    if len(token) > _LONGEST:
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+        return "h" + digest.rstrip(b"=").decode()
+    return kind + token
+
+
+def decoded(token: str) -> str | None:
+    """The key of such a token; None where only the record itself knows it."""
+    if not token.startswith("k"):
+        return None
+    padded = token[1:] + "=" * (-len(token[1:]) % 4)
+    return base64.urlsafe_b64decode(padded).decode("utf-8", "surrogatepass")

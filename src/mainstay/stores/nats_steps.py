@@ -1,0 +1,324 @@
+"""What a NATS store is asked to do, each as one operation in the loop of its thread.
+
+A write names the revision it was decided on. Readings are asked again where the connection was
+lost; writings are not, because they may have been carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainstay.core.records import KEEP
+from mainstay.errors import StoreError
+from mainstay.stores.nats_line import LostError
+from mainstay.stores.nats_link import Operation, measure
+from mainstay.stores.nats_place import decoded
+from mainstay.stores.nats_wire import (
+    EXPECTED,
+    EXPIRES,
+    FASTER,
+    NO_CONSUMER,
+    NO_MESSAGE,
+    NO_STREAM,
+    Envelope,
+    NobodyError,
+    answer_of,
+    envelopes,
+    status,
+    steady,
+)
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+    from mainstay.core.records import Change, Decide
+    from mainstay.stores.nats_line import Line
+    from mainstay.stores.nats_link import Link
+    from mainstay.stores.nats_wire import Answer
+
+
+class Step(Operation):
+    """One operation in the loop, made of questions to the server."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        super().__init__(link.place, what)
+        self.link = link
+
+    # --- what stores are asked -------------------------------------------------------------------
+
+    async def transact(self, space: str, key: str, decide: Decide[Any]) -> Any:
+        """Reads, decides and writes, until nobody is faster; this process's own callers queue."""
+        subject = self.place.subject(space, key)
+        self.doing = "waiting for other steps of this process"
+        async with self.link.locks.setdefault(subject, asyncio.Lock()), self.link.room:
+            while True:
+                revision, found = await self._get(subject)
+                now = await self._now()
+                try:
+                    change, reply = decide(found.value if found else None, now)
+                except BaseException as trouble:
+                    return Raised(trouble)
+                if change is KEEP or (change.value is None and found is None):
+                    return reply
+                if await self._put(subject, key, revision, change):
+                    return reply
+                self.losses += 1
+                pause = random.uniform(0, min(0.001 * self.losses, 0.01))  # noqa: S311 -- to spread
+                await asyncio.sleep(pause)
+
+    async def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        async with self.link.room:
+            _, found = await self._get(self.place.subject(space, key))
+            return (found.value if found else None), await self._now()
+
+    async def scan(self, space: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """Lists the names, sorts them by key, and reads as many as it takes."""
+        names = await self._names(self.place.subjects_of(space))
+        keys = {name: decoded(name.rpartition(".")[2]) for name in names}
+        hashed = [name for name, key in keys.items() if key is None]
+        for name, found in zip(hashed, await self._get_all(hashed), strict=True):
+            keys[name] = found.key if found else None
+        left = sorted((key, name) for name, key in keys.items() if key is not None and key > after)
+        page: list[tuple[str, bytes]] = []
+        while left and len(page) < limit:
+            wanted = limit - len(page)
+            records = await self._get_all([name for _, name in left[:wanted]])
+            page += [(found.key, found.value) for found in records if found is not None]
+            left = left[wanted:]
+        return page
+
+    async def purge(self, limit: int, cursor: int) -> tuple[int, int]:
+        """Sweeps the bucket from where the last one stopped; how many went, and up to where."""
+        dropped, until = 0, self.began + self.place.timeout / 2
+        for start in dict.fromkeys((cursor, 1)):
+            sweep = _Sweep(self, start)
+            await sweep.begin()
+            while sweep.left and dropped < limit and steady() < until:
+                dropped += await sweep.go_on(limit - dropped)
+            await sweep.end()
+            if sweep.left:
+                return dropped, sweep.position
+        return dropped, 1
+
+    async def describe(self) -> dict[str, Any]:
+        line = await self.link.line(self)
+        started = steady()
+        answer = await self.api("STREAM.INFO")
+        latency = steady() - started
+        version = line.client.connected_server_version
+        return {
+            "store": "nats",
+            "url": self.place.shown,
+            "version": f"{version.major}.{version.minor}.{version.patch}",
+            "bucket": self.place.bucket,
+            "replicas": answer.config.get("num_replicas", 1),
+            "max_payload": line.client.max_payload,
+            "clock_uncertainty_ms": round(self.link.clock.uncertainty() * 1000, 3),
+            "latency_ms": round(latency * 1000, 3),
+        }
+
+    # --- what they are made of -------------------------------------------------------------------
+
+    async def _now(self) -> float:
+        clock = self.link.clock
+        while clock.is_stale():
+            async with self.link.measuring:
+                if clock.is_stale():
+                    await self._measured(await self.link.line(self))
+        return clock.now()
+
+    async def _measured(self, line: Line) -> None:
+        self.doing = "reading the server's clock"
+        try:
+            await measure(line, self.link.clock)
+        except LostError:
+            self.trouble = "the connection was lost"
+        except NobodyError as trouble:
+            self.link.drop(line)
+            raise self.failed(str(trouble)) from None
+
+    async def _get(self, subject: str) -> tuple[int, Envelope | None]:
+        """The revision of a record, and the record; a mark that it was dropped has a revision."""
+        asked = msgspec.json.encode({"last_by_subj": subject})
+        answer = await self.api("STREAM.MSG.GET", asked, missing=NO_MESSAGE)
+        if answer.message is None:
+            return 0, None
+        value = answer.message.value()
+        if value is None:
+            return answer.message.seq, None
+        try:
+            return answer.message.seq, envelopes.decode(value)
+        except msgspec.MsgspecError:
+            raise self.failed(f"what is kept as {subject} is no record of mainstay's") from None
+
+    async def _get_all(self, subjects: list[str]) -> list[Envelope | None]:
+        found: list[Envelope | None] = []
+        for start in range(0, len(subjects), 64):
+            some = await asyncio.gather(*map(self._get, subjects[start : start + 64]))
+            found += [record for _, record in some]
+        return found
+
+    async def _names(self, pattern: str) -> list[str]:
+        """All names of a pattern."""
+        names: list[str] = []
+        while True:
+            asked = msgspec.json.encode({"subjects_filter": pattern, "offset": len(names)})
+            answer = await self.api("STREAM.INFO", asked)
+            names += answer.state.subjects or ()
+            if not answer.state.subjects or len(names) >= answer.total:
+                return names
+
+    async def _put(self, subject: str, key: str, revision: int, change: Change) -> bool:
+        """Writes or drops a record if its revision is still that one; whether it was."""
+        if change.value is None:
+            return bool(await self.drop(subject, revision))
+        headers = {EXPECTED: str(revision)}
+        if change.expires is not None:
+            headers[EXPIRES] = repr(float(change.expires))
+        payload = msgspec.msgpack.encode(Envelope(key, change.value))
+        return bool(await self._write(subject, payload, headers))
+
+    async def drop(self, subject: str, revision: int) -> int:
+        """Marks a record of that revision as dropped; the mark's revision, or 0."""
+        return await self._write(subject, b"", {EXPECTED: str(revision), "KV-Operation": "DEL"})
+
+    async def _write(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
+        """The new revision; 0 where somebody was faster."""
+        line = await self.link.line(self)
+        self._check_size(line, payload, headers)
+        self.doing = "writing, so it may have been written or not"
+        try:
+            reply = await line.ask(subject, payload, headers)
+        except LostError:
+            told = "the connection was lost while writing, so it may have been written or not"
+            raise self.failed(told) from None
+        answer = self._checked(line, reply, FASTER)
+        return 0 if answer.error is not None else answer.seq
+
+    def _check_size(self, line: Line, payload: bytes, headers: dict[str, str]) -> None:
+        size = len(payload) + 12 + sum(len(name) + len(text) + 4 for name, text in headers.items())
+        if size > line.client.max_payload:
+            raise StoreError(
+                f"a record of {size} bytes is too large for {self.place.shown}, whose max_payload"
+                f" is {line.client.max_payload} bytes",
+                hint="keep something smaller, or raise max_payload in the server's configuration",
+            )
+
+    async def api(
+        self, call: str, payload: bytes = b"", missing: int = 0, name: str = ""
+    ) -> Answer:
+        """An answer of JetStream's own; asked again where the connection was lost."""
+        while True:
+            line = await self.link.line(self)
+            self.doing = f"asking for {call}"
+            try:
+                reply = await line.ask(f"$JS.API.{call}.{self.place.stream}{name}", payload)
+            except LostError:
+                continue
+            return self._checked(line, reply, (missing,))
+
+    def _checked(self, line: Line, reply: Msg, allowed: tuple[int, ...] = ()) -> Answer:
+        """What the server answered; raises where it is an error that was not to be expected."""
+        try:
+            answer = answer_of(reply)
+        except NobodyError as trouble:
+            self.link.drop(line)  # the next one looks whether the bucket is there
+            raise self.failed(str(trouble)) from None
+        if answer.error is None or answer.error.err_code in allowed:
+            return answer
+        if answer.error.err_code == NO_STREAM:
+            self.link.drop(line)
+        raise self.failed(f"JetStream said: {answer.error.description}")
+
+
+class _Sweep:
+    """A walk over the bucket in the order of writing, without the values."""
+
+    def __init__(self, step: Step, start: int) -> None:
+        self.position = start
+        self.left = 0
+        self._step = step
+        self._name = ""
+
+    async def begin(self) -> None:
+        place = self._step.place
+        config = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self.position,
+            "filter_subject": place.subjects + "*.*",
+            "ack_policy": "none",
+            "headers_only": True,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": 10_000_000_000,
+        }
+        asked = msgspec.json.encode({"stream_name": place.stream, "config": config})
+        answer = await self._step.api("CONSUMER.CREATE", asked)
+        self.left, self._name = answer.num_pending, f".{answer.name}"
+
+    async def go_on(self, limit: int) -> int:
+        """Looks at some records, and drops those of them that have expired; how many."""
+        now = self._step.link.clock.now()
+        expired: list[tuple[str, int]] = []
+        marks: list[tuple[str, int]] = []
+        for message in await self._next():
+            place = message.metadata.sequence.stream
+            if len(expired) >= limit:
+                break
+            headers = message.headers or {}
+            if "KV-Operation" in headers:
+                marks.append((message.subject, place))
+            elif float(headers.get(EXPIRES, "inf")) <= now:
+                expired.append((message.subject, place))
+            self.position, self.left = place + 1, message.metadata.num_pending
+        counts = await asyncio.gather(*(self._drop(*at) for at in expired))
+        await asyncio.gather(*(self._clear(*at) for at in marks))
+        return sum(counts)
+
+    async def _next(self) -> list[Msg]:
+        step = self._step
+        wanted = min(self.left, 256)
+        line = await step.link.line(step)
+        step.doing = "looking for expired records"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{step.place.stream}{self._name}"
+        asked = msgspec.json.encode({"batch": wanted, "no_wait": True})
+        try:
+            messages = await line.fetch(subject, asked, wanted)
+        except LostError:
+            raise step.failed("the connection was lost while looking for expired ones") from None
+        self.left = 0  # unless the last message says otherwise
+        return [message for message in messages if status(message) is None]
+
+    async def _drop(self, subject: str, revision: int) -> int:
+        mark = await self._step.drop(subject, revision)
+        if mark:
+            await self._clear(subject, mark)
+        return 1 if mark else 0
+
+    async def _clear(self, subject: str, mark: int) -> None:
+        """Removes a mark; what was written after it stays, and absent is absent without it."""
+        asked = msgspec.json.encode({"filter": subject, "seq": mark + 1})
+        await self._step.api("STREAM.PURGE", asked)
+
+    async def end(self) -> None:
+        await self._step.api("CONSUMER.DELETE", name=self._name, missing=NO_CONSUMER)
+
+
+class Raised:
+    """What a decision raised: carried past the loop, which some exceptions would end."""
+
+    __slots__ = ("trouble",)
+
+    def __init__(self, trouble: BaseException) -> None:
+        self.trouble = trouble
+
+
+def unwrapped(answer: Any) -> Any:
+    """The answer of an operation, or what the decision raised, raised where it was asked."""
+    if isinstance(answer, Raised):
+        raise answer.trouble
+    return answer

@@ -1,0 +1,200 @@
+"""What is said to a NATS server and what it says: the time, answers, records, a bucket's shape.
+
+The clock is the server's: it is measured against this machine's steady clock (`Clock`), on every
+connection and every ten seconds. The wall clock of this machine is never looked at. These are
+values only; who asks for them, and when, is elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+    from mainstay.stores.nats_place import Place
+
+_MEASURE_EVERY = 10.0
+"""Seconds after which the server's clock is measured again; a quartz drifts 1 ms in that time."""
+_DRIFT = 200e-6
+"""How far two clocks may drift apart, per second; twice what a bad quartz does."""
+
+# --- the clock ------------------------------------------------------------------------------------
+
+if hasattr(time, "CLOCK_BOOTTIME"):  # goes on while the machine sleeps
+
+    def steady() -> float:
+        """Seconds on a clock of this machine that nobody sets."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:  # pragma: no cover -- where there is none
+    steady = time.monotonic
+
+
+class Clock:
+    """The server's clock as seen from here: an offset to the steady clock, and how sure it is.
+
+    Read in the store's own thread only. It never goes back: where the server's own is set back,
+    it stands still until that has caught up.
+    """
+
+    def __init__(self, floor: float = 0.0) -> None:
+        self._floor = floor
+        self._offset = 0.0
+        self._half = 0.0
+        self._measured: float | None = None
+
+    def afresh(self) -> Clock:
+        """One that has measured nothing, and still does not go back."""
+        return Clock(self._floor)
+
+    def is_stale(self) -> bool:
+        """Whether it has to be measured before it is read."""
+        return self._measured is None or steady() - self._measured > _MEASURE_EVERY
+
+    def learn(self, sent: float, heard: float, moment: float) -> None:
+        """Takes a reading of the server: it was that moment somewhere between sent and heard.
+
+        A slow answer that does not contradict what is known says less than that, and is left.
+        """
+        half, offset = (heard - sent) / 2, moment - (sent + heard) / 2
+        if self._measured is not None:
+            known = self._half + _DRIFT * (heard - self._measured)
+            if half > known and abs(offset - self._offset) <= half + known:
+                half, offset = known, self._offset
+        self._offset, self._half, self._measured = offset, half, heard
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        self._floor = max(self._floor, steady() + self._offset)
+        return self._floor
+
+    def uncertainty(self) -> float:
+        """Half the round trip of the reading it goes by."""
+        return self._half
+
+
+# --- what the server says -------------------------------------------------------------------------
+
+
+class _Error(Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Stored(Struct):
+    seq: int
+    time: datetime
+    data: bytes = b""
+    hdrs: bytes = b""
+
+    def value(self) -> bytes | None:
+        """What was written; None for the mark that a record was dropped."""
+        is_mark = b"KV-Operation:" in self.hdrs or b"Nats-Marker-Reason:" in self.hdrs
+        return None if is_mark else self.data
+
+
+class _State(Struct, frozen=True):
+    messages: int = 0
+    subjects: dict[str, int] | None = None
+
+
+class Answer(Struct):
+    """An answer of JetStream, of whatever kind; each has some of these."""
+
+    error: _Error | None = None
+    message: _Stored | None = None
+    seq: int = 0
+    config: dict[str, Any] = {}
+    state: _State = _State()
+    ts: datetime | None = None
+    total: int = 0
+    name: str = ""
+    num_pending: int = 0
+
+
+class Envelope(Struct, array_like=True):
+    """A record as it is written: its key, because a name may be a hash of it, and its value."""
+
+    key: str
+    value: bytes
+
+
+_answers = msgspec.json.Decoder(Answer)
+envelopes = msgspec.msgpack.Decoder(Envelope)
+EXPIRES = "Mainstay-Expires"
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+NO_STREAM, NO_MESSAGE, NAME_IN_USE, NO_CONSUMER = 10059, 10037, 10058, 10014
+FASTER = (10071, 10164)
+"""The codes of "wrong last sequence": somebody else wrote in between."""
+
+
+def answer_of(reply: Msg) -> Answer:
+    """What JetStream answered; raises where there is none to answer."""
+    if status(reply) == "503":
+        raise NobodyError
+    return _answers.decode(reply.data)
+
+
+def status(message: Msg) -> str | None:
+    """The status of a message that is only that; None for one that says something."""
+    return message.headers.get("Status") if message.headers else None
+
+
+class NobodyError(Exception):
+    """The server has nobody who would answer."""
+
+    def __str__(self) -> str:
+        return "nobody answers for its bucket: JetStream is off there, or the bucket is gone"
+
+
+# --- what a bucket must be like -------------------------------------------------------------------
+
+_SHAPE = {
+    "storage": "file",
+    "retention": "limits",
+    "max_msgs_per_subject": 1,
+    "max_msgs": -1,
+    "max_age": 0,
+    "discard": "new",
+    "deny_purge": False,
+}
+"""What a bucket must be like: nothing in it may vanish by itself, and one value a key is kept."""
+
+
+def differences(config: dict[str, Any], place: Place) -> list[str]:
+    """What a bucket is like that it must not be."""
+    wanted: dict[str, Any] = {**_SHAPE, "subjects": [place.subjects + ">"]}
+    found = [
+        f"{name} is {config.get(name)!r} and must be {value!r}"
+        for name, value in wanted.items()
+        if config.get(name, value) != value
+    ]
+    if config.get("num_replicas", 1) < place.replicas:
+        found.append(
+            f"num_replicas is {config.get('num_replicas')}, and {place.replicas} are asked"
+        )
+    return found + [
+        f"{name} is {config[name]!r} and must not be set"
+        for name in ("mirror", "sources", "sealed", "persist_mode")
+        if config.get(name) not in (None, False, [], "default")
+    ]
+
+
+def configuration(place: Place) -> bytes:
+    """What the server is asked for where there is no bucket yet."""
+    more = {
+        "name": place.stream,
+        "subjects": [place.subjects + ">"],
+        "description": "records of mainstay",
+        "num_replicas": place.replicas,
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+    }
+    return msgspec.json.encode({**_SHAPE, **more})

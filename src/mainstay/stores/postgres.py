@@ -1,0 +1,348 @@
+"""The PostgreSQL store: records in one table, shared by whoever reaches the server.
+
+A step is two round trips: one reads the record and the server's clock, one writes on the condition
+that nobody else did meanwhile. What is said to the server is in `postgres_steps`, the connections
+are in `postgres_pool`; here the two meet, and trouble is put into words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from mainstay.clock import SYSTEM
+from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
+
+try:
+    import psycopg
+except ImportError:
+    raise MissingExtraError("psycopg", "postgres") from None
+from mainstay.stores import postgres_steps as steps
+from mainstay.stores.postgres_pool import Late, Pools
+from mainstay.stores.postgres_url import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from mainstay.core.records import Decide, Reply
+    from mainstay.stores.postgres_steps import Rows, Steps, Trip
+
+    Answer = TypeVar("Answer")
+
+
+class PostgresStore:
+    """Keeps records in a PostgreSQL database, safe between machines.
+
+    Opening it creates or updates its tables. `within(connection)` gives a view of it that takes
+    part in a transaction of the caller's own.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`, with `?timeout=5` seconds for each
+            operation (a new connection may take 2 at least), `&pool=10` connections for threads
+            and as many for each event loop; all other parameters are libpq's own.
+    """
+
+    abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable", "transactions"})
+
+    def __init__(self, url: str) -> None:
+        place = Place(url)
+        self.url = place.shown
+        self.timeout = place.timeout
+        self.place = place
+        self._pools = Pools(place.params, place.pool, place.timeout)
+        try:
+            self._run("open", lambda: steps.migrate(self.url))
+        except BaseException:
+            self.close()
+            raise
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """Reads, decides and writes as one step."""
+        return self._run("write", lambda: self._step(space, key, decide))
+
+    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """The same, on a connection of the running event loop."""
+        return await self._arun("write", lambda: self._step(space, key, decide))
+
+    def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The record and the server's clock, without a lock."""
+        return self._run("read", lambda: steps.read(space, key))
+
+    async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The same, on a connection of the running event loop."""
+        return await self._arun("read", lambda: steps.read(space, key))
+
+    def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
+        """The records of a space in the order of their keys, page by page."""
+        return self._run("scan", lambda: steps.scan(space, after, limit))
+
+    def purge(self, limit: int = 1000) -> int:
+        """Drops records that have expired; how many."""
+        return self._run("purge", lambda: steps.purge(limit))
+
+    def _step(self, space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
+        return steps.step(space, key, decide)
+
+    # --- the store itself ------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know: version, schema, and how long a reading took."""
+        version, _ = self._run("describe", steps.server)
+        started = SYSTEM.monotonic()
+        self.read("", "")
+        latency = SYSTEM.monotonic() - started
+        return {
+            "store": "postgresql",
+            "url": self.url,
+            "version": version,
+            "schema": self._run("describe", steps.version),
+            "latency_ms": round(latency * 1000, 3),
+        }
+
+    def within(self, connection: Any) -> PostgresStore:
+        """This store on a connection of the caller's own: its steps commit with the caller's.
+
+        Where two transactions change the same record, the second waits for the end of the first,
+        for `timeout` at most, and then sees what it has committed. The pool is not used; a server
+        that does not answer is bounded by the connection's own settings.
+
+        Args:
+            connection: psycopg's Connection or AsyncConnection, or a Connection of SQLAlchemy on
+                top of one.
+        """
+        return _Within(self, connection)
+
+    def close(self) -> None:
+        """Closes every connection; those in use when they come back."""
+        self._pools.close()
+
+    # --- driving the steps -----------------------------------------------------------------------
+
+    def _run(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+        """Drives steps on a connection for threads."""
+        self._check_open(what)
+        until = SYSTEM.monotonic() + self.timeout
+        while True:
+            pool = self._pools.of_threads()
+            with _Told(self, what):
+                connection, is_new = pool.take(until)
+            try:
+                return self._drive(connection, make(), _Told(self, what, may_be_stale=not is_new))
+            except _Stale:
+                pool.idle.clear()
+            finally:
+                pool.give(connection)
+
+    async def _arun(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+        """Drives steps on a connection of the running loop; under trio, in a thread."""
+        trio = sys.modules.get("trio")
+        if trio is not None and trio.lowlevel.in_trio_task():
+            return await trio.to_thread.run_sync(self._run, what, make)  # type: ignore[no-any-return]
+        self._check_open(what)
+        until = SYSTEM.monotonic() + self.timeout
+        while True:
+            pool = self._pools.of_loop()
+            with _Told(self, what):
+                connection, is_new = await pool.take(until)
+            try:
+                told = _Told(self, what, may_be_stale=not is_new)
+                return await self._adrive(connection, make(), told)
+            except _Stale:
+                pool.idle.clear()
+            finally:
+                pool.give(connection)
+
+    def _drive(self, connection: Any, trips: Steps[Answer], told: _Told) -> Answer:
+        """Goes trip by trip; only the server's own trouble is translated, never a decision's."""
+        try:
+            trip = next(trips)
+            while True:
+                with told:
+                    rows = _say(connection, trip)
+                trip = trips.send(rows)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def _adrive(self, connection: Any, trips: Steps[Answer], told: _Told) -> Answer:
+        """The same, awaiting."""
+        try:
+            trip = next(trips)
+            while True:
+                with told:
+                    rows = await _asay(connection, trip)
+                trip = trips.send(rows)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    def _check_open(self, what: str) -> None:
+        if self._pools.is_closed:
+            raise StoreUnavailable(self.url, what, "the store was closed")
+
+
+class _Within(PostgresStore):
+    """A store on somebody else's connection, in their transaction."""
+
+    def __init__(self, store: PostgresStore, connection: Any) -> None:
+        self.url = store.url
+        self.timeout = store.timeout
+        self.place = store.place
+        self._theirs = _driver_connection(connection)
+        self._is_async = isinstance(self._theirs, psycopg.AsyncConnection)
+
+    def close(self) -> None:
+        """Nothing: the connection is theirs."""
+
+    def _step(self, space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
+        return steps.step_within(space, key, decide, self.timeout)
+
+    def _run(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+        if self._is_async:
+            raise StoreError("the connection is async", hint="await atransact() or aread()")
+        self._check_transaction()
+        return self._drive(self._theirs, make(), _Told(self, what))
+
+    async def _arun(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+        if not self._is_async:
+            return await asyncio.to_thread(self._run, what, make)
+        self._check_transaction()
+        return await self._adrive(self._theirs, make(), _Told(self, what))
+
+    def _check_transaction(self) -> None:
+        idle = psycopg.pq.TransactionStatus.IDLE
+        if self._theirs.autocommit and self._theirs.pgconn.transaction_status == idle:
+            raise StoreError(
+                "the connection commits by itself, and no transaction is under way",
+                hint="use `with connection.transaction():` around it",
+            )
+
+
+def _driver_connection(connection: Any) -> Any:
+    """The connection of psycopg; a Connection of SQLAlchemy has one inside."""
+    found = connection
+    for name in ("sync_connection", "connection", "driver_connection"):
+        if not isinstance(found, psycopg.Connection | psycopg.AsyncConnection):
+            found = getattr(found, name, found)
+    if not isinstance(found, psycopg.Connection | psycopg.AsyncConnection):
+        raise StoreError(
+            f"a {type(connection).__qualname__} is no connection of psycopg",
+            hint="give psycopg's Connection or AsyncConnection, or SQLAlchemy's Connection",
+        )
+    return found
+
+
+# --- one trip -------------------------------------------------------------------------------------
+
+
+def _say(connection: Any, trip: Trip) -> Rows:
+    """One round trip."""
+    cursor = _cursor(connection)
+    if trip.before is None and trip.after is None:
+        cursor.execute(trip.text, trip.values, binary=True)
+    else:
+        with connection.pipeline():
+            if trip.before is not None:
+                _cursor(connection).execute(*trip.before)
+            cursor.execute(trip.text, trip.values, binary=True)
+            if trip.after is not None:
+                _cursor(connection).execute(*trip.after)
+    return cursor.fetchall() if _has_rows(cursor) else []
+
+
+async def _asay(connection: Any, trip: Trip) -> Rows:
+    """The same, awaiting."""
+    cursor = _acursor(connection)
+    if trip.before is None and trip.after is None:
+        await cursor.execute(trip.text, trip.values, binary=True)
+    else:
+        async with connection.pipeline():
+            if trip.before is not None:
+                await _acursor(connection).execute(*trip.before)
+            await cursor.execute(trip.text, trip.values, binary=True)
+            if trip.after is not None:
+                await _acursor(connection).execute(*trip.after)
+    return await cursor.fetchall() if _has_rows(cursor) else []
+
+
+def _cursor(connection: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+    """A plain cursor, whatever factories the connection has."""
+    return psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row)
+
+
+def _acursor(connection: Any) -> psycopg.AsyncCursor[tuple[Any, ...]]:
+    return psycopg.AsyncCursor(connection, row_factory=psycopg.rows.tuple_row)
+
+
+def _has_rows(cursor: Any) -> bool:
+    """What `description` says too, at ten times the cost."""
+    return bool(cursor.pgresult and cursor.pgresult.nfields)
+
+
+# --- trouble in words -----------------------------------------------------------------------------
+
+
+class _Stale(Exception):
+    """An idle connection turned out to be dead before anything was written."""
+
+
+class _Told:
+    """Puts the server's trouble into words."""
+
+    __slots__ = ("_may_be_stale", "_store", "_what")
+
+    def __init__(self, store: PostgresStore, what: str, *, may_be_stale: bool = False) -> None:
+        self._store = store
+        self._what = what
+        self._may_be_stale = may_be_stale
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, trouble: BaseException | None, _traceback: object) -> None:
+        if isinstance(trouble, psycopg.Error):
+            if self._may_be_stale and _is_lost(trouble):
+                raise _Stale from trouble
+            store = self._store
+            reason = _reason(trouble, store.timeout)
+            raise StoreUnavailable(store.url, self._what, store.place.hide(reason)) from trouble
+        self._may_be_stale = False  # from here on something may have been written
+
+
+def _is_lost(trouble: psycopg.Error) -> bool:
+    """Whether the connection is gone, and not just late."""
+    return (
+        isinstance(trouble, psycopg.OperationalError)
+        and not isinstance(trouble, Late)
+        and (trouble.pgconn is None or trouble.pgconn.status != psycopg.pq.ConnStatus.OK)
+    )
+
+
+_ADVICE = {
+    "password authentication failed": "check the user and the password in the URL",
+    "no password supplied": "put a password into the URL, or into a password file",
+    "role": "check the user in the URL",
+    "database": "create it, or check its name in the URL",
+    "could not translate host name": "check the host in the URL",
+    "starting up": "try again in a moment",
+    "too many": "raise max_connections, or use a smaller ?pool=",
+    "permission denied for schema": "the owner has to open the store once, or GRANT CREATE on it",
+    "permission denied for table": "GRANT SELECT, INSERT, UPDATE, DELETE on the mainstay_ tables",
+    'mainstay_kept" does not exist': "its tables are gone; open the store again to create them",
+}
+"""What to do about trouble, by words of the server."""
+
+
+def _reason(trouble: psycopg.Error, timeout: float) -> str:
+    """What went wrong, and what to do about it."""
+    text = " ".join((trouble.diag.message_primary or str(trouble)).split())
+    if isinstance(trouble, Late | psycopg.errors.ConnectionTimeout):
+        return f"{text} (timeout {timeout:g} s)"
+    if isinstance(trouble, psycopg.errors.LockNotAvailable):
+        return f"another transaction held the record for more than {timeout:g} s"
+    if isinstance(trouble, psycopg.errors.SerializationFailure):
+        return f"{text}: run your transaction again"
+    found = [advice for words, advice in _ADVICE.items() if words in text]
+    return f"{text}: {found[0]}" if found else text

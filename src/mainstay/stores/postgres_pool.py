@@ -1,0 +1,283 @@
+"""Connections to PostgreSQL: a bounded number of them, and none that waits for ever.
+
+There is one pool for threads, and one for each event loop, because an async connection belongs to
+its loop. A connection is made by whoever needs it, in its own time: a server that refuses is heard
+of at once, and no thread or task stands by. Rules of the room:
+
+- A connection goes back only when it is idle. Whatever else came of it (a cancellation, an answer
+  that did not come in time, a transaction left open), it is closed, and the server undoes the rest.
+- One that turns out to be dead takes all idle ones along: they are of the same age.
+- Each process has pools of its own, so that a forked child never speaks on its parent's sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import waiting
+from psycopg.pq import TransactionStatus
+
+from mainstay.clock import SYSTEM
+from mainstay.stores.postgres_steps import patience
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Generator
+    from typing import Any
+
+_INTERVAL = 0.1
+"""Seconds between two looks at the clock while an answer is awaited."""
+
+_SESSION = """
+SET default_transaction_isolation = 'read committed';
+SET lock_timeout = '{patience}';
+SET idle_in_transaction_session_timeout = {milliseconds};
+SELECT set_config(name, '100', false) FROM pg_settings
+WHERE name = 'client_connection_check_interval'
+"""
+"""What a new session is told. Who stands still in the middle of a step loses its lock, and others
+go on; what waits for a lock when its client leaves is dropped (from PostgreSQL 14 on)."""
+
+
+class Late(psycopg.OperationalError):
+    """No answer came in time, or no connection was free."""
+
+
+class Connection(psycopg.Connection["tuple[Any, ...]"]):
+    """A connection whose every wait ends at a given moment."""
+
+    until: float = math.inf
+
+    def wait(self, gen: Any, interval: float = _INTERVAL, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg 3.3 has it, 3.2 has not
+        """Waits for an answer; a connection that was left waiting is closed."""
+        try:
+            bounded = _bounded(gen, self.until)
+            return waiting.wait(bounded, self.pgconn.socket, min(interval, _INTERVAL))
+        except BaseException:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()
+            raise
+
+
+class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
+    """The same for event loops; cancelling it closes it."""
+
+    until: float = math.inf
+
+    async def wait(
+        self,
+        gen: Any,
+        interval: float = _INTERVAL,
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109 -- psycopg 3.3 has it, 3.2 has not
+    ) -> Any:
+        """Waits for an answer; a connection that was left waiting is closed."""
+        try:
+            bounded = _bounded(gen, self.until)
+            return await waiting.wait_async(bounded, self.pgconn.socket, min(interval, _INTERVAL))
+        except BaseException:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()
+            raise
+
+
+def _bounded(gen: Any, until: float) -> Generator[Any, Any, Any]:
+    """The generator of psycopg, until it is too late."""
+    try:
+        wants = next(gen)
+        while SYSTEM.monotonic() < until:
+            wants = gen.send((yield wants))
+    except StopIteration as done:
+        return done.value
+    raise Late("the server did not answer in time")
+
+
+class _Idle:
+    """The idle connections of a pool, the latest first; any thread may close them."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._connections: deque[Any] = deque()
+
+    def pop(self) -> Any:
+        """One of them, or None."""
+        try:
+            return self._connections.pop()
+        except IndexError:
+            return None
+
+    def push(self, connection: Any) -> None:
+        """Takes a connection back if it is idle, and ends it otherwise."""
+        is_idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if is_idle and not self.is_closed:
+            self._connections.append(connection)
+            if self.is_closed:  # meanwhile
+                self.clear()
+        else:
+            end(connection)
+
+    def clear(self) -> None:
+        """Ends all of them."""
+        while (connection := self.pop()) is not None:
+            end(connection)
+
+
+class Pool:
+    """Connections for threads."""
+
+    def __init__(self, settings: _Settings, size: int) -> None:
+        self.idle = _Idle()
+        self._settings = settings
+        self._room = threading.Semaphore(size)
+
+    def take(self, until: float) -> tuple[Connection, bool]:
+        """A connection, and whether it is new."""
+        if not self._room.acquire(timeout=max(0.0, until - SYSTEM.monotonic())):
+            raise Late("every connection of the pool was in use")
+        try:
+            connection = self.idle.pop()
+            is_new = connection is None
+            if is_new:
+                connection = self._connect(until)
+        except BaseException:
+            self._room.release()
+            raise
+        connection.until = until
+        return connection, is_new
+
+    def _connect(self, until: float) -> Connection:
+        connection = Connection.connect(**self._settings.params(until))
+        connection.until = until
+        try:
+            connection.execute(self._settings.session)
+        except BaseException:
+            end(connection)
+            raise
+        return connection
+
+    def give(self, connection: Connection) -> None:
+        """Takes it back."""
+        self.idle.push(connection)
+        self._room.release()
+
+
+class AsyncPool:
+    """Connections for the tasks of one event loop."""
+
+    def __init__(self, settings: _Settings, size: int) -> None:
+        self.idle = _Idle()
+        self._settings = settings
+        self._room = asyncio.Semaphore(size)
+
+    async def take(self, until: float) -> tuple[AsyncConnection, bool]:
+        """A connection, and whether it is new."""
+        await self._enter(until)
+        try:
+            connection = self.idle.pop()
+            is_new = connection is None
+            if is_new:
+                connection = await self._connect(until)
+        except BaseException:
+            self._room.release()
+            raise
+        connection.until = until
+        return connection, is_new
+
+    async def _connect(self, until: float) -> AsyncConnection:
+        connection = await AsyncConnection.connect(**self._settings.params(until))
+        connection.until = until
+        try:
+            await connection.execute(self._settings.session)
+        except BaseException:
+            end(connection)
+            raise
+        return connection
+
+    async def _enter(self, until: float) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        try:
+            async with asyncio.timeout(max(0.0, until - SYSTEM.monotonic())):
+                await self._room.acquire()
+        except TimeoutError:
+            raise Late("every connection of the pool was in use") from None
+
+    def give(self, connection: AsyncConnection) -> None:
+        """Takes it back."""
+        self.idle.push(connection)
+        self._room.release()
+
+
+class Pools:
+    """The pools of a store: of this process's threads, and of each event loop."""
+
+    def __init__(self, params: dict[str, Any], size: int, timeout: float) -> None:
+        self.is_closed = False
+        self._settings = _Settings(params, timeout)
+        self._size = size
+        self._by_process: dict[int, tuple[Pool, dict[AbstractEventLoop, AsyncPool]]] = {}
+
+    def of_threads(self) -> Pool:
+        """The pool for sync code."""
+        return self._here()[0]
+
+    def of_loop(self) -> AsyncPool:
+        """The pool of the running event loop; those of loops that are over are closed."""
+        loops = self._here()[1]
+        running = asyncio.get_running_loop()
+        pool = loops.get(running)
+        if pool is None:
+            self._close_loops(only_over=True)
+            pool = loops.setdefault(running, AsyncPool(self._settings, self._size))
+        return pool
+
+    def _here(self) -> tuple[Pool, dict[AbstractEventLoop, AsyncPool]]:
+        pid = os.getpid()
+        mine = self._by_process.get(pid)
+        if mine is None:
+            mine = self._by_process.setdefault(pid, (Pool(self._settings, self._size), {}))
+        return mine
+
+    def _close_loops(self, *, only_over: bool) -> None:
+        loops = self._here()[1]
+        for loop, pool in list(loops.items()):
+            if loop.is_closed() or not only_over:
+                pool.idle.is_closed = True
+                pool.idle.clear()
+                loops.pop(loop, None)
+
+    def close(self) -> None:
+        """Ends every idle connection now, and the others when they come back."""
+        self.is_closed = True
+        pool, _ = self._here()
+        pool.idle.is_closed = True
+        pool.idle.clear()
+        self._close_loops(only_over=False)
+
+
+class _Settings:
+    """How connections are made."""
+
+    def __init__(self, params: dict[str, Any], timeout: float) -> None:
+        self._params = params
+        self.session = _SESSION.format(
+            milliseconds=math.ceil(timeout * 1000), patience=patience(timeout)
+        )
+
+    def params(self, until: float) -> dict[str, Any]:
+        """What to connect with; psycopg takes 2 seconds at least, and as much for each host."""
+        hosts = str(self._params.get("host", "")).count(",") + 1
+        left = math.ceil(max(0.0, until - SYSTEM.monotonic()) / hosts)
+        limit = min(left, int(self._params.get("connect_timeout") or left))
+        return {**self._params, "autocommit": True, "connect_timeout": max(2, limit)}
+
+
+def end(connection: Any) -> None:
+    """Closes a connection of either colour, from any thread; nothing is awaited."""
+    connection.pgconn.finish()

@@ -1,0 +1,328 @@
+"""The store on a Redis or Valkey server.
+
+A step is optimistic: one script reads the record and the server's clock, the decision is made here,
+and a second script writes if the record is still the one that was read. If it is not, its answer is
+the present record, so that the next try costs one round trip and not two. A record is a token, new
+with every write, followed by the value: equal tokens are equal records, and none comes back.
+
+What is said to the server is a generator, told once; two drivers, sync and asyncio, carry it out.
+Keys, scripts and messages are in `redis_names`, how a story is told in `redis_telling`, and the
+connections in `redis_clients`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from typing import TYPE_CHECKING
+
+from mainstay.clock import SYSTEM
+from mainstay.core.records import KEEP
+from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
+from mainstay.stores.options import options_of
+
+try:
+    from redis import exceptions as theirs
+except ImportError:  # pragma: no cover -- the extra is there in tests
+    raise MissingExtraError("redis", "redis") from None
+from mainstay.stores.redis_clients import (
+    DUE,
+    Loops,
+    async_client,
+    blocking_client,
+    in_thread,
+    in_trio,
+)
+from mainstay.stores.redis_names import (
+    DROP,
+    READ,
+    RELEASE,
+    TOKEN,
+    WRITE,
+    Place,
+    decoded,
+    divided,
+    encoded,
+    milliseconds,
+    swept,
+    told,
+    without_secrets,
+)
+from mainstay.stores.redis_telling import Rounds, Telling, Turns, aperform, perform
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay.core.records import Change, Decide, Reply
+    from mainstay.stores.redis_names import Story
+
+_OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}
+_LARGEST = 512 * 1024 * 1024 - TOKEN
+"""What a server takes in one piece, unless it is told otherwise (proto-max-bulk-len)."""
+_OLDEST = 7
+"""The first version whose scripts say what they do, so that a replica refuses to answer."""
+
+
+class RedisStore:
+    """Keeps records on a Redis or Valkey server, version 7 or later.
+
+    Args:
+        url: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, or `valkey://`,
+            `valkeys://`; with `?timeout=5` seconds for a step, `&pool=10` connections for all
+            threads together and for each event loop, and `&prefix=mainstay:` before every key.
+            `ssl_…` and the other connection options of redis-py are passed on.
+
+    >>> RedisStore("redis://:secret@localhost/0?timeout=2").url
+    'redis://localhost/0'
+    """
+
+    abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable"})
+
+    def __init__(self, url: str) -> None:
+        ours, self._address = divided(url)
+        self.url = without_secrets(url)
+        found = options_of(ours, _OPTIONS)
+        self.timeout: float = found["timeout"]
+        self.pool: int = found["pool"]
+        self.prefix: str = found["prefix"]
+        self.is_closed = False
+        self._facts: dict[str, Any] | None = None
+        self._spaces: set[str] = set()
+        self._begin()
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """Reads, decides and writes as one step."""
+        return self._run("write", self._step(space, key, decide))  # type: ignore[no-any-return]
+
+    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """The same, without blocking the event loop."""
+        if in_trio():
+            return await in_thread(self.transact, space, key, decide)  # type: ignore[no-any-return]
+        return await self._arun("write", self._step(space, key, decide))  # type: ignore[no-any-return]
+
+    def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The record and the server's clock."""
+        return self._run("read", self._reading(space, key))  # type: ignore[no-any-return]
+
+    async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The same, without blocking the event loop."""
+        if in_trio():
+            return await in_thread(self.read, space, key)  # type: ignore[no-any-return]
+        return await self._arun("read", self._reading(space, key))  # type: ignore[no-any-return]
+
+    def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
+        """The records of a space in the order of their keys, page by page."""
+        return self._run("scan", self._scanning(space, after, limit))  # type: ignore[no-any-return]
+
+    def purge(self, limit: int = 1000) -> int:
+        """Forgets the keys of records that have expired; how many."""
+        return self._run("purge", self._purging(limit))  # type: ignore[no-any-return]
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know: the server, how it keeps what it has, how long it took."""
+        return self._run("describe", self._describing())  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Closes every connection; those of other event loops too."""
+        self.is_closed = True
+        self._client.connection_pool.disconnect()
+        self._loops.close()
+
+    # --- what is said to the server ---------------------------------------------------------------
+
+    def _step(self, space: str, key: str, decide: Decide[Any]) -> Story:
+        if self._facts is None:
+            yield from self._greeted()
+        at, rounds = Place(self.prefix, space, key), Rounds()
+        seen = yield from told(READ, at.keys[:1])
+        while True:
+            raw, now = seen[2], int(seen[0]) + int(seen[1]) / 1e6
+            change, reply = decide(None if raw is None else raw[TOKEN:], now)
+            if change is KEEP or (change.value is None and raw is None):
+                if rounds.is_holding:
+                    yield from told(RELEASE, at.keys[3:], rounds.name)
+                return reply
+            if not rounds.lost:
+                yield at.keys[0]
+            token = b"" if raw is None else raw[:TOKEN]
+            seen = yield from self._changing(at, change, (token, rounds.name, rounds.hold()))
+            if not isinstance(seen, list):
+                return reply
+            yield rounds.pause(bool(seen[3]))
+
+    def _changing(self, at: Place, change: Change, claim: tuple[Any, ...]) -> Story:
+        """Writes or drops it; a list with the record that is there where somebody was faster."""
+        if change.value is None:
+            return (yield from told(DROP, at.keys, *claim, at.name))
+        if len(change.value) > _LARGEST:
+            raise StoreError(f"a value of {len(change.value)} bytes; the most is {_LARGEST}")
+        if at.space not in self._spaces:
+            yield from self._registering(at.space)
+        expires = milliseconds(change.expires)
+        answer = yield from told(WRITE, at.keys, *claim, at.name, change.value, expires)
+        if answer == 2:  # the space was empty: somebody may have flushed the server
+            yield from self._registering(at.space)
+        return answer
+
+    def _registering(self, space: str) -> Story:
+        """Before the first record, so that purging finds the space whatever happens in between."""
+        yield ("SADD", f"{self.prefix}spaces", encoded(space))
+        self._spaces.add(space)
+
+    def _reading(self, space: str, key: str) -> Story:
+        if self._facts is None:
+            yield from self._greeted()
+        seen = yield from told(READ, Place(self.prefix, space, key).keys[:1])
+        value = None if seen[2] is None else seen[2][TOKEN:]
+        return value, int(seen[0]) + int(seen[1]) / 1e6
+
+    def _scanning(self, space: str, after: str, limit: int) -> Story:
+        if self._facts is None:
+            yield from self._greeted()
+        index = Place(self.prefix, space, "").keys[1]
+        last, page = encoded(after), list[tuple[str, bytes]]()
+        while len(page) < limit:
+            wanted = limit - len(page)
+            names = yield ("ZRANGEBYLEX", index, b"(" + last, "+", "LIMIT", 0, wanted)
+            if not names:
+                break
+            places = [Place(self.prefix, space, decoded(name)) for name in names]
+            raws = yield ("MGET", *(at.keys[0] for at in places))
+            page += [(at.key, raw[TOKEN:]) for at, raw in zip(places, raws, strict=True) if raw]
+            yield from swept([at for at, raw in zip(places, raws, strict=True) if not raw])
+            last = names[-1]
+        return page
+
+    def _purging(self, limit: int) -> Story:
+        if self._facts is None:
+            yield from self._greeted()
+        seconds, micros = yield ("TIME",)
+        now, count = int(seconds) * 1000 + int(micros) // 1000, 0
+        for name in sorted((yield ("SMEMBERS", f"{self.prefix}spaces"))):
+            space = decoded(name)
+            expiring = Place(self.prefix, space, "").keys[2]
+            while count < limit:
+                most = min(limit - count, 500)  # a longer script would keep others waiting
+                due = yield ("ZRANGEBYSCORE", expiring, "-inf", now, "LIMIT", 0, most)
+                if not due:
+                    break
+                count += yield from swept([Place(self.prefix, space, decoded(d)) for d in due])
+        return count
+
+    def _greeted(self) -> Story:
+        """Looks at the server when it is first used, and warns of what would break the promise."""
+        facts = yield from self._asked("INFO")
+        version = str(facts.get("redis_version", _OLDEST))
+        if int(version.partition(".")[0]) < _OLDEST:
+            reason = f"the server has version {version}, and {_OLDEST}.0 or later is needed"
+            raise StoreUnavailable(self.url, "use it", reason)
+        is_first, self._facts = self._facts is None, facts
+        policy = facts.get("maxmemory_policy", "noeviction")
+        if is_first and policy != "noeviction":
+            warnings.warn(
+                f"{self.url} has maxmemory-policy {policy}: when its memory is full it drops"
+                " records, and a call whose record is gone runs again. Set it to noeviction",
+                MainstayWarning,
+                stacklevel=2,
+            )
+
+    def _describing(self) -> Story:
+        if self._facts is None:
+            yield from self._greeted()
+        started = SYSTEM.monotonic()
+        yield ("PING",)
+        latency = SYSTEM.monotonic() - started
+        facts = self._facts = yield from self._asked("INFO")
+        fsync = yield from self._asked("CONFIG", "GET", "appendfsync")
+        has_log = facts.get("aof_enabled")
+        return {
+            "store": "redis",
+            "url": self.url,
+            "server": facts.get("server_name", "redis"),
+            "version": facts.get("valkey_version") or facts.get("redis_version", "unknown"),
+            "role": facts.get("role", "unknown"),
+            "maxmemory_policy": facts.get("maxmemory_policy", "unknown"),
+            "appendonly": {1: "yes", 0: "no"}.get(has_log, "unknown"),
+            "appendfsync": _fsync_of(fsync) if has_log else "none",
+            "latency_ms": round(latency * 1000, 3),
+        }
+
+    def _asked(self, *command: str) -> Story:
+        """What a server may refuse to tell, without harm."""
+        try:
+            return (yield command)
+        except theirs.ResponseError:
+            return {}
+
+    # --- the two drivers --------------------------------------------------------------------------
+
+    def _run(self, what: str, story: Story) -> Any:
+        telling = Telling(self, what, story)
+        self._make_ready(what)
+        client, turns = self._client, self._turns
+        DUE.at, DUE.most = telling.until, self.timeout
+        try:
+            while telling.asks():
+                try:
+                    perform(client, turns, telling)
+                except Exception as trouble:
+                    telling.trouble = trouble
+                    if isinstance(trouble, theirs.ReadOnlyError):  # of a primary that was replaced
+                        client.connection_pool.disconnect(inuse_connections=False)
+        finally:
+            telling.end()
+            if self.is_closed:  # while we were at it
+                client.connection_pool.disconnect(inuse_connections=False)
+        return telling.result
+
+    async def _arun(self, what: str, story: Story) -> Any:
+        import asyncio
+
+        telling = Telling(self, what, story)
+        self._make_ready(what)
+        scope = asyncio.timeout(self.timeout)
+        try:
+            async with scope:
+                client, turns = await self._loops.client()
+                while telling.asks():
+                    try:
+                        await aperform(client, turns, telling)
+                    except Exception as trouble:
+                        telling.trouble = trouble
+                        if isinstance(trouble, theirs.ReadOnlyError):
+                            await client.connection_pool.disconnect(inuse_connections=False)
+        except TimeoutError as trouble:
+            if not scope.expired():
+                raise  # the decision's own
+            raise telling.unavailable(theirs.TimeoutError("no answer")) from trouble
+        finally:
+            telling.end()
+        return telling.result
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Clients without a connection; they connect when they are used."""
+        self._pid = os.getpid()
+        self._client: Any = blocking_client(self._address, self.pool, self.timeout)
+        self._turns = Turns(threading.Lock)
+        self._loops = Loops(self._async_client)
+
+    def _async_client(self) -> Any:
+        return async_client(self._address, self.pool, self.timeout)
+
+    def _make_ready(self, what: str) -> None:
+        """A forked child has connections of its own, and leaves its parent's alone."""
+        if self.is_closed:
+            raise StoreUnavailable(self.url, what, "it was closed")
+        if self._pid != os.getpid():
+            self._inherited = (self._client, self._loops)
+            self._begin()
+
+
+def _fsync_of(answer: Any) -> str:
+    """The second of the two words CONFIG GET answers with, where it may be asked."""
+    return answer[1].decode() if isinstance(answer, list) and len(answer) == 2 else "unknown"

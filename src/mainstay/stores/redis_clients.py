@@ -1,0 +1,173 @@
+"""The Redis store's clients: whose connections they are, how long these wait, when they close.
+
+All threads share one client, whose connections wait no longer than the step they work for. Each
+event loop has a client of its own, closed when the loop ends. What is said is none of their matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import redis
+
+from mainstay.clock import SYSTEM
+from mainstay.stores.redis_telling import Turns
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import AsyncGenerator, Callable
+    from typing import Any
+
+
+def blocking_client(address: str, pool: int, timeout: float) -> Any:
+    """A client for threads, without a connection; it connects when it is used."""
+    secure = urlsplit(address).scheme == "rediss"
+    base: Any = redis.SSLConnection if secure else redis.Connection
+    bounded = type("Bounded", (_Bounded, base), {})
+    connections = redis.BlockingConnectionPool.from_url(
+        address, connection_class=bounded, **_limits(pool, timeout)
+    )
+    return redis.Redis(connection_pool=connections)
+
+
+def async_client(address: str, pool: int, timeout: float) -> Any:
+    """The same for one event loop."""
+    from redis import asyncio as aredis
+
+    connections = aredis.BlockingConnectionPool.from_url(address, **_limits(pool, timeout))
+    return aredis.Redis(connection_pool=connections)
+
+
+def _limits(pool: int, timeout: float) -> dict[str, Any]:
+    return {
+        "max_connections": pool,
+        "timeout": timeout,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "socket_keepalive": True,
+        "protocol": 2,  # no handshake; the replies are the same
+    }
+
+
+class _Due(threading.local):
+    """When the step of this thread must be over, and how long it may take."""
+
+    at = most = 0.0
+
+
+DUE = _Due()
+
+
+class _Bounded:
+    """A connection that waits no longer than the step it works for; mixed into redis-py's own.
+
+    A fixed socket timeout would count anew with every command and every handshake.
+    """
+
+    _sock: Any
+    _is_limited = False
+
+    def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+        self._limit()
+        return super().send_packed_command(*args, **kwargs)  # type: ignore[misc]
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        self._limit()
+        return super().read_response(*args, **kwargs)  # type: ignore[misc]
+
+    def _limit(self) -> None:
+        """Sets the socket's timeout only where much of the time is gone: it costs a system call."""
+        left = DUE.at - SYSTEM.monotonic()
+        if left > 0.9 * DUE.most and not self._is_limited:
+            return
+        if self._sock is not None:
+            self._sock.settimeout(max(0.001, left))
+            self._is_limited = left < DUE.most * 0.9
+
+
+class Loops:
+    """A client for each event loop, closed when its loop ends."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._kept: weakref.WeakKeyDictionary[AbstractEventLoop, tuple[Any, Turns, Any]]
+        self._kept = weakref.WeakKeyDictionary()
+        self._closing: set[Any] = set()
+
+    async def client(self) -> tuple[Any, Turns]:
+        """The client and the turns of the running loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        found = self._kept.get(loop)
+        if found is None:
+            client = self._make()
+            found = client, Turns(asyncio.Lock), _closed_at_the_end(client)
+            with self._lock:
+                for other in [other for other in self._kept if other.is_closed()]:
+                    del self._kept[other]
+                self._kept[loop] = found
+            await anext(found[2])
+        return found[:2]
+
+    def close(self) -> None:
+        """Closes all of them, each in its own loop; done twice, it does no harm."""
+        with self._lock:
+            found = list(self._kept.items())
+        for loop, (_, _, keeper) in found:
+            if not loop.is_closed():
+                self._close(loop, keeper)
+
+    def _close(self, loop: AbstractEventLoop, keeper: Any) -> None:
+        import asyncio
+
+        if loop is asyncio._get_running_loop():  # noqa: SLF001 -- the public one raises without one
+            task = loop.create_task(_ended(keeper))  # nobody can wait for it here
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        elif loop.is_running():
+            with contextlib.suppress(TimeoutError):  # a loop that somebody blocks
+                asyncio.run_coroutine_threadsafe(_ended(keeper), loop).result(2.0)
+        else:  # it runs for a moment, in another thread because here another loop may be running
+            thread = threading.Thread(target=loop.run_until_complete, args=(_ended(keeper),))
+            thread.start()
+            thread.join(2.0)
+
+
+async def _ended(keeper: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # its loop is ending it already
+        await keeper.aclose()
+
+
+async def _closed_at_the_end(client: Any) -> AsyncGenerator[None, None]:
+    """Waits for its loop to end: asyncio closes the generators that are left, in the loop.
+
+    It closes one connection after another without waiting, where the pool's own `disconnect` would
+    start tasks: a loop that is ending cancels those before they have begun.
+    """
+    try:
+        yield
+    finally:
+        pool = client.connection_pool
+        for connection in [*pool._available_connections, *pool._in_use_connections]:  # noqa: SLF001
+            await connection.disconnect(nowait=True)
+
+
+def in_trio() -> bool:
+    """Whether the caller runs in trio, for which redis-py has no client."""
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_task())
+
+
+async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls the sync function in a thread of trio's."""
+    import trio
+
+    return await trio.to_thread.run_sync(partial(function, *args))

@@ -1,0 +1,169 @@
+"""What the Redis store's things are called: keys, scripts, addresses, and troubles.
+
+Nothing here talks to a server. What is said to one is a story: a generator that yields what it
+wants and is sent the answer; who tells it is in `redis_telling`.
+
+    mainstay:{space}:key    token and value; the server drops it by itself when it expires
+    mainstay:{space}        the keys of a space in order: a sorted set with equal scores
+    mainstay:{space}~       the keys that expire, by the moment they do
+    mainstay:{space}!key    who holds a record for a moment, having lost too often
+    mainstay:spaces         the spaces there are
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from redis import exceptions as theirs
+
+from mainstay.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, TypeAlias
+
+    Story: TypeAlias = Generator[tuple[Any, ...] | bytes | float, Any, Any]
+    """Yields a command to send, a record to take one's turn at, or seconds to wait."""
+
+_THEIRS = "db username password client_name protocol socket_keepalive health_check_interval".split()
+TOKEN = 12
+"""Bytes of a token; lua/ has the same number."""
+
+
+class Server(Protocol):
+    """What is known of a server by those who talk to it: the store's public attributes."""
+
+    url: str
+    timeout: float
+    pool: int
+    is_closed: bool
+
+
+# --- names and scripts ----------------------------------------------------------------------------
+
+
+class Place:
+    """Where a record is: its key, the index of its space, of what expires, and who holds it."""
+
+    __slots__ = ("key", "keys", "name", "space")
+
+    def __init__(self, prefix: str, space: str, key: str) -> None:
+        base = _base(prefix, space)
+        self.space = space
+        self.key = key
+        self.name = encoded(key)
+        self.keys = (base + b":" + self.name, base, base + b"~", base + b"!" + self.name)
+
+
+@lru_cache(maxsize=256)
+def _base(prefix: str, space: str) -> bytes:
+    """What the keys of a space begin with: the braces put them in one slot of a cluster."""
+    tag = space.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    return encoded(f"{prefix}{{{tag or '%'}}}")  # an empty tag would count for nothing
+
+
+def encoded(text: str) -> bytes:
+    """A name as the server keeps it; any string is one, also with half a surrogate pair."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decoded(name: bytes) -> str:
+    """The name again."""
+    return name.decode("utf-8", "surrogatepass")
+
+
+def milliseconds(expires: float | None) -> int | bytes:
+    """The first whole millisecond at which it has expired; a server takes none before 1."""
+    return b"" if expires is None else int(min(max(expires * 1000.0, 0.0), 2.0**52)) + 1
+
+
+class _Script:
+    """A script of lua/, and the name the server gives it."""
+
+    def __init__(self, name: str) -> None:
+        file = files("mainstay.stores").joinpath("lua", f"{name}.lua")
+        self.text = file.read_text(encoding="utf-8")
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+READ, WRITE, DROP = _Script("read"), _Script("write"), _Script("drop")
+RELEASE, _SWEEP = _Script("release"), _Script("sweep")
+
+
+def told(script: _Script, keys: tuple[bytes, ...], *arguments: Any) -> Story:
+    """The answer of a script; a server that does not know it is given it."""
+    try:
+        return (yield ("EVALSHA", script.sha, len(keys), *keys, *arguments))
+    except theirs.NoScriptError:
+        return (yield ("EVAL", script.text, len(keys), *keys, *arguments))
+
+
+def swept(places: list[Place]) -> Story:
+    """Removes what has expired or is gone, of places in one space; how many."""
+    if not places:
+        return 0
+    records = [at.keys[0] for at in places]
+    names = [at.name for at in places]
+    return (yield from told(_SWEEP, (*places[0].keys[1:3], *records), *names))
+
+
+# --- addresses and messages -----------------------------------------------------------------------
+
+
+def divided(url: str) -> tuple[str, str]:
+    """The URL with our options, and the one with theirs for redis-py."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("redis", "rediss", "valkey", "valkeys") or not parts.hostname:
+        raise StoreError(
+            f"{without_secrets(url)} is no address of a Redis or Valkey server",
+            hint="redis://localhost:6379/0, or rediss:// for TLS",
+        )
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    passed = [(name, text) for name, text in pairs if name in _THEIRS or name.startswith("ssl_")]
+    kept = [pair for pair in pairs if pair not in passed]
+    scheme = parts.scheme.replace("valkey", "redis")
+    address = parts._replace(scheme=scheme, query=urlencode(passed), fragment="").geturl()
+    return parts._replace(query=urlencode(kept)).geturl(), address
+
+
+def without_secrets(url: str) -> str:
+    """The address alone: no password, and no options, which may hold one."""
+    parts = urlsplit(url)
+    name = f"{quote(unquote(parts.username))}@" if parts.username else ""
+    place = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=name + place, query="", fragment="").geturl()
+
+
+def explained(trouble: Exception, store: Server) -> str:
+    """What went wrong, and what to do about it."""
+    text = " ".join(str(trouble).split())[:300] or type(trouble).__name__
+    if isinstance(trouble, theirs.TimeoutError):
+        return f"no answer within {store.timeout:g} s ({text})"
+    found = [hint for word, hint in _HINTS.items() if word in f"{type(trouble).__name__} {text}"]
+    return f"{text}: {found[0].format(pool=store.pool)}" if found else text
+
+
+_HINTS = {
+    "No connection available": "all {pool} connections were in use; raise pool=",
+    "ReadOnlyError": "this is a replica; name the primary, or wait for the failover to end",
+    "OutOfMemoryError": "its memory is full; raise maxmemory, or purge what has expired",
+    "protected mode": "it answers only its own machine; set a password or a bind address there",
+    "Authentication required": "it wants a password; redis://user:password@host",
+    "Authentication": "the user or password is wrong",
+    "NoPermissionError": "the user may not do this; its ACL needs +@all on the prefix's keys",
+    "MovedError": "this is one node of a cluster; name a proxy in front of it, or a single server",
+    "AskError": "this is one node of a cluster; name a proxy in front of it, or a single server",
+    "ClusterDownError": "its cluster is down, or does not cover all slots",
+    "CrossSlot": "the prefix must not contain braces on a cluster",
+    "BusyLoadingError": "it has just started and reads its files; try again",
+    "max number of clients": "raise maxclients, or use fewer connections",
+    "MISCONF": "it cannot write to its disk",
+    "NOREPLICAS": "too few replicas are connected to take writes (min-replicas-to-write)",
+    "bulk length": "the value is larger than its proto-max-bulk-len",
+    "refused": "nothing listens there; is the server running?",
+    "Connect call failed": "nothing listens there; is the server running?",
+}

@@ -1,0 +1,159 @@
+"""How a story is told to a Redis server, step by step, and how those who write take turns.
+
+A story yields a command, a record to take one's turn at, or seconds to wait. `Telling` knows how
+far it is and until when it may go on; `perform` and `aperform` do what it asks for. Who writes the
+same record takes turns: within a process by a lock, among processes by holding the record.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+from redis import exceptions as theirs
+
+from mainstay.clock import SYSTEM
+from mainstay.errors import StoreUnavailable
+from mainstay.stores.redis_names import TOKEN, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.stores.redis_names import Server, Story
+
+
+class Telling:
+    """A story on its way: what is asked, what was answered, what went wrong, and until when."""
+
+    __slots__ = ("_store", "_story", "_what", "answer", "ask", "result", "trouble", "turn", "until")
+
+    def __init__(self, store: Server, what: str, story: Story) -> None:
+        self._store = store
+        self._what = what
+        self._story = story
+        self.until = SYSTEM.monotonic() + store.timeout
+        self.ask: Any = None
+        self.answer: Any = None
+        self.trouble: Exception | None = None
+        self.turn: Any = None
+        self.result: Any = None
+
+    def asks(self) -> bool:
+        """Whether the story wants something more, in `ask`; otherwise it has a `result`."""
+        trouble, self.trouble = self.trouble, None
+        answer, self.answer = self.answer, None
+        try:
+            if trouble is None:
+                self.ask = self._story.send(answer)
+            else:
+                self.ask = self._story.throw(trouble)
+        except StopIteration as end:
+            self.result = end.value
+            return False
+        except Exception as raised:
+            if raised is not trouble:
+                raise  # the decision's own, as it is
+            raise self.unavailable(raised) from raised
+        self._see_that_it_may_go_on()
+        return True
+
+    def end(self) -> None:
+        """Lets the next one have its turn."""
+        if self.turn is not None:
+            self.turn.release()
+
+    def _see_that_it_may_go_on(self) -> None:
+        if self._store.is_closed:
+            raise StoreUnavailable(self._store.url, self._what, "it was closed")
+        if SYSTEM.monotonic() > self.until:
+            told = f"not done within {self._store.timeout:g} s: others were faster every time"
+            raise StoreUnavailable(self._store.url, self._what, told)
+
+    def unavailable(self, trouble: Exception) -> Exception:
+        """What a client's error means to a caller; what is no such error stays as it is."""
+        if self._store.is_closed:
+            return StoreUnavailable(self._store.url, self._what, "it was closed")
+        if not isinstance(trouble, theirs.RedisError | OSError):
+            return trouble
+        reason = explained(trouble, self._store)
+        return StoreUnavailable(self._store.url, self._what, reason)
+
+
+def perform(client: Any, turns: Turns, telling: Telling) -> None:
+    """What a story asks for."""
+    ask = telling.ask
+    if isinstance(ask, tuple):
+        telling.answer = client.execute_command(*ask)
+    elif isinstance(ask, float):
+        if ask:
+            SYSTEM.sleep(ask)
+    else:
+        lock = turns.lock(ask)
+        if not lock.acquire(timeout=max(0.0, telling.until - SYSTEM.monotonic())):
+            raise theirs.TimeoutError("others of this process write the same record")
+        telling.turn = lock
+
+
+async def aperform(client: Any, turns: Turns, telling: Telling) -> None:
+    """The same in a running loop."""
+    ask = telling.ask
+    if isinstance(ask, tuple):
+        telling.answer = await client.execute_command(*ask)
+    elif isinstance(ask, float):
+        import asyncio
+
+        await asyncio.sleep(ask)
+    else:
+        lock = turns.lock(ask)
+        await lock.acquire()
+        telling.turn = lock
+
+
+class Turns:
+    """Callers of this process that write the same record go one after another.
+
+    Without that, of a hundred that write one record most lose again and again: each round one of
+    them wins, and the others have gone to the server for nothing. Two records that share a lock by
+    chance wait for each other's round trip.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._locks = [make() for _ in range(256)]
+
+    def lock(self, record: bytes) -> Any:
+        """The lock of a record."""
+        return self._locks[hash(record) & 255]
+
+
+class Rounds:
+    """How often others were faster, and what follows from it.
+
+    Who has lost a few times asks the server to hold the record for it while it decides once more:
+    otherwise a client that is far away or slow would lose to those nearby for ever.
+    """
+
+    __slots__ = ("_started", "is_holding", "lost", "name")
+
+    def __init__(self) -> None:
+        self._started = SYSTEM.monotonic()
+        self.lost = 0
+        self.is_holding = False
+        self.name = os.urandom(TOKEN)
+        """Of this step; as it writes at most once, also the token of what it writes."""
+
+    def hold(self) -> int | bytes:
+        """Milliseconds to ask for: four times what a round has taken so far, within bounds."""
+        if self.lost < 3:
+            return b""
+        taken = SYSTEM.monotonic() - self._started
+        return int(min(1000.0, 50.0 + 4000.0 * taken / self.lost))
+
+    def pause(self, is_holding: bool) -> float:
+        """Seconds to wait after a loss; the answer is fresh, so the first try need not wait."""
+        self.lost += 1
+        self.is_holding = is_holding
+        if is_holding or self.lost == 1:
+            return 0.0
+        return random.uniform(0.0, 0.0005 * min(self.lost, 20))  # noqa: S311 -- spreads callers

@@ -1,0 +1,396 @@
+"""The embedded store: one SQLite file, shared by threads and processes.
+
+A step is BEGIN IMMEDIATE, one SELECT (the record and SQLite's clock), the decision, one write,
+COMMIT. Sync callers do that on a connection of their thread. Async callers hand it to one writer
+thread, which makes one transaction of all that wait: a commit is shared by everybody in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import mainstay.clock as clock
+from mainstay.core.records import KEEP
+from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.migrations import pending, statements
+from mainstay.stores.options import options_of
+from mainstay.stores.writer import Writer
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay.core.records import Change, Decide, Reply
+
+_CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
+_READ = f"SELECT {_CLOCK}, (SELECT value FROM mainstay_kept WHERE space = ? AND key = ?)"
+_WRITE = (
+    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
+)
+_DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
+_SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
+_PURGE = (
+    "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
+    f" WHERE expires <= {_CLOCK} LIMIT ?)"
+)
+_OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
+
+
+class SqliteStore:
+    """Keeps records in a file, safe between threads and processes.
+
+    Args:
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite:///:memory:`; with
+            `?timeout=5` seconds to wait for a lock, and `&synchronous=FULL` (the default: safe
+            against power loss) or `NORMAL` (safe against a crash of the process).
+
+    >>> store = SqliteStore("sqlite:///:memory:")
+    >>> from mainstay.core.records import Change
+    >>> store.transact("seen", "a", lambda value, now: (Change(b"1"), value))
+    >>> store.transact("seen", "a", lambda value, now: (Change(b"2"), value))
+    b'1'
+    """
+
+    abilities = frozenset({"records", "circuits", "budgets", "inbox", "transactions", "durable"})
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        found = options_of(url, _OPTIONS)
+        self.timeout: float = found["timeout"]
+        if found["synchronous"] not in ("FULL", "NORMAL", "EXTRA"):
+            raise StoreError(
+                f"synchronous = {found['synchronous']!r}: must be FULL, NORMAL or EXTRA"
+            )
+        self.synchronous: str = found["synchronous"]
+        self.path = _path_of(url)
+        self._memory = _Held(self._connect()) if self.path == ":memory:" else None
+        self._lock = threading.RLock()
+        self._mine = threading.local()
+        self._opened: list[_Held] = []
+        self._is_closed = False
+        self._writer = Writer(self._write_batch, "mainstay-sqlite")
+        self._migrate()
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """Reads, decides and writes as one step."""
+        with self._step("write") as connection:
+            return _apply(connection, space, key, decide)
+
+    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        """The same; steps that wait at the same time share one commit."""
+        return await self._writer.submit((space, key, decide), self.timeout * 2)  # type: ignore[no-any-return]
+
+    def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The record and the store's clock, without a lock."""
+        try:
+            held = self._hold()
+            with held.lock:
+                if not held.connection.in_transaction:  # the shorter way: nothing is to be ended
+                    return _read(held.connection, space, key)
+        except sqlite3.Error as trouble:
+            raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
+        with self._guarded("read") as connection:
+            return _read(connection, space, key)
+
+    async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
+        """The same; reading never waits for a writer, and takes microseconds."""
+        return self.read(space, key)
+
+    def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
+        """The records of a space in the order of their keys, page by page."""
+        with self._guarded("scan") as connection:
+            return connection.execute(_SCAN, (space, after, limit)).fetchall()
+
+    def purge(self, limit: int = 1000) -> int:
+        """Drops records that have expired; how many."""
+        with self._step("purge") as connection:
+            return connection.execute(_PURGE, (limit,)).rowcount
+
+    def _write_batch(self, steps: list[tuple[str, str, Any]]) -> list[Any]:
+        """Several steps in one transaction; a decision that raises fails alone."""
+        answers: list[Any] = []
+        with self._step("write") as connection:
+            for space, key, decide in steps:
+                try:
+                    answers.append(_apply(connection, space, key, decide))
+                except sqlite3.Error:
+                    raise
+                except Exception as trouble:
+                    answers.append(trouble)
+        return answers
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know: version, schema, settings and how long a reading took."""
+        with self._guarded("describe") as connection:
+            started = clock.current.monotonic()
+            connection.execute(_READ, ("", "")).fetchone()
+            latency = clock.current.monotonic() - started
+            return {
+                "store": "sqlite",
+                "url": self.url,
+                "version": sqlite3.sqlite_version,
+                "schema": _version_of(connection),
+                "synchronous": self.synchronous,
+                "latency_ms": round(latency * 1000, 3),
+            }
+
+    def within(self, connection: sqlite3.Connection) -> SqliteStore:
+        """This store on a connection of the caller's own: its steps commit with the caller's."""
+        return _Bound(self, connection)
+
+    def close(self) -> None:
+        """Ends the writer and closes every connection, each after the step it is in."""
+        self._is_closed = True
+        self._writer.close()
+        with self._lock:
+            opened = [*self._opened, *([self._memory] if self._memory is not None else [])]
+            self._opened.clear()
+        for held in opened:
+            held.close(self.timeout)
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self.timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=self.path.startswith("file:"),
+        )
+        connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        return connection
+
+    def _connection(self) -> sqlite3.Connection:
+        return self._hold().connection
+
+    def _hold(self) -> _Held:
+        """The connection of this thread, or the only one there is of a store in memory."""
+        if self._is_closed:
+            raise StoreUnavailable(self.url, "use", "it was closed")
+        if self._memory is not None:
+            return self._memory
+        held: _Held | None = getattr(self._mine, "held", None)
+        if held is None or held.pid != os.getpid():  # a forked child opens its own
+            held = self._mine.held = _Held(self._connect())
+            with self._lock:
+                self._drop_idle_locked()
+                self._opened.append(held)
+        return held
+
+    def _drop_idle_locked(self) -> None:
+        """Closes the connections of threads that have ended: a server may have one per request."""
+        for held in [each for each in self._opened if not each.thread.is_alive()]:
+            self._opened.remove(held)
+            held.close(0.0)
+
+    def _guarded(self, what: str) -> _Guarded:
+        return _Guarded(self, what, begins=False)
+
+    def _step(self, what: str) -> _Guarded:
+        return _Guarded(self, what, begins=True)
+
+    def _migrate(self) -> None:
+        """Brings the schema up to date; of several processes that start, one does it."""
+        with self._guarded("open") as connection:
+            if self._memory is None:
+                _into_wal(connection, self.timeout)
+        with self._step("migrate") as connection:
+            if not _has_schema(connection):
+                connection.execute("CREATE TABLE mainstay_schema (version INTEGER NOT NULL)")
+                connection.execute("INSERT INTO mainstay_schema VALUES (0)")
+            for version, script in pending("sqlite", _version_of(connection), self.url).items():
+                for statement in statements(script):
+                    connection.execute(statement)
+                connection.execute("UPDATE mainstay_schema SET version = ?", (version,))
+
+
+class _Held:
+    """A connection, and the lock of whoever uses or closes it.
+
+    SQLite's own locks do not cover a connection that is closed under a running statement: the
+    process would be gone.
+    """
+
+    __slots__ = ("connection", "lock", "pid", "thread")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.lock = threading.RLock()
+        self.pid = os.getpid()
+        self.thread = threading.current_thread()
+
+    def close(self, patience: float) -> None:
+        """Closes it once it is free; the connections of a parent process are not a child's."""
+        if self.pid != os.getpid() or not self.lock.acquire(timeout=patience):
+            return
+        try:
+            self.connection.close()
+        finally:
+            self.lock.release()
+
+
+class _Guarded:
+    """A connection for one step; begins, commits or rolls back, and says what went wrong."""
+
+    __slots__ = ("_begins", "_connection", "_lock", "_store", "_what")
+
+    def __init__(self, store: SqliteStore, what: str, *, begins: bool) -> None:
+        self._store = store
+        self._what = what
+        self._begins = begins
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._lock = self._store._hold().lock
+        except sqlite3.Error as trouble:
+            self._translate(trouble)
+        self._lock.acquire()
+        try:
+            self._connection = self._store._connection()
+            if self._begins:
+                self._undo()  # what was interrupted between its beginning and here
+                self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as trouble:
+            with suppress(AttributeError, sqlite3.Error):
+                self._undo()  # Ctrl+C may come when it has begun
+            self._lock.release()
+            self._translate(trouble)
+            raise
+        return self._connection
+
+    def __exit__(self, _type: object, trouble: BaseException | None, _traceback: object) -> None:
+        try:
+            if self._begins and trouble is None:
+                self._connection.execute("COMMIT")
+            else:
+                self._undo()
+        except sqlite3.Error as later:
+            self._undo()
+            self._translate(later)
+            raise
+        finally:
+            self._lock.release()
+        self._translate(trouble)
+
+    def _undo(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _translate(self, trouble: BaseException | None) -> None:
+        if isinstance(trouble, sqlite3.Error):
+            store = self._store
+            raise StoreUnavailable(store.url, self._what, _told(trouble, store)) from trouble
+
+
+class _Bound(SqliteStore):
+    """A store on somebody else's connection, in their transaction."""
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+        self.url = store.url
+        self.timeout = store.timeout
+        self.synchronous = store.synchronous
+        self.path = store.path
+        self._theirs = connection
+
+    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        try:
+            if not self._theirs.in_transaction:
+                self._theirs.execute("BEGIN IMMEDIATE")
+            return _apply(self._theirs, space, key, decide)
+        except sqlite3.Error as trouble:
+            raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
+
+    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+        return self.transact(space, key, decide)
+
+    def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        try:
+            now, value = self._theirs.execute(_READ, (space, key)).fetchone()
+        except sqlite3.Error as trouble:
+            raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
+        return value, now
+
+    def close(self) -> None:
+        """Nothing: the connection is theirs."""
+
+
+def _read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
+    now, value = connection.execute(_READ, (space, key)).fetchone()
+    return value, now
+
+
+def _apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
+    change, reply = decide(*_read(connection, space, key))
+    _write(connection, space, key, change)
+    return reply
+
+
+def _write(connection: sqlite3.Connection, space: str, key: str, change: Change) -> None:
+    if change is KEEP:
+        return
+    if change.value is None:
+        connection.execute(_DROP, (space, key))
+    else:
+        connection.execute(_WRITE, (space, key, change.value, change.expires))
+
+
+def _path_of(url: str) -> str:
+    rest = urlsplit(url).path
+    path = unquote(rest.removeprefix("/"))
+    if not path:
+        raise StoreError(
+            f"{url} names no file", hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db"
+        )
+    return path
+
+
+def _has_schema(connection: sqlite3.Connection) -> bool:
+    question = (
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'mainstay_schema'"
+    )
+    return bool(connection.execute(question).fetchone()[0])
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT version FROM mainstay_schema").fetchone()[0])
+
+
+def _into_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switches to write-ahead logging; that does not wait for a lock by itself."""
+    end = clock.SYSTEM.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as trouble:
+            if "locked" not in str(trouble) or clock.SYSTEM.monotonic() > end:
+                raise
+            clock.SYSTEM.sleep(0.01)
+        else:
+            return
+
+
+def _told(trouble: sqlite3.Error, store: SqliteStore) -> str:
+    """What went wrong, and what to do about it."""
+    text = str(trouble)
+    hints = {
+        "locked": f"another process held the lock for more than {store.timeout:g} s",
+        "readonly": "the file or its folder cannot be written",
+        "full": "the disk is full",
+        "malformed": "the file is damaged; restore a copy, or move it away to begin anew",
+        "not a database": "the file is damaged or something else; move it away to begin anew",
+        "unable to open": "the file cannot be opened; does its folder exist?",
+        "no such table": "its tables are gone; was the file replaced while it was in use?",
+    }
+    found = [hint for word, hint in hints.items() if word in text]
+    return f"{text}: {found[0]}" if found else text

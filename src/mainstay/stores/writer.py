@@ -1,0 +1,173 @@
+"""Group commit: one thread that carries out all steps that wait, together.
+
+Async callers hand in a step and await its answer. The steps of one turn of an event loop go to the
+thread together, at the end of that turn: whatever has gathered while a commit was under way is in
+the next one, and the loop and the thread do not fight for the interpreter meanwhile. The answers
+come back with one call per event loop.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import mainstay.clock as clock
+from mainstay.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future, TimerHandle
+    from collections.abc import Callable
+    from typing import Any
+
+_MOST = 256
+"""Steps in one transaction; longer ones would keep other processes waiting."""
+
+
+class Writer:
+    """Runs `carry_out(steps)` in a thread of its own, started when it is first needed."""
+
+    def __init__(self, carry_out: Callable[[list[Any]], list[Any]], name: str) -> None:
+        self._carry_out = carry_out
+        self._name = name
+        self._turns: dict[AbstractEventLoop, _Turn] = {}
+        """What each event loop has gathered in its present turn; only its own thread has to do
+        with it."""
+        self._queue: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    async def submit(self, step: Any, patience: float) -> Any:
+        """The answer to a step; raises what it raised."""
+        trio = sys.modules.get("trio")
+        if trio is not None and trio.lowlevel.in_trio_task():
+            return await trio.to_thread.run_sync(self._alone, step)
+        from asyncio import get_running_loop
+
+        if self._is_closed or clock.current is not clock.SYSTEM:
+            # Which says that it is closed; and where time is virtual, it would jump past a thread.
+            return self._alone(step)
+        loop = get_running_loop()
+        turn = self._turns.get(loop)
+        if turn is None:
+            turn = self._turns[loop] = _Turn(loop)
+            loop.call_soon(self._hand_over, turn, patience)
+        future: Future[Any] = loop.create_future()
+        turn.items.append((step, future, turn))
+        return await future
+
+    def _hand_over(self, turn: _Turn, patience: float) -> None:
+        """The loop's turn is over: what it has gathered goes to the thread."""
+        del self._turns[turn.loop]
+        turn.left = len(turn.items)
+        turn.timer = turn.loop.call_later(patience, self._give_up, turn, patience)
+        if self._is_closed:
+            self._answer(turn.items)  # as above
+            return
+        self._start()
+        self._queue.put(turn)
+
+    def _give_up(self, turn: _Turn, patience: float) -> None:
+        for _, future, _ in turn.items:
+            if not future.done():
+                told = f"no answer within {patience:g} s"
+                future.set_exception(StoreUnavailable(self._name, "write", told))
+
+    def _alone(self, step: Any) -> Any:
+        answer = self._carry_out([step])[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            with self._lock:
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            items = self._gather()
+            if items is None:
+                return
+            for first in range(0, len(items), _MOST):
+                self._answer(items[first : first + _MOST])
+
+    def _answer(self, items: list[_Item]) -> None:
+        """One transaction, with the steps that somebody still waits for."""
+        live = [item for item in items if not item[1].done()]
+        try:
+            answers = self._carry_out([step for step, _, _ in live]) if live else []
+        except Exception as trouble:
+            answers = [trouble] * len(live)
+        gone = [item for item in items if item not in live] if len(live) < len(items) else []
+        _deliver([*live, *gone], [*answers, *([None] * len(gone))])
+
+    def _gather(self) -> list[_Item] | None:
+        """All that waits, at least one; None where it is over."""
+        items: list[_Item] = []
+        turn = self._queue.get()
+        while turn is not None:
+            items += turn.items
+            if len(items) >= _MOST:
+                return items
+            try:
+                turn = self._queue.get_nowait()
+            except queue.Empty:
+                return items
+        if items:
+            self._queue.put(None)  # what came before the end is carried out first
+        return items or None
+
+    def close(self) -> None:
+        """Carries out what waits, and ends the thread."""
+        self._is_closed = True
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            self._queue.put(None)
+            if thread is not threading.current_thread():
+                thread.join(5.0)
+
+
+class _Turn:
+    """The steps of one turn of an event loop, and the timer that bounds all of them."""
+
+    __slots__ = ("items", "left", "loop", "timer")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+        self.items: list[_Item] = []
+        self.left = 0
+        self.timer: TimerHandle | None = None
+
+
+if TYPE_CHECKING:
+    _Item = tuple[Any, Future[Any], _Turn]
+
+
+def _deliver(items: list[_Item], answers: list[Any]) -> None:
+    """Brings the answers back, with one call for each event loop."""
+    by_loop: dict[AbstractEventLoop, list[tuple[_Item, Any]]] = {}
+    for item, answer in zip(items, answers, strict=True):
+        by_loop.setdefault(item[2].loop, []).append((item, answer))
+    for loop, pairs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, pairs)
+        except RuntimeError:  # the loop was closed; nobody waits any more
+            continue
+
+
+def _settle(pairs: list[tuple[_Item, Any]]) -> None:
+    for (_, future, turn), answer in pairs:
+        turn.left -= 1
+        if not turn.left and turn.timer is not None:
+            turn.timer.cancel()
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

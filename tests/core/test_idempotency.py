@@ -1,0 +1,353 @@
+"""The record's reducer: rules as a table, and laws against a model that knows everything."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mainstay.core.idempotency import (
+    Begin,
+    Busy,
+    Done,
+    Doubt,
+    Lost,
+    Mismatch,
+    Record,
+    RecordState,
+    Release,
+    Renew,
+    Replay,
+    Run,
+    Settle,
+    Unknown,
+    decode,
+    encode,
+    glimpse,
+    reduce,
+)
+from mainstay.core.records import DROP, KEEP
+
+RUNNING, SUCCEEDED, FAILED, UNKNOWN = RecordState
+LEASE, MOST, TTL = 10.0, 3, 50.0
+
+
+def begin(owner="a", fingerprint="f", on_crash="retry", most=MOST):
+    return Begin(owner, fingerprint, LEASE, most, on_crash)
+
+
+def after(*commands, now=0.0):
+    """The value that these commands leave, one a second."""
+    value = None
+    for second, command in enumerate(commands):
+        change, _ = reduce(value, command, now + second)
+        value = value if change is KEEP else change.value
+    return value
+
+
+def settle(owner="a", epoch=1, state=SUCCEEDED, outcome=b"1", ttl=TTL):
+    return Settle(owner, epoch, state, outcome, ttl)
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "now", "answer"),
+    [
+        ([], begin(), 0.0, Run(1, 1)),
+        ([begin()], begin("b"), 4.0, Busy(6.0)),
+        ([begin()], begin("b"), 9.999, Busy(pytest.approx(0.001))),
+        ([begin()], begin("b"), 10.0, Run(2, 2)),
+        ([begin()], begin("b", "g"), 4.0, Mismatch("f")),
+        ([begin()], begin("b", "g"), 99.0, Mismatch("f")),
+        ([begin()], begin("b", on_crash="unknown"), 4.0, Busy(6.0)),
+        ([begin(), settle()], begin("b"), 4.0, Replay(SUCCEEDED, b"1")),
+        ([begin(), settle()], begin("b"), 50.9, Replay(SUCCEEDED, b"1")),
+        ([begin(), settle()], begin("b"), 51.0, Run(1, 1)),
+        ([begin(), settle()], begin("b", "g"), 51.0, Run(1, 1)),
+        ([begin(), settle(ttl=None)], begin("b"), 1e12, Replay(SUCCEEDED, b"1")),
+        ([begin(), settle(state=FAILED)], begin("b"), 4.0, Replay(FAILED, b"1")),
+        ([begin(), Doubt("a", 1)], begin("b"), 1e12, Unknown(1, "it was found so before")),
+        ([begin(), Release("a", 1)], begin("b"), 4.0, Run(1, 1)),
+        ([begin(), Release("a")], begin("b"), 4.0, Run(1, 1)),
+        ([], settle(), 0.0, Lost()),
+        ([begin()], settle("b"), 4.0, Lost()),
+        ([begin()], settle(epoch=2), 4.0, Lost()),
+        ([begin()], settle(), 99.0, Done()),
+        ([begin(), settle()], settle(state=FAILED), 4.0, Lost()),
+        ([begin(), settle()], Renew("a", 1, LEASE), 4.0, Lost()),
+        ([begin(), settle()], Release("a", 1), 4.0, Lost()),
+        ([begin(), settle()], Doubt("a", 1), 4.0, Lost()),
+        ([begin(), Doubt("a", 1)], settle(), 4.0, Lost()),
+        ([begin()], Release("b"), 4.0, Lost()),
+    ],
+)
+def test_a_command_has_this_answer(before, command, now, answer):
+    """Every case of the table in the design."""
+    assert reduce(after(*before), command, now)[1] == answer
+
+
+def test_who_crashed_too_often_leaves_an_unknown_outcome():
+    """As many claims as attempts are allowed, and the next one finds out."""
+    value = None
+    for number in range(MOST):
+        change, answer = reduce(value, begin(str(number)), number * LEASE)
+        assert answer == Run(number + 1, number + 1)
+        value = change.value
+    change, answer = reduce(value, begin("last"), MOST * LEASE)
+    assert answer == Unknown(MOST, "it was left unfinished 3 times", is_new=True)
+    assert decode(change.value).state is UNKNOWN
+    assert change.expires is None
+
+
+def test_where_a_crash_is_for_a_person_the_first_is():
+    """Whatever the number of attempts."""
+    change, answer = reduce(after(begin()), begin("b", on_crash="unknown", most=9), LEASE)
+    assert answer == Unknown(1, "the process that ran it is gone", is_new=True)
+    assert decode(change.value).state is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("before", "command"),
+    [
+        ([begin()], settle()),
+        ([begin()], settle(state=FAILED)),
+        ([begin()], Doubt("a", 1)),
+    ],
+)
+def test_the_end_of_a_call_may_be_told_twice(before, command):
+    """The reply to the first was lost: the second is done as well, and changes nothing."""
+    change, first = reduce(after(*before), command, 5.0)
+    assert reduce(change.value, command, 99.0) == (KEEP, first)
+
+
+def test_a_claim_whose_reply_was_lost_is_heard_of_with_a_whole_lease():
+    """Neither epoch nor attempts move; what went by of the lease unheard is given back."""
+    change, answer = reduce(after(begin()), begin(), 9.0)
+    assert answer == Run(1, 1)
+    assert reduce(change.value, begin("b"), 18.9)[1] == Busy(pytest.approx(0.1))
+
+
+def test_releasing_twice_harms_nobody():
+    """Also where somebody else has begun meanwhile."""
+    change, answer = reduce(after(begin()), Release("a", 1), 5.0)
+    assert (change, answer) == (DROP, Done())
+    assert reduce(None, Release("a", 1), 6.0) == (KEEP, Lost())
+    assert reduce(after(begin("b")), Release("a", 1), 6.0) == (KEEP, Lost())
+
+
+def test_renewing_counts_an_attempt_only_where_it_says_so():
+    """And prolongs the lease from the store's now."""
+    change, answer = reduce(after(begin()), Renew("a", 1, LEASE), 5.0)
+    assert answer == Done()
+    assert (decode(change.value).attempts, decode(change.value).lease_until) == (1, 15.0)
+    change, _ = reduce(change.value, Renew("a", 1, LEASE, attempt=True), 6.0)
+    assert (decode(change.value).attempts, decode(change.value).lease_until) == (2, 16.0)
+
+
+def test_a_glimpse_shows_ends_and_nothing_else():
+    """What a plain reading cannot settle is left to a step."""
+    ended = after(begin(), settle())
+    assert glimpse(ended, "f", 50.0) == Replay(SUCCEEDED, b"1")
+    assert glimpse(ended, "f", 51.0) is None
+    assert glimpse(ended, "g", 4.0) is None
+    assert glimpse(after(begin()), "f", 4.0) is None
+    assert glimpse(after(begin(), Doubt("a", 1)), "f", 4.0) is None
+
+
+def test_a_record_reads_back_as_it_was():
+    """With an outcome that is JSON, byte for byte."""
+    value = after(begin(), settle(outcome=b'{"v":1,"value":[1.0,"\\u00e9"]}'))
+    record = decode(value)
+    assert bytes(record.outcome) == b'{"v":1,"value":[1.0,"\\u00e9"]}'
+    assert encode(record) == value
+    assert decode(encode(Record(RUNNING, "f", "a", 1, 1, 0.0))).expires is None
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+OWNERS = st.sampled_from("abc")
+STATES = st.sampled_from([SUCCEEDED, FAILED])
+
+
+class Store(RuleBasedStateMachine):
+    """One record, one clock, three callers at a time, and messages that come again.
+
+    The model keeps what the reducer does not: who may write, when the lease ends, how often
+    somebody was let in, and every end that was ever accepted.
+    """
+
+    @initialize()
+    def start(self):
+        self.value, self.now = None, 0.0
+        self.sent, self.names = [], dict.fromkeys("abc", "")
+        self.forget()
+
+    def forget(self):
+        """As if there had never been a call."""
+        self.holder, self.until, self.counted, self.end = None, 0.0, 0, None
+        self.fingerprint, self.expires, self.epoch = None, None, 0
+
+    def send(self, command):
+        """Carries a command out, and remembers it for coming again."""
+        self.sent.append(command)
+        return self.carry_out(command)
+
+    def carry_out(self, command):
+        before = self.value
+        change, answer = reduce(before, command, self.now)
+        if change is not KEEP:
+            self.value = change.value
+            assert change.value is not None or isinstance(command, Release)
+            assert change.expires == self.expiry_of(change.value)
+        self.follow(command, answer, before)
+        return answer
+
+    def expiry_of(self, value):
+        return None if value is None else decode(value).expires
+
+    # --- the model -------------------------------------------------------------------------------
+
+    def follow(self, command, answer, before):
+        if isinstance(command, Begin):
+            self.follow_begin(command, answer)
+        else:
+            self.follow_owner(command, answer, before)
+
+    def follow_begin(self, command, answer):
+        if self.expires is not None and self.expires <= self.now:
+            self.forget()
+        if self.fingerprint not in (None, command.fingerprint):
+            assert answer == Mismatch(self.fingerprint)
+        elif self.end is not None:
+            self.follow_ended(answer)
+        elif self.holder == command.owner:
+            assert answer == Run(self.epoch, self.counted)
+            self.until = self.now + command.lease
+        elif self.holder is not None and self.until > self.now:
+            assert answer == Busy(self.until - self.now)
+        elif self.holder is not None and self.is_given_up(command):
+            assert answer.is_new
+            assert answer.attempts == self.counted
+            self.end = (UNKNOWN, None)
+        else:
+            self.let_in(command, answer)
+
+    def follow_ended(self, answer):
+        state, outcome = self.end
+        if state is UNKNOWN:
+            assert isinstance(answer, Unknown)
+            assert not answer.is_new
+        else:
+            assert answer == Replay(state, outcome)
+
+    def is_given_up(self, command):
+        return command.on_crash == "unknown" or self.counted >= command.max_attempts
+
+    def let_in(self, command, answer):
+        self.counted, self.epoch = self.counted + 1, self.epoch + 1
+        assert answer == Run(self.epoch, self.counted)
+        self.holder, self.fingerprint = command.owner, command.fingerprint
+        self.until = self.now + command.lease
+
+    def follow_owner(self, command, answer, before):
+        is_holder = command.owner == self.holder and command.epoch in (None, self.epoch)
+        if not is_holder or (self.end is not None and not self.is_told_again(command)):
+            assert (answer, self.value) == (Lost(), before)
+        elif self.end is not None:
+            assert (answer, self.value) == (Done(), before)
+        else:
+            assert answer == Done()
+            self.accept(command)
+
+    def is_told_again(self, command):
+        told = {Settle: lambda: command.state, Doubt: lambda: UNKNOWN}.get(type(command))
+        return told is not None and told() is self.end[0]
+
+    def accept(self, command):
+        if isinstance(command, Renew):
+            self.until, self.counted = self.now + command.lease, self.counted + command.attempt
+        elif isinstance(command, Release):
+            self.forget()
+        elif isinstance(command, Doubt):
+            self.end = (UNKNOWN, None)
+        else:
+            self.end = (command.state, command.outcome)
+            self.expires = None if command.ttl is None else self.now + command.ttl
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    @rule(
+        who=OWNERS,
+        fingerprint=st.sampled_from("fffg"),
+        lease=st.sampled_from([1.0, 10.0]),
+        most=st.integers(1, 4),
+        on_crash=st.sampled_from(["retry", "retry", "unknown"]),
+    )
+    def begins(self, who, fingerprint, lease, most, on_crash):
+        """A caller comes with a name of its own; the one before in its place is gone."""
+        self.names[who] = f"{who}{len(self.sent)}"
+        self.send(Begin(self.names[who], fingerprint, lease, most, on_crash))
+
+    @rule(who=OWNERS, epoch=st.integers(1, 4), lease=st.sampled_from([1.0, 10.0]), n=st.booleans())
+    def renews(self, who, epoch, lease, n):
+        self.send(Renew(self.names[who], epoch, lease, attempt=n))
+
+    @rule(who=OWNERS, epoch=st.integers(1, 4), state=STATES, ttl=st.sampled_from([None, 5.0]))
+    def settles(self, who, epoch, state, ttl):
+        outcome = str(len(self.sent)).encode()
+        self.send(Settle(self.names[who], epoch, state, outcome, ttl))
+
+    @rule(who=OWNERS, epoch=st.sampled_from([None, 1, 2, 3]))
+    def releases(self, who, epoch):
+        self.send(Release(self.names[who], epoch))
+
+    @rule(who=OWNERS, epoch=st.integers(1, 4))
+    def doubts(self, who, epoch):
+        self.send(Doubt(self.names[who], epoch))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def comes_again(self, data):
+        """A reply was lost, or a message was long on its way."""
+        self.carry_out(data.draw(st.sampled_from(self.sent)))
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 6.0, 11.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @precondition(lambda self: self.value is not None)
+    @rule()
+    def is_purged(self):
+        """As a store does, by the time it was told to keep the record."""
+        expires = decode(self.value).expires
+        if expires is not None and expires <= self.now:
+            self.value = None
+            self.forget()
+
+    # --- what always holds -----------------------------------------------------------------------
+
+    @invariant()
+    def the_record_is_what_the_model_knows(self):
+        if self.value is None:
+            assert self.holder is None
+            return
+        record = decode(self.value)
+        state, outcome = self.end or (RUNNING, None)
+        assert (record.state, record.owner, record.epoch) == (state, self.holder, self.epoch)
+        assert (record.attempts, record.fingerprint) == (self.counted, self.fingerprint)
+        if state.is_terminal:
+            assert bytes(record.outcome) == outcome
+        assert record.expires == self.expires
+        assert record.expires is None or record.state.is_terminal
+
+    @invariant()
+    def a_glimpse_shows_what_a_step_would(self):
+        if self.value is not None and self.fingerprint is not None:
+            seen = glimpse(self.value, self.fingerprint, self.now)
+            told = reduce(self.value, Begin("nobody", self.fingerprint, 1.0, 9), self.now)[1]
+            assert seen == (told if isinstance(told, Replay) else None)
+
+
+TestStore = Store.TestCase
+TestStore.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

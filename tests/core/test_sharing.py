@@ -1,0 +1,147 @@
+"""Tables of nodes that share a circuit: who has a vote, what a newcomer takes over."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay.core.breaker import Circuit, CircuitState, Signal, record, voted
+from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.sharing import (
+    Seat,
+    Table,
+    counted_elsewhere,
+    decode,
+    encode,
+    inherited,
+    is_live,
+    is_voted_open,
+    sit,
+)
+
+SILENCE = 10.0
+OPEN = Circuit(state=CircuitState.OPEN, generation=1, since=100.0, open_seconds=30.0)
+CLOSED = Circuit(since=100.0)
+
+
+def table(**circuits):
+    return Table({name: Seat(100.0, circuit) for name, circuit in circuits.items()})
+
+
+@pytest.mark.parametrize(
+    ("circuits", "seconds"),
+    [
+        ({"a": OPEN}, 30.0),
+        ({"a": OPEN, "b": CLOSED}, 0.0),
+        ({"a": OPEN, "b": OPEN}, 30.0),
+        ({"a": OPEN, "b": CLOSED, "c": CLOSED}, 0.0),
+        ({"a": OPEN, "b": OPEN, "c": CLOSED}, 30.0),
+        ({"a": OPEN, "b": OPEN, "c": CLOSED, "d": CLOSED}, 0.0),
+        ({"a": OPEN, "b": OPEN, "c": OPEN, "d": CLOSED, "e": CLOSED}, 30.0),
+    ],
+)
+def test_more_than_half_must_have_it_open(circuits, seconds):
+    """One bad node opens nobody else's, and half of the nodes are not most of them."""
+    assert is_voted_open(table(**circuits), "a", 100.0, SILENCE) == seconds
+
+
+def test_who_was_opened_by_the_others_has_no_vote():
+    """Or an opening would keep itself alive for ever."""
+    opened = voted(BreakerSettings(), CLOSED, 30.0, 100.0)
+    assert opened.state is CircuitState.OPEN
+    assert opened.reason == Signal.VOTED.value
+    assert is_voted_open(table(a=opened, b=OPEN, c=CLOSED), "c", 100.0, SILENCE) == 0.0
+
+
+def test_a_vote_leads_from_closed_to_open_only():
+    """Whoever is open, half open or under orders stays as they are."""
+    settings = BreakerSettings()
+    for state in CircuitState:
+        circuit = Circuit(state=state, generation=7, since=100.0, open_seconds=1000.0)
+        after = voted(settings, circuit, 5.0, 100.0)
+        assert (after == circuit) is (state is not CircuitState.CLOSED)
+
+
+def test_a_node_opened_by_vote_that_fails_its_probe_votes_from_then_on():
+    """Now it has seen it for itself."""
+    settings = BreakerSettings(recovery_timeout=30.0)
+    from mainstay.core.breaker import admit
+
+    opened = voted(settings, CLOSED, 5.0, 100.0)
+    half_open, ticket = admit(settings, opened, 105.0)
+    relapsed = record(settings, half_open, ticket, 106.0, failed=True)
+    assert (relapsed.state, relapsed.is_voted) == (CircuitState.OPEN, False)
+
+
+def test_the_silent_and_the_departed_have_no_vote():
+    """Neither a process that was killed nor one that ended."""
+    seats = {
+        "a": Seat(100.0, OPEN),
+        "gone": Seat(80.0, OPEN),
+        "left": Seat(100.0, OPEN, has_left=True),
+        "b": Seat(100.0, CLOSED),
+    }
+    assert is_voted_open(Table(seats), "b", 100.0, SILENCE) == 0.0
+    assert [is_live(seat, 100.0, SILENCE) for seat in seats.values()] == [True, False, False, True]
+
+
+def test_an_opening_that_is_over_is_no_vote():
+    """The time of the store decides."""
+    assert is_voted_open(table(a=OPEN), "a", 105.0, SILENCE) == 25.0
+    assert is_voted_open(Table({"a": Seat(135.0, OPEN)}), "a", 135.0, SILENCE) == 0.0
+    assert is_voted_open(table(a=OPEN), "stranger", 105.0, SILENCE) == 0.0
+
+
+def test_a_newcomer_takes_over_where_nobody_is_left():
+    """After a restart or a kill it goes on with what the last one knew; not beside the living."""
+    failing = Circuit(failures=4, since=50.0, probes=((1, 2.0),))
+    change, _ = sit(None, "old", Seat(0.0, failing), 100.0, SILENCE)
+    assert inherited(change.value, "new", 105.0, SILENCE) is None, "the old one may be alive"
+    taken = inherited(change.value, "new", 111.0, SILENCE)
+    assert (taken.failures, taken.probes) == (4, ())
+    change, _ = sit(change.value, "old", Seat(0.0, failing, has_left=True), 112.0, SILENCE)
+    assert inherited(change.value, "new", 112.1, SILENCE).failures == 4
+    assert inherited(None, "new", 0.0, SILENCE) is None
+    assert inherited(encode(Table({"b": Seat(0.0)})), "new", 99.0, SILENCE) is None
+
+
+def test_of_several_who_were_last_the_most_cautious_is_believed():
+    """The circuits are merged."""
+    value = encode(Table({"a": Seat(0.0, CLOSED), "b": Seat(0.0, OPEN), "c": Seat(0.0, CLOSED)}))
+    assert inherited(value, "new", 100.0, SILENCE).state is CircuitState.OPEN
+
+
+def test_seats_of_the_dead_are_cleared_when_somebody_is_there():
+    """The table does not grow with every restart; where all have left, it is kept for the next."""
+    value = None
+    for number in range(20):
+        change, found = sit(value, f"n{number}", Seat(0.0, CLOSED), number * 100.0, SILENCE)
+        value = change.value
+        assert len(found.seats) == 1
+    change, found = sit(value, "n19", Seat(0.0, CLOSED, has_left=True), 1950.0, SILENCE)
+    assert list(found.seats) == ["n19"]
+    assert change.expires > 1950.0
+
+
+def test_budgets_add_up_what_the_others_count():
+    """Of those who are there, and not one's own."""
+    seats = {
+        "me": Seat(100.0, counts=(5, 1)),
+        "b": Seat(100.0, counts=(10, 2)),
+        "c": Seat(99.0, counts=(100, 3)),
+        "gone": Seat(50.0, counts=(1000, 1000)),
+    }
+    assert counted_elsewhere(Table(seats), "me", 100.0, SILENCE) == (110, 5)
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=5), st.booleans(), min_size=1, max_size=9),
+    st.floats(0.0, 29.0),
+)
+def test_the_vote_is_a_majority_of_the_living(votes, later):
+    """The same for every node that asks, and never by half."""
+    seats = {n: Seat(100.0 + later, OPEN if is_open else CLOSED) for n, is_open in votes.items()}
+    now = 100.0 + later
+    answers = {is_voted_open(Table(seats), node, now, SILENCE) for node in votes}
+    assert len(answers) == 1
+    assert (answers.pop() > 0.0) is (sum(votes.values()) * 2 > len(votes))
+    assert decode(encode(Table(seats))) == Table(seats)

@@ -1,0 +1,126 @@
+"""Kills at every write boundary of SQLite; of the other stores where their servers are."""
+
+from contextlib import ExitStack
+from importlib.util import find_spec
+
+import pytest
+
+from tests.crash.campaign import (
+    SCENARIOS,
+    Trial,
+    Workers,
+    at_random_moments,
+    enumerated,
+    place,
+)
+
+URL = "sqlite:///{folder}/kept.db"
+
+
+@pytest.fixture(scope="module")
+def workers():
+    made = Workers(4)
+    yield made
+    made.close()
+
+
+def check(workers, trials):
+    """No trial violates a property, and each of them had its kill; how many there were."""
+    reports = list(workers.run(trials))
+    assert [each for report in reports for each in report.violations] == []
+    return sum(report.kills for report in reports)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS[:-1])
+def test_killed_at_any_boundary_a_call_has_one_outcome_and_no_effect_after_it(workers, scenario):
+    """Before and after each statement, effect and return; enumerated, not sampled."""
+    trials = enumerated(workers, URL, scenario, "sync")
+    kills = check(workers, trials)
+    assert kills >= len(trials) - (4 if scenario == "long" else 0), "the heart may beat otherwise"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "commands"),
+    [
+        ("flaky", ("begin", "attempt")),
+        ("plain", ("settle", "before", "after")),
+        ("released", ("release",)),
+        ("unsafe", ("doubt", "inbox")),
+    ],
+)
+def test_the_writer_thread_of_async_callers_keeps_the_same_promises(workers, scenario, commands):
+    """Its steps are in transactions shared by many; a kill there is a kill of all of them."""
+    trials = enumerated(workers, URL, scenario, "asyncio", commands)
+    assert check(workers, trials) == len(trials) > 0
+
+
+def test_every_command_has_its_boundaries(workers):
+    """Begin, attempt, renew, settle, release, doubt and the inbox: none is left out."""
+    labels = {
+        label.split()[0]
+        for scenario in SCENARIOS[:-1]
+        for label in workers.labels(URL, scenario, "sync")
+    }
+    assert labels >= {"begin", "attempt", "renew", "settle", "release", "doubt", "inbox"}
+
+
+@pytest.mark.parametrize("colour", ["sync", "asyncio"])
+def test_a_call_that_always_kills_its_process_is_given_up_for_a_person(workers, colour):
+    """As often as its policy allows attempts, and not once more: SIGKILL bypasses no limit."""
+    assert check(workers, [Trial(URL, "given_up", colour)]) == 5
+
+
+def test_several_processes_killed_one_after_another_change_nothing(workers):
+    """A kill while a key is taken over, and another during that."""
+    trials = [Trial(URL, "flaky", "sync", (at, at - 10, at - 5)) for at in range(32, 58, 5)]
+    assert check(workers, trials) >= len(trials) * 2
+
+
+# --- stores that are servers ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The URL of a store of a kind, with a server of its own."""
+    with ExitStack() as stack:
+
+        def url(name, module, folder):
+            if find_spec(f"mainstay.stores.{module}") is None:
+                pytest.skip(f"there is no mainstay.stores.{module} yet")
+            if find_spec(f"tests.servers.{name}") is None:
+                pytest.skip(f"there is no tests/servers/{name}.py yet")
+            return place(name, folder, stack)
+
+        yield url
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    made = Path(tempfile.mkdtemp(prefix="crash-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def test_killed_at_any_boundary_of_postgresql_the_same_holds(workers, served, folder):
+    """Before and after each trip to the server."""
+    url = served("postgres", "postgres", folder)
+    trials = [
+        trial
+        for scenario, commands in (("plain", ("begin", "settle")), ("released", ("release",)))
+        for trial in enumerated(workers, url, scenario, "sync", commands)
+    ]
+    assert check(workers, trials) == len(trials) > 0
+
+
+@pytest.mark.parametrize(("name", "module"), [("valkey", "redis"), ("nats", "nats")])
+def test_killed_at_random_moments_the_same_holds_on_other_servers(
+    workers, served, folder, name, module
+):
+    """The moments come from a seed; the parent kills."""
+    url = served(name, module, folder)
+    assert check(workers, at_random_moments(url, 10, seed=11)) > 0

@@ -1,0 +1,305 @@
+"""A process that makes one keyed call and may kill itself on the way.
+
+`python -m tests.crash.worker` waits for jobs on its input, one JSON object a line, and forks a
+child for each: starting Python anew would cost more than everything else. The child counts
+boundaries (before and after each statement of the store, the effect, and the caller's hearing of
+it) and sends itself SIGKILL at the one it was told. All that outlives it is the store and two files
+of lines that are flushed to the disk: effects, and what callers saw.
+"""
+
+# ruff: noqa: T201 -- it answers on its output
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from mainstay import Backoff, Engine, RetryPolicy
+from mainstay.core.idempotency import Renew
+from mainstay.drivers.keyed import KeyedCall
+from mainstay.engine import open_store
+from mainstay.stores.sqlite import SqliteStore
+
+LEASE = 0.25
+MOST = 5
+LIMIT = 30.0
+"""Seconds after which a child counts as hung."""
+
+
+class Ambiguous(Exception):
+    """It may have been applied."""
+
+
+_SWIFT: dict[str, Any] = {"backoff": Backoff.constant(0.001), "retry_on": ConnectionError}
+POLICIES = [
+    RetryPolicy(name="patient", max_attempts=MOST, **_SWIFT),
+    RetryPolicy(name="twice", max_attempts=2, **_SWIFT),
+    RetryPolicy(name="once", max_attempts=1, classify={Ambiguous: "ambiguous"}),
+]
+SCENARIOS = ("plain", "flaky", "fails", "released", "long", "unsafe", "given_up")
+OPERATIONS = dict.fromkeys(SCENARIOS, "patient") | {"unsafe": "once", "released": "twice"}
+
+
+# --- boundaries -----------------------------------------------------------------------------------
+
+
+class Boundaries:
+    """Counts them, and kills the process at one."""
+
+    def __init__(self, crash_at: int) -> None:
+        self.crash_at = crash_at
+        self.labels: list[str] = []
+        self.command = ""
+        self.renewed = threading.Event()
+        self._lock = threading.Lock()
+
+    def pass_by(self, label: str) -> None:
+        with self._lock:
+            self.labels.append(f"{self.command} {label}".strip())
+            if len(self.labels) == self.crash_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, decide: Any) -> Any:
+        """A decision that says which command it is for."""
+
+        def marked(value: bytes | None, now: float) -> Any:
+            self.command = getattr(decide, "command", "inbox")
+            return decide(value, now)
+
+        return marked
+
+
+def _name_commands() -> None:
+    """Lets each decision of a keyed call tell its command."""
+    plain = KeyedCall.decide
+
+    def decide(self: KeyedCall, command: Any) -> Any:
+        made: Any = plain(self, command)
+        again = type(command) is Renew and command.attempt
+        made.command = "attempt" if again else type(command).__name__.lower()
+        return made
+
+    KeyedCall.decide = decide  # type: ignore[method-assign]
+
+
+class _Told:
+    """The steps of a store, each announced with its command before it begins."""
+
+    boundaries: Boundaries
+
+    def transact(self, space: str, key: str, decide: Any) -> Any:
+        return self._announced(decide, super().transact(space, key, self._mark(decide)))  # type: ignore[misc]
+
+    async def atransact(self, space: str, key: str, decide: Any) -> Any:
+        made = await super().atransact(space, key, self._mark(decide))  # type: ignore[misc]
+        return self._announced(decide, made)
+
+    def _mark(self, decide: Any) -> Any:
+        self.boundaries.command = getattr(decide, "command", "inbox")
+        self.boundaries.pass_by("before the step")
+        return self.boundaries.around(decide)
+
+    def _announced(self, decide: Any, answer: Any) -> Any:
+        self.boundaries.pass_by("after the step")
+        self.boundaries.command = ""
+        if getattr(decide, "command", "") == "renew":
+            self.boundaries.renewed.set()
+        return answer
+
+
+class _Hooked:
+    """A connection to SQLite with a boundary before and after each statement."""
+
+    def __init__(self, connection: Any, boundaries: Boundaries) -> None:
+        self._connection = connection
+        self._boundaries = boundaries
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        word = statement.split(maxsplit=1)[0]
+        self._boundaries.pass_by(f"before {word}")
+        done = self._connection.execute(statement, *values)
+        self._boundaries.pass_by(f"after {word}")
+        return done
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._connection.in_transaction)
+
+
+class CrashingSqlite(_Told, SqliteStore):
+    """Kills its process at a boundary, also while it makes its tables."""
+
+    def __init__(self, url: str, boundaries: Boundaries) -> None:
+        self.boundaries = boundaries
+        super().__init__(url)
+
+    def _connection(self) -> Any:
+        return _Hooked(super()._connection(), self.boundaries)
+
+
+def crashing_postgres(url: str, boundaries: Boundaries) -> Any:
+    """The same for PostgreSQL: a boundary before and after each trip to the server."""
+    from mainstay.stores.postgres import PostgresStore
+
+    class CrashingPostgres(_Told, PostgresStore):
+        def _step(self, space: str, key: str, decide: Any) -> Any:
+            steps, answer = super()._step(space, key, decide), None
+            while True:
+                try:
+                    trip = steps.send(answer)
+                except StopIteration as end:
+                    return end.value
+                boundaries.pass_by("before a trip")
+                answer = yield trip
+                boundaries.pass_by("after a trip")
+
+    CrashingPostgres.boundaries = boundaries
+    return CrashingPostgres(url)
+
+
+_STORES = {
+    "redis": ("mainstay.stores.redis", "RedisStore"),
+    "nats": ("mainstay.stores.nats", "NatsStore"),
+}
+
+
+def opened(url: str, boundaries: Boundaries | None = None) -> Any:
+    """The store of a URL; with boundaries where its statements can be counted."""
+    scheme = url.partition("://")[0]
+    if scheme in _STORES:
+        module, name = _STORES[scheme]
+        return getattr(__import__(module, fromlist=[name]), name)(url)
+    if scheme == "postgresql":
+        return crashing_postgres(url, boundaries or Boundaries(0))
+    return open_store(url) if boundaries is None else CrashingSqlite(url, boundaries)
+
+
+# --- what is called -------------------------------------------------------------------------------
+
+
+class Script:
+    """The function of a scenario, with its effects."""
+
+    def __init__(self, job: dict[str, Any], boundaries: Boundaries) -> None:
+        self.job = job
+        self.boundaries = boundaries
+        self.calls = 0
+
+    def effect(self) -> str:
+        """One line, on the disk before it is said to be done."""
+        self.calls += 1
+        self.boundaries.command = ""
+        self.boundaries.pass_by("before the effect")
+        append(self.job, "effects", f"{self.job['key']} {self.calls} {os.getpid()}")
+        self.boundaries.pass_by("after the effect")
+        return f"{os.getpid()}-{time.monotonic_ns()}"
+
+    def plain(self) -> str:
+        made, what = self.effect(), self.job["scenario"]
+        if what == "fails":
+            raise ValueError(made)
+        if what == "unsafe":
+            raise Ambiguous(made)
+        if what == "released" or (what == "flaky" and self.calls == 1):
+            raise ConnectionError(made)
+        if what == "long":
+            self.boundaries.renewed.wait(5.0)
+        if what == "given_up":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return made
+
+    async def coloured(self) -> str:
+        if self.job["scenario"] == "long":
+            made = self.effect()
+            await asyncio.to_thread(self.boundaries.renewed.wait, 5.0)
+            return made
+        return self.plain()
+
+
+def append(job: dict[str, Any], name: str, line: str) -> None:
+    """Adds a line to a file of the job, and has it on the disk."""
+    where = os.open(Path(job["folder"], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(where, f"{line}\n".encode())
+    os.fsync(where)
+    os.close(where)
+
+
+def perform(job: dict[str, Any]) -> Boundaries:
+    """Makes the keyed call of a job, and writes down what the caller saw."""
+    boundaries = Boundaries(job.get("crash_at", 0))
+    script = Script(job, boundaries)
+    store = opened(job["url"], boundaries)
+    how = {"idempotency": "unsafe"} if job["scenario"] == "unsafe" else {}
+    with Engine(store, policies=POLICIES, operations=OPERATIONS, sinks=[]) as engine:
+        operation = engine.operation(
+            job["scenario"], key=job["key"], lease=LEASE, wait=LIMIT / 2, **how
+        )
+        if job.get("colour") == "asyncio":
+            result = asyncio.run(operation.arun(script.coloured))
+        else:
+            result = operation.run(script.plain)
+        boundaries.pass_by("before it is seen")
+        error = result.last_exception
+        seen = {"value": result.value} if error is None else {"error": type(error).__name__}
+        if isinstance(error, ValueError):
+            seen["value"] = str(error)
+        append(job, "seen", json.dumps(seen))
+        boundaries.pass_by("after it is seen")
+    return boundaries
+
+
+# --- the process that forks -----------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Forks a child for each job; answers with how it ended."""
+    _name_commands()
+    gc.freeze()  # what a child does not touch it need not copy
+    for line in sys.stdin:
+        job = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            _be_child(job)
+        print(json.dumps({"status": _end_of(pid, job.get("kill_after"))}), flush=True)
+
+
+def _be_child(job: dict[str, Any]) -> None:
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        boundaries = perform(job)
+        Path(job["folder"], "labels").write_text("\n".join(boundaries.labels))
+        status = 0
+    except BaseException:
+        append(job, "trouble", traceback.format_exc())
+    finally:
+        os._exit(status)
+
+
+def _end_of(pid: int, kill_after: float | None) -> int | None:
+    """The child's exit status; negative for a signal, None where it had to be stopped."""
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+if __name__ == "__main__":
+    serve()

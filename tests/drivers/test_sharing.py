@@ -1,0 +1,278 @@
+"""Circuits and budgets shared by processes: quorum, restarts, kills, and a store that is away."""
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from mainstay import (
+    Backoff,
+    BreakerSettings,
+    CircuitBreaker,
+    CircuitState,
+    Engine,
+    RetryBudget,
+    RetryPolicy,
+    StoreUnavailable,
+)
+
+ONCE = RetryPolicy(name="once", max_attempts=1)
+
+
+def node(url, **fields):
+    """One process's engine; its steps are taken by hand."""
+    settings = BreakerSettings(failure_threshold=3, recovery_timeout=60.0)
+    fields = {"breaker": settings, **fields}
+    return Engine(url, policies=[ONCE], default="once", sinks=[], share=3600.0, **fields)
+
+
+def use(engine):
+    engine.call("pay", int)
+
+
+def fail(engine, times=3):
+    def down():
+        raise ConnectionError("down")
+
+    for _ in range(times):
+        engine.run("pay", down)
+
+
+def sync(*engines):
+    for _ in range(2):  # one to tell, one to hear
+        for engine in engines:
+            assert engine._sharing.sync()
+
+
+def state_of(engine):
+    return engine.breaker("pay").state
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/shared.db"
+
+
+@pytest.fixture
+def nodes(url):
+    engines = [node(url) for _ in range(5)]
+    for engine in engines:
+        use(engine)
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def test_one_bad_node_does_not_open_the_others(nodes):
+    """Local evidence opens the local node."""
+    fail(nodes[0])
+    fail(nodes[1])
+    sync(*nodes)
+    assert [state_of(each).value for each in nodes] == [
+        "open",
+        "open",
+        "closed",
+        "closed",
+        "closed",
+    ]
+
+
+def test_most_nodes_open_it_for_all(nodes):
+    """Three of five have seen it for themselves: the other two need not."""
+    for each in nodes[:3]:
+        fail(each)
+    sync(*nodes)
+    assert {state_of(each) for each in nodes} == {CircuitState.OPEN}
+    assert nodes[4].breaker("pay").snapshot().reason == "most nodes have it open"
+
+
+@pytest.mark.req("FR-041-65", "IT-041-05")
+def test_a_circuit_outlives_the_process(url):
+    """Opened, ended, begun again: still open; and failures in a row go on counting."""
+    first = node(url)
+    use(first)
+    fail(first, 2)
+    first.close()
+    second = node(url)
+    use(second)
+    sync(second)
+    assert second.breaker("pay").snapshot().failure_count == 2
+    fail(second, 1)
+    assert state_of(second) is CircuitState.OPEN
+    second.close()
+    third = node(url)
+    third.circuits.of("pay")
+    sync(third)
+    assert state_of(third) is CircuitState.OPEN
+    assert 0.0 < third.breaker("pay").retry_after <= 60.0
+    third.close()
+
+
+def test_a_healthy_call_does_not_wait_for_the_store(url, monkeypatch):
+    """No step of the store is taken while a call is made, failing or not."""
+    engine = node(url)
+    use(engine)
+
+    def refuse(*_):
+        raise AssertionError("a call asked the store")
+
+    for name in ("transact", "read", "atransact", "aread"):
+        monkeypatch.setattr(engine.store, name, refuse)
+    use(engine)
+    fail(engine)
+    assert state_of(engine) is CircuitState.OPEN
+    monkeypatch.undo()
+    engine.close()
+
+
+def test_a_store_that_is_away_fails_no_call(url, caplog, monkeypatch):
+    """Local state, one warning however long it lasts, and one word when it is back."""
+    caplog.set_level(logging.INFO, logger="mainstay")
+    engine = node(url)
+    use(engine)
+
+    def away(*_):
+        raise StoreUnavailable(url, "write", "it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.store, "transact", away)
+        assert engine._sharing.sync() is False
+        assert engine._sharing.sync() is False
+        use(engine)
+        fail(engine)
+        assert state_of(engine) is CircuitState.OPEN
+    assert engine._sharing.sync() is True
+    told = [record.getMessage() for record in caplog.records if "shared" in record.getMessage()]
+    assert len(told) == 2
+    assert told[0].startswith("circuits and budgets are not shared for now: ")
+    assert told[1] == "circuits and budgets are shared again"
+    engine.close()
+
+
+def test_deleting_the_file_under_way_fails_no_call(url, tmp_path):
+    """Whatever becomes of the store, calls go on by what this process knows; also new threads."""
+    engine = node(url)
+    use(engine)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for _ in range(3):
+        engine._sharing.sync()
+        thread = threading.Thread(target=engine._sharing.sync)
+        thread.start()
+        thread.join(10)
+        use(engine)
+    fail(engine)
+    assert state_of(engine) is CircuitState.OPEN
+    engine.close()
+
+
+def test_a_budget_counts_what_others_retry(url):
+    """The floor is one floor for all: what one node has spent, the other has not."""
+    engines = [
+        Engine(
+            url, policies=[RetryPolicy(name="p", max_attempts=2, backoff=Backoff.constant(0))],
+            default="p", sinks=[], share=3600.0, budget=RetryBudget(ratio=0.001, floor=3),
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    fail(engines[0], 2)
+    sync(*engines)
+    ran = []
+
+    def down():
+        ran.append(1)
+        raise ConnectionError
+
+    for _ in range(3):
+        engines[1].run("pay", down)
+    assert len(ran) == 3 + 1, "one retry was left of three"
+    for engine in engines:
+        engine.close()
+
+
+def test_memory_is_not_shared_and_sharing_can_be_turned_off(url):
+    """There is nobody to share with, or nobody wants to."""
+    assert Engine(breaker=BreakerSettings())._sharing is None
+    assert Engine(url, breaker=BreakerSettings(), share=None)._sharing is None
+    assert Engine(url)._sharing is None
+
+
+def test_a_wrong_interval_is_refused(url):
+    """With what is allowed."""
+    with pytest.raises(ValueError, match=r"share = 0: must be a finite number of seconds"):
+        Engine(url, breaker=BreakerSettings(), share=0)
+
+
+# --- real processes -------------------------------------------------------------------------------
+
+WORKER = """
+    import json, sys, time
+    from mainstay import BreakerSettings, Engine, RetryPolicy
+    url, bad = sys.argv[1], sys.argv[2] == "bad"
+    engine = Engine(url, policies=[RetryPolicy(name="once", max_attempts=1)], default="once",
+                    sinks=[], share=0.05, breaker=BreakerSettings(failure_threshold=3))
+    def work():
+        if bad:
+            raise ConnectionError("down")
+    failed = 0
+    for number in range(400):
+        result = engine.run("pay", work)
+        if result.last_exception and "Connection" not in type(result.last_exception).__name__:
+            failed += "CircuitOpen" not in type(result.last_exception).__name__
+        print(json.dumps([engine.breaker("pay").state.value, failed]), flush=True)
+        time.sleep(0.02)
+"""
+
+
+def start(url, kind):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WORKER), url, kind],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def states(processes, seconds=15.0):
+    """What each says last, as it goes on."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        lines = [process.stdout.readline() for process in processes]
+        assert all(lines), "a worker has ended"
+        yield [json.loads(line)[0] for line in lines]
+        assert all(json.loads(line)[1] == 0 for line in lines), "a call failed for the store's sake"
+
+
+@pytest.mark.req("FR-041-65")
+@pytest.mark.parametrize("kinds", [["bad", "good"], ["bad", "bad", "bad", "good", "good"]])
+def test_processes_open_by_quorum_and_survive_kills(kinds, url):
+    """Most of five open it for all, one of two does not; a kill of any loses nothing of it."""
+    processes = [start(url, kind) for kind in kinds]
+    wanted = ["open"] * len(kinds) if len(kinds) == 5 else ["open", "closed"]
+    try:
+        seen = next(found for found in states(processes) if found == wanted)
+        assert seen == wanted
+        processes[0].send_signal(signal.SIGKILL)
+        processes[0].wait(10)
+        rest = processes[1:]
+        for _, found in zip(range(10), states(rest), strict=False):
+            assert found == wanted[1:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(10)
+            process.stdout.close()
+
+
+def test_a_shared_breaker_by_name_is_shared_too(url):
+    """A group's circuit is at the same table in every process."""
+    one = node(url, breaker=None, breakers={"pay": CircuitBreaker("group", failure_threshold=1)})
+    fail(one, 1)
+    one.close()
+    two = node(url, breaker=None, breakers={"pay": CircuitBreaker("group", failure_threshold=1)})
+    assert two.breaker("group").state is CircuitState.OPEN, "taken over when the engine is built"
+    two.close()

@@ -1,0 +1,1 @@
+"""Real servers for tests: started on loopback, killed for certain at the end."""

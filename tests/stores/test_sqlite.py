@@ -1,0 +1,302 @@
+"""The SQLite store: the contract, between threads and processes, and what goes wrong with files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from mainstay.core.records import Change
+from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.sqlite import SqliteStore
+from mainstay.testing.stores import StoreContract
+
+
+def put(data):
+    return lambda value, now: (Change(data), value)
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/kept.db"
+
+
+@pytest.fixture
+def store(url):
+    store = SqliteStore(url)
+    yield store
+    store.close()
+
+
+class TestSqliteStore(StoreContract):
+    """In a file."""
+
+    @pytest.fixture(autouse=True)
+    def _place(self, url):
+        self.url = url
+
+    def open(self):
+        return SqliteStore(self.url)
+
+
+class TestSqliteInMemory(StoreContract):
+    """In memory, for a try: the second view is the same object."""
+
+    @pytest.fixture(autouse=True)
+    def _one(self, monkeypatch):
+        self.store = SqliteStore("sqlite:///:memory:")
+        monkeypatch.setattr(self.store, "close", lambda: None)
+
+    def open(self):
+        return self.store
+
+
+def run(program, *arguments, **more):
+    """A Python program in a process of its own."""
+    text = textwrap.dedent(program)
+    return subprocess.run(
+        [sys.executable, "-c", text, *map(str, arguments)],
+        capture_output=True, text=True, timeout=60, check=False, **more,
+    )  # fmt: skip
+
+
+OPEN = """
+import sys
+from mainstay.core.records import Change
+from mainstay.stores.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1])
+for _ in range(20):
+    store.transact("s", "k", lambda v, now: (Change(str(int(v or b"0") + 1).encode()), None))
+store.close()
+"""
+
+
+def test_ten_processes_may_start_at_once(url):
+    """One makes the schema, the others wait for it; no step of any of them is lost."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", OPEN, url], stderr=subprocess.PIPE, text=True)
+        for _ in range(10)
+    ]
+    told = [process.communicate(timeout=60)[1] for process in processes]
+    assert told == [""] * 10
+    store = SqliteStore(url)
+    assert store.read("s", "k")[0] == b"200"
+    assert store.describe()["schema"] == 1
+    store.close()
+
+
+def test_a_forked_child_has_a_connection_of_its_own(store):
+    """Parent and child write to the same file without harm."""
+    store.transact("s", "k", put(b"parent"))
+    child = os.fork()
+    if child == 0:
+        try:
+            store.transact("s", "child", put(b"child"))
+            asyncio.run(store.atransact("s", "task", put(b"task")))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert store.read("s", "child")[0] == b"child"
+    assert store.read("s", "task")[0] == b"task"
+
+
+def test_a_lock_that_is_held_too_long_is_told_of(url, tmp_path):
+    """The error says who is waited for and for how long; then the store works again."""
+    store = SqliteStore(f"{url}?timeout=0.1")
+    other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(
+        StoreUnavailable, match=r"another process held the lock for more than 0\.1 s"
+    ):
+        store.transact("s", "k", put(b"1"))
+    with pytest.raises(StoreUnavailable, match="held the lock"):
+        asyncio.run(store.atransact("s", "k", put(b"1")))
+    other.execute("ROLLBACK")
+    store.transact("s", "k", put(b"1"))
+    store.close()
+    other.close()
+
+
+def test_a_full_disk_is_told_of_and_loses_nothing(url):
+    """A limit on the size of files stands for it: what was acknowledged is there."""
+    program = """
+        import resource, signal, sys
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        from mainstay.core.records import Change
+        from mainstay.errors import StoreUnavailable
+        from mainstay.stores.sqlite import SqliteStore
+        store = SqliteStore(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        done = 0
+        try:
+            for number in range(1000):
+                store.transact("s", str(number), lambda v, now: (Change(b"x" * 1000), None))
+                done += 1
+        except StoreUnavailable as error:
+            print(done, error)
+    """
+    told = run(program, url)
+    done, _, message = told.stdout.partition(" ")
+    assert "the disk is full" in message or "disk I/O error" in message, told
+    store = SqliteStore(url)
+    kept, after = 0, ""
+    while page := store.scan("s", after, 500):
+        kept, after = kept + len(page), page[-1][0]
+    assert kept == int(done) > 0
+    store.close()
+
+
+def test_a_file_that_cannot_be_written_is_told_of(tmp_path, url):
+    """Also by root, who ignores the mode of a file."""
+    SqliteStore(url).close()
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        SqliteStore(f"sqlite:///file:{tmp_path}/kept.db%3Fmode=ro").transact("s", "k", put(b"1"))
+
+
+def test_a_folder_that_is_not_there_is_told_of(tmp_path):
+    """The error names the reason."""
+    with pytest.raises(StoreUnavailable, match="does its folder exist"):
+        SqliteStore(f"sqlite:///{tmp_path}/no/such/kept.db")
+
+
+@pytest.mark.parametrize("damage", ["everything", "a page"])
+def test_a_damaged_file_is_told_of(damage, tmp_path, url):
+    """It is not replaced in silence, and the error says what to do."""
+    store = SqliteStore(url)
+    for number in range(200):
+        store.transact("s", str(number), put(b"x" * 500))
+    store.close()
+    path = tmp_path / "kept.db"
+    data = bytearray(path.read_bytes())
+    if damage == "everything":
+        data[:] = b"not a database at all" * 100
+    else:
+        data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(StoreUnavailable, match=r"damaged|malformed"):
+        again = SqliteStore(url)
+        again.transact("s", "7", put(b"1"))
+
+
+def test_a_newer_schema_is_refused(url, tmp_path):
+    """An old program does not touch what a newer one has made."""
+    SqliteStore(url).close()
+    with sqlite3.connect(tmp_path / "kept.db") as connection:
+        connection.execute("UPDATE mainstay_schema SET version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match=r"has schema version 99, and this mainstay knows up to"):
+        SqliteStore(url)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("timeout=0", "timeout = '0': must be a number above 0"),
+        ("timeout=soon", "timeout = 'soon': must be a number above 0"),
+        ("synchronous=OFF", "synchronous = 'OFF': must be FULL, NORMAL or EXTRA"),
+        ("colour=red", "colour is no option of this store"),
+    ],
+)
+def test_a_wrong_option_is_refused(url, query, told):
+    """The error names the option and what is allowed."""
+    with pytest.raises(StoreError, match=told):
+        SqliteStore(f"{url}?{query}")
+
+
+def test_a_url_without_a_file_is_refused():
+    """With an example of one that has."""
+    with pytest.raises(StoreError, match=r"sqlite:///mainstay\.db"):
+        SqliteStore("sqlite://")
+
+
+def test_steps_that_wait_together_share_a_commit(store, monkeypatch):
+    """Sixty-four tasks at once make a few transactions, not sixty-four."""
+    batches = []
+    carry_out = store._writer._carry_out
+    monkeypatch.setattr(
+        store._writer, "_carry_out", lambda steps: batches.append(len(steps)) or carry_out(steps)
+    )
+
+    async def main():
+        await asyncio.gather(*(store.atransact("s", str(n), put(b"1")) for n in range(64)))
+
+    asyncio.run(main())
+    assert sum(batches) == 64
+    assert len(batches) < 10
+
+
+def test_a_decision_that_raises_fails_alone_in_its_batch(store):
+    """The others in the same transaction are written."""
+
+    async def main():
+        steps = [store.atransact("s", str(n), put(b"1")) for n in range(10)]
+        wrong = store.atransact("s", "wrong", lambda value, now: (Change(b"2"), 1 / 0))
+        return await asyncio.gather(*steps, wrong, return_exceptions=True)
+
+    answers = asyncio.run(main())
+    assert isinstance(answers[-1], ZeroDivisionError)
+    assert len(store.scan("s")) == 10
+
+
+def test_a_task_cancelled_while_it_waits_takes_no_step(store):
+    """What is still in the queue is left out."""
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(_value, _now):
+        started.set()
+        go_on.wait(10)
+        return Change(b"1"), None
+
+    async def main():
+        first = asyncio.create_task(store.atransact("s", "first", slow))
+        await asyncio.to_thread(started.wait, 10)
+        second = asyncio.create_task(store.atransact("s", "second", put(b"2")))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        go_on.set()
+        await first
+
+    asyncio.run(main())
+    store.close()
+    again = SqliteStore(store.url)
+    assert again.read("s", "first")[0] == b"1"
+    assert again.read("s", "second")[0] is None
+    again.close()
+
+
+def test_a_closed_store_says_so(store):
+    """Sync and async alike."""
+    store.close()
+    with pytest.raises(StoreUnavailable, match="it was closed"):
+        store.read("s", "k")
+    with pytest.raises(StoreUnavailable, match="it was closed"):
+        asyncio.run(store.atransact("s", "k", put(b"1")))
+
+
+def test_a_step_may_be_part_of_a_transaction_of_the_users(store, tmp_path):
+    """It is committed with theirs, or rolled back with theirs."""
+    mine = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)
+    mine.execute("CREATE TABLE orders (id TEXT)")
+    mine.execute("BEGIN IMMEDIATE")
+    mine.execute("INSERT INTO orders VALUES ('a')")
+    store.within(mine).transact("s", "k", put(b"1"))
+    assert store.read("s", "k")[0] is None
+    mine.execute("ROLLBACK")
+    assert store.read("s", "k")[0] is None
+    store.within(mine).transact("s", "k", put(b"1"))
+    mine.execute("COMMIT")
+    assert store.read("s", "k")[0] == b"1"
+    mine.close()
+
+
+def test_the_limit_of_this_test_run_is_no_limit():
+    """The full disk above is real only where files may otherwise grow."""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY

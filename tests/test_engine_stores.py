@@ -1,0 +1,48 @@
+"""An engine and its store: URLs, abilities, and what is refused when it is built."""
+
+import importlib
+
+import pytest
+
+from mainstay import Engine, StoreError, UsageError, engine
+from mainstay.ports import ABILITIES
+from mainstay.stores.memory import MemoryStore
+
+
+def test_an_engine_that_needs_more_than_its_store_can_is_not_built():
+    """The error says what is missing and which stores have it."""
+    with pytest.raises(
+        StoreError, match="memory:// cannot do what is needed: outlives the process"
+    ):
+        Engine(needs=["durable"])
+    with pytest.raises(StoreError, match="stores that can: sqlite://, postgresql://"):
+        Engine("memory://", needs=["transactions"])
+    Engine("sqlite:///:memory:", needs=["durable", "transactions", "records"]).close()
+
+
+def test_a_need_that_nobody_knows_is_refused():
+    """With those there are."""
+    with pytest.raises(UsageError, match="known: records, circuits, budgets, inbox, durable"):
+        Engine(needs=["telepathy"])
+
+
+def test_an_unknown_store_is_refused():
+    """With those there are."""
+    with pytest.raises(StoreError, match=r"known stores: memory://, sqlite://, postgresql://"):
+        Engine("floppy://a")
+
+
+def test_what_stores_say_they_can_is_what_the_engine_says_of_them():
+    """The hint names a store if and only if that store has the ability."""
+    for scheme, (module, name) in engine._STORES.items():
+        abilities = getattr(importlib.import_module(module), name).abilities
+        assert abilities <= set(ABILITIES), scheme
+        for ability, able in engine._ABLE.items():
+            assert (ability in abilities) is (scheme in able), (scheme, ability)
+
+
+def test_a_store_of_ones_own_is_used_as_it_is():
+    """And closed with the engine."""
+    store = MemoryStore()
+    with Engine(store) as mine:
+        assert mine.store is store
