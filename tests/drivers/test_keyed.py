@@ -196,6 +196,7 @@ def claim(engine, operation, key, function, *args, lease=30.0, owner="ghost", mo
 # --- the second call ------------------------------------------------------------------------------
 
 
+@pytest.mark.req("CP-08", "CP-07")
 @pytest.mark.parametrize("value", [None, 0, "", False, [], {}, 7, {"a": (1, b"x")}])
 def test_the_second_call_returns_the_first_ones_result(engine, colour, value):
     """Whatever its truth value, and with its type."""
@@ -572,6 +573,7 @@ def test_each_further_attempt_is_counted_before_it_is_made(engine, colour):
     assert seen == [1, 2, 3]
 
 
+@pytest.mark.req("AG-05", "IT-041-10")
 def test_a_crash_carries_its_attempts_over(engine, colour):
     """What it used up is gone for whoever takes over; what was released is not."""
     function, plain = scripted(colour, ConnectionError("down"))
@@ -582,6 +584,7 @@ def test_a_crash_carries_its_attempts_over(engine, colour):
     assert plain.calls == 5
 
 
+@pytest.mark.req("AG-05")
 def test_a_call_that_crashed_too_often_is_for_a_person(engine, colour):
     """OutcomeUnknown, one item in the inbox however often it is asked for, and no run."""
     function, plain = scripted(colour, 1)
@@ -874,6 +877,7 @@ def test_a_deadline_that_is_over_releases_the_key(store, colour):
         assert colour.call(operation, function) == "done"
 
 
+@pytest.mark.req("CP-09")
 def test_hits_and_records_are_told(store, colour):
     """As events with the key, and as counts."""
     heard = []

@@ -128,9 +128,27 @@ def test_it_guards_a_retry():
             get()
 
 
-def test_a_circuit_in_redis_is_refused_for_now():
-    """Better no breaker than one that forgets: the error says what there is."""
-    with pytest.raises(StoreError, match="needs a store that shares circuits"):
+@pytest.mark.req("CL-06")
+def test_a_circuit_in_redis_outlives_the_process(valkey_url):
+    """Opened by one, found open by the next; under the configured prefix, in nobody's way."""
+    config = CircuitBreakerConfiguration(
+        failure_threshold=1, state_persistence="redis", redis_key_prefix="test_clients:"
+    )
+    first = CircuitBreaker("s3.get", config, redis_url=valkey_url)
+    first.record_failure()
+    first.close()
+    second = CircuitBreaker("s3.get", config, redis_url=valkey_url)
+    assert second.state is CircuitState.OPEN
+    second.close()
+    elsewhere = dataclasses.replace(config, redis_key_prefix="test_clients_2:")
+    third = CircuitBreaker("s3.get", elsewhere, redis_url=valkey_url)
+    assert third.state is CircuitState.CLOSED
+    third.close()
+
+
+def test_a_circuit_in_redis_must_know_where_that_is():
+    """The error shows how to say it."""
+    with pytest.raises(StoreError, match="redis_url="):
         CircuitBreaker("s3", CircuitBreakerConfiguration(state_persistence="redis"))
 
 

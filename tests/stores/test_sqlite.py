@@ -107,6 +107,7 @@ def test_a_forked_child_has_a_connection_of_its_own(store):
     assert store.read("s", "task")[0] == b"task"
 
 
+@pytest.mark.req("CP-14")
 def test_a_lock_that_is_held_too_long_is_told_of(url, tmp_path):
     """The error says who is waited for and for how long; then the store works again."""
     store = SqliteStore(f"{url}?timeout=0.1")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mainstay.core.records import Change
     from mainstay.core.sharing import Table
     from mainstay.drivers.breaker import CircuitBreaker
-    from mainstay.drivers.circuits import CircuitRegistry
     from mainstay.drivers.gates import Guard
     from mainstay.ports import Store
 
@@ -39,7 +38,7 @@ class Sharing:
     def __init__(
         self,
         store: Store,
-        circuits: CircuitRegistry,
+        circuits: Iterable[CircuitBreaker],
         guards: Iterable[Guard] = (),
         interval: float = 1.0,
     ) -> None:

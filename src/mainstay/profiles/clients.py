@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.breaker import CircuitState
@@ -13,6 +14,8 @@ from mainstay.core.kinds import status_of
 from mainstay.core.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
 from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.policy import RetryPolicy
+from mainstay.drivers.sharing import Sharing
+from mainstay.engine import open_store
 from mainstay.errors import CircuitOpenError, StoreError
 
 if TYPE_CHECKING:
@@ -161,7 +164,8 @@ class CircuitBreakerConfiguration:
 class CircuitBreaker(_CircuitBreaker):
     """The breaker of the client document: by the operation's name, with its configuration.
 
-    In half open it lets one probe through, where the document's sketch would let everything.
+    In half open it lets one probe through, where the document's sketch would let everything. With
+    `state_persistence="redis"` the circuit is shared with other processes and outlives this one.
 
     >>> breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=1))
     >>> breaker.record_failure(); breaker.allow_request()
@@ -169,16 +173,39 @@ class CircuitBreaker(_CircuitBreaker):
     """
 
     def __init__(
-        self, operation_name: str, config: CircuitBreakerConfiguration | None = None
+        self,
+        operation_name: str,
+        config: CircuitBreakerConfiguration | None = None,
+        *,
+        redis_url: str | None = None,
     ) -> None:
         self.operation_name = operation_name
         self.config = config or CircuitBreakerConfiguration()
-        if self.config.state_persistence != "memory":
-            raise StoreError(
-                "a circuit kept in Redis needs a store that shares circuits",
-                hint='state_persistence="memory" keeps it in this process',
-            )
         super().__init__(operation_name, self.config.settings())
+        self._sharing: Sharing | None = None
+        if self.config.state_persistence == "redis":
+            self._sharing = self._share(redis_url)
+
+    def _share(self, redis_url: str | None) -> Sharing:
+        """Keeps the circuit in Redis, in the background; no call waits for it."""
+        if redis_url is None:
+            raise StoreError(
+                "a circuit kept in Redis needs to know where that is",
+                hint='CircuitBreaker(name, config, redis_url="redis://localhost:6379")',
+            )
+        sign = "&" if "?" in redis_url else "?"
+        store = open_store(f"{redis_url}{sign}prefix={quote(self.config.redis_key_prefix)}")
+        sharing = Sharing(store, [self])
+        sharing.start()
+        return sharing
+
+    def close(self) -> None:
+        """Leaves the circuit in Redis to whoever comes next; in memory there is nothing to do.
+
+        >>> CircuitBreaker("s3.get").close()
+        """
+        if self._sharing is not None:
+            self._sharing.close()
 
 
 CircuitOpenException = CircuitOpenError

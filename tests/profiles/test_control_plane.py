@@ -1,0 +1,91 @@
+"""The control-plane front door: results by key, durable, and never judged by their truth."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mainstay import UsageError
+from mainstay.profiles.control_plane import Hit, IdempotencyManager
+
+KEY = IdempotencyManager.compute_idempotency_key
+
+
+@pytest.mark.req("CP-08")
+@pytest.mark.parametrize("value", [None, 0, "", [], {}, False, {"a": [1]}, b"x"])
+def test_a_recorded_result_is_a_hit_whatever_it_is(value):
+    """It comes back as itself, with its metadata; before that there is none."""
+
+    async def main():
+        manager = IdempotencyManager()
+        assert await manager.check_idempotency("k") is None
+        await manager.record_result("k", value, {"by": "test"})
+        return await manager.check_idempotency("k")
+
+    hit = asyncio.run(main())
+    assert type(hit) is Hit
+    assert (type(hit.value), hit.value, hit.metadata) == (type(value), value, {"by": "test"})
+
+
+def test_what_was_recorded_first_stays_until_it_is_cleared():
+    """A second result does not overwrite the first."""
+
+    async def main():
+        manager = IdempotencyManager()
+        await manager.record_result("k", 1)
+        await manager.record_result("k", 2)
+        first = (await manager.check_idempotency("k")).value
+        await manager.clear_idempotency("k")
+        return first, await manager.check_idempotency("k")
+
+    assert asyncio.run(main()) == (1, None)
+
+
+def test_a_key_is_the_same_in_any_order_and_process():
+    """Dictionaries at any depth, another hash seed; and another for anything that differs."""
+    params = {"b": [1, {"y": 2, "x": 1}], "a": "é"}
+    again = {"a": "é", "b": [1, {"x": 1, "y": 2}]}
+    assert KEY("op", "t", "c", params) == KEY("op", "t", "c", again)
+    program = (
+        "from mainstay.profiles.control_plane import IdempotencyManager as M\n"
+        "print(M.compute_idempotency_key('op', 't', 'c', {'b': [1, {'y': 2, 'x': 1}], 'a': 'é'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == KEY("op", "t", "c", params)
+    others = {KEY("op"), KEY("op", "t"), KEY("op", None, "t"), KEY("op2"), KEY("op", "t", "c", {})}
+    assert len(others) == 5
+    assert KEY("op", None, None, None) == KEY("op", "", "", {})
+
+
+@pytest.mark.req("CP-07")
+@pytest.mark.parametrize("kind", ["sqlite", "nats"])
+def test_a_result_survives_a_kill(kind, tmp_path, request):
+    """Recorded by a process that is killed at once, found by another."""
+    path = f"sqlite:///{tmp_path}/kept.db"
+    url = path if kind == "sqlite" else request.getfixturevalue("nats_url")
+    key = KEY("op", kind, str(tmp_path))
+    program = (
+        "import asyncio, os, signal, sys\n"
+        "from mainstay.profiles.control_plane import IdempotencyManager\n"
+        "manager = IdempotencyManager(sys.argv[1])\n"
+        "asyncio.run(manager.record_result(sys.argv[2], {'paid': 5}))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, url, key], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    manager = IdempotencyManager(url)
+    assert asyncio.run(manager.check_idempotency(key)).value == {"paid": 5}
+    manager.close()
+
+
+def test_an_empty_key_is_refused():
+    """With what makes one."""
+    for key in ("", "  ", None):
+        with pytest.raises(UsageError, match="compute_idempotency_key"):
+            asyncio.run(IdempotencyManager().check_idempotency(key))
