@@ -50,6 +50,8 @@ class Store(Protocol):
     Attributes:
         url: where it is, without secrets.
         abilities: what it can do, of ABILITIES.
+        locks: whether a step takes a lock from the start, so that a plain reading is cheaper than
+            a step that writes nothing; False where a step begins with that reading anyway.
 
     Example:
         >>> from mainstay.core.records import Change
@@ -61,6 +63,7 @@ class Store(Protocol):
 
     url: str
     abilities: frozenset[str]
+    locks: bool
 
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply: ...
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply: ...

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
+from mainstay.core.deadline import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,18 +48,20 @@ class Heart:
         self._lanes: dict[float, OrderedDict[Beat, float]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wakes_at = NEVER
+        """When the thread looks again by itself: whoever is due later need not wake it."""
 
     def beat(self, lease: float, renew: Callable[[], object]) -> Beat:
         """Calls `renew` at every third of the lease, until the beat is stopped."""
         beat = Beat(self, lease / 3.0, renew)
         with self._changed:
-            is_first = self._push_locked(beat)
+            due = self._push_locked(beat)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._run, name="mainstay-heart", daemon=True
                 )
                 self._thread.start()
-            elif is_first:
+            elif due < self._wakes_at:
                 self._changed.notify()
         return beat
 
@@ -68,12 +71,11 @@ class Heart:
             beat.stopped = True
             self._take_locked(beat)
 
-    def _push_locked(self, beat: Beat) -> bool:
-        """Puts it at the end of its lane; whether that makes it the next of all."""
-        before = self._next_locked()
+    def _push_locked(self, beat: Beat) -> float:
+        """Puts it at the end of its lane; when it is due."""
         due = SYSTEM.monotonic() + beat.every
         self._lanes.setdefault(beat.every, OrderedDict())[beat] = due
-        return before is None or due < before[0]
+        return due
 
     def _take_locked(self, beat: Beat) -> None:
         """Takes it out of its lane, unless it is being renewed."""
@@ -102,16 +104,14 @@ class Heart:
         with self._changed:
             while True:
                 head = self._next_locked()
-                if head is None:
-                    self._changed.wait()
-                    continue
-                due, beat = head
-                left = due - SYSTEM.monotonic()
-                if left <= 0.0:
-                    self._take_locked(beat)
-                    return beat
-                del head, beat
-                self._changed.wait(left)
+                now = SYSTEM.monotonic()
+                if head is not None and head[0] <= now:
+                    self._take_locked(head[1])
+                    self._wakes_at = -NEVER  # it looks again when this one is renewed
+                    return head[1]
+                self._wakes_at = NEVER if head is None else head[0]
+                del head  # and the lease with it, which may end meanwhile
+                self._changed.wait(None if self._wakes_at == NEVER else self._wakes_at - now)
 
 
 HEART = Heart()

@@ -167,10 +167,11 @@ def run(
 ) -> Any:
     """A whole keyed call, in the caller's thread."""
     store = this.records.store
-    replay = this.replayed(*store.read(SPACE, this.address))
-    if replay is not None:
-        this.records.tell(this.site, this, "hit")
-        return this.end(replay)
+    if this.records.reads_first:
+        replay = this.replayed(*store.read(SPACE, this.address))
+        if replay is not None:
+            this.records.tell(this.site, this, "hit")
+            return this.end(replay)
     this.begin()
     answer: Any = None
     try:
@@ -259,10 +260,11 @@ async def arun(
 ) -> Any:
     """A whole keyed call, in an event loop."""
     store = this.records.store
-    replay = this.replayed(*(await store.aread(SPACE, this.address)))
-    if replay is not None:
-        this.records.tell(this.site, this, "hit")
-        return this.end(replay)
+    if this.records.reads_first:
+        replay = this.replayed(*(await store.aread(SPACE, this.address)))
+        if replay is not None:
+            this.records.tell(this.site, this, "hit")
+            return this.end(replay)
     this.begin()
     answer: Any = None
     try:

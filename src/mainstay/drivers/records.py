@@ -106,6 +106,8 @@ class Records:
         self, store: Store, counts: Counter[str] | None = None, *, is_bound: bool = False
     ) -> None:
         self.store = store
+        self.reads_first: bool = getattr(store, "locks", True)
+        """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
         self.inbox = Inbox(store)

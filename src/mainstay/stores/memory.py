@@ -24,6 +24,7 @@ class MemoryStore:
     """
 
     abilities = frozenset({"records", "circuits", "budgets", "inbox"})
+    locks = True
 
     def __init__(self, url: str = "memory://") -> None:
         self.url = url

@@ -49,6 +49,7 @@ class NatsStore:
     """
 
     abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable"})
+    locks = False
 
     def __init__(self, url: str) -> None:
         self._place = Place(url)

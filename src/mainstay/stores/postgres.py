@@ -45,6 +45,7 @@ class PostgresStore:
     """
 
     abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable", "transactions"})
+    locks = False
 
     def __init__(self, url: str) -> None:
         place = Place(url)

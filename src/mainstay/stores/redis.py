@@ -78,6 +78,7 @@ class RedisStore:
     """
 
     abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable"})
+    locks = False
 
     def __init__(self, url: str) -> None:
         ours, self._address = divided(url)

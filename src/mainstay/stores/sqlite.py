@@ -57,6 +57,7 @@ class SqliteStore:
     """
 
     abilities = frozenset({"records", "circuits", "budgets", "inbox", "transactions", "durable"})
+    locks = True
 
     def __init__(self, url: str) -> None:
         self.url = url
