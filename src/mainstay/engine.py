@@ -16,9 +16,10 @@ from mainstay.drivers.callables import name_of
 from mainstay.drivers.circuits import CircuitRegistry
 from mainstay.drivers.gates import gate_of, guards_of
 from mainstay.drivers.layers import Layers
+from mainstay.drivers.listeners import listeners_of
 from mainstay.drivers.policy import RetryPolicy, Verbs
 from mainstay.drivers.records import KeyOptions, Records
-from mainstay.drivers.retry import check_idempotency, check_listeners
+from mainstay.drivers.retry import check_idempotency
 from mainstay.drivers.site import Entropy, Site
 from mainstay.errors import PolicyNotFoundWarning, StoreError, UsageError
 from mainstay.ports import ABILITIES
@@ -107,7 +108,7 @@ class Engine:
         self.records = Records(self.store)
         self.strict = strict
         self._entropy = Entropy(seed)
-        self._sinks = (LoggingSink(),) if sinks is None else check_listeners(sinks)
+        self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
@@ -341,7 +342,7 @@ class Engine:
 
         names = dict.fromkeys([*self.policies.operations, *self._operations])
         policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}
-        return explain_operations(policies, self.circuits, self._guards)
+        return explain_operations(policies, self.circuits.settings_of, self._guards)
 
     def _site(self, name: str, idempotency: str | None, cancel: threading.Event | None) -> Site:
         if self._is_closed:

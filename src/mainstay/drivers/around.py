@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.events import Event
-    from mainstay.core.validate import Checker
     from mainstay.ports import Sink
 
 
@@ -52,18 +51,6 @@ def put_around(
     decorated = wraps(function)(around)
     vars(decorated).update(marks)
     return decorated
-
-
-def check_listeners(check: Checker, listener: Any) -> tuple[Sink, ...]:
-    """The listeners as a tuple; notes those that cannot be called."""
-    if listener is None:
-        return ()
-    is_several = isinstance(listener, list | tuple | set | frozenset)
-    listeners = tuple(listener) if is_several else (listener,)
-    for each in listeners:
-        if not callable(each):
-            check.note("listener", each, "a function of one event")
-    return listeners
 
 
 def tell(listeners: tuple[Sink, ...], event: type[Event], **fields: Any) -> bool:

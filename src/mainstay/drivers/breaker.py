@@ -25,6 +25,7 @@ from mainstay.core.validate import Checker
 from mainstay.core.window import begun
 from mainstay.drivers.emit import emit
 from mainstay.drivers.gates import Counted, Gate, Guard, Tally, guards_around
+from mainstay.drivers.listeners import listeners_of
 from mainstay.drivers.policy import Verbs
 from mainstay.drivers.site import Site, getrandbits
 from mainstay.drivers.wrap import wrap
@@ -74,6 +75,7 @@ class CircuitBreaker(Guard, Verbs):
     <CircuitState.OPEN: 'open'>
     """
 
+    layer = "breaker"
     __slots__ = (
         "__weakref__", "_blocks", "_circuit", "_counted", "_gates", "_listeners", "_lock",
         "_refusals", "_refused", "_site", "_stop", "_telling", "_troubled", "_untold",
@@ -109,7 +111,7 @@ class CircuitBreaker(Guard, Verbs):
         self._counted = Counted()
         self._refusals = Tally()
         self._refused = self._refusals.count
-        self._listeners = list(_listeners_of(listener))
+        self._listeners = list(listeners_of("CircuitBreaker", listener))
         self._untold: list[CircuitStateChanged] = []
         self._telling = threading.Lock()
         self._stop = Stop(f"circuit {self.name!r} is open")
@@ -491,9 +493,3 @@ def _without_oldest_probe(circuit: Circuit) -> Circuit:
     if not circuit.probes:
         return circuit
     return core.withdraw(circuit, Ticket(circuit.generation, circuit.probes[0][0]))
-
-
-def _listeners_of(listener: Sink | Iterable[Sink] | None) -> Iterable[Sink]:
-    from mainstay.drivers.retry import check_listeners
-
-    return check_listeners(listener)

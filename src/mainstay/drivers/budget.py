@@ -49,6 +49,8 @@ class RetryBudget(Guard):
 
     counts_calls = True
 
+    layer = "budget"
+
     def __init__(
         self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: float = 10.0
     ) -> None:
@@ -179,6 +181,8 @@ class TokenBudget(Guard):
     """
 
     counts_calls = True
+
+    layer = "budget"
 
     def __init__(
         self,

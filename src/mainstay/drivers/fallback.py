@@ -8,8 +8,9 @@ from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from mainstay.core.events import FallbackUsed, describe
 from mainstay.core.kinds import NEVER_RETRIED, qualified_name
 from mainstay.core.validate import Checker
-from mainstay.drivers.around import check_listeners, note_on, put_around, tell
+from mainstay.drivers.around import note_on, put_around, tell
 from mainstay.drivers.callables import is_async, name_of
+from mainstay.drivers.listeners import check_listeners
 from mainstay.errors import CallCancelled, UsageError, WrapError
 
 TYPE_CHECKING = False

@@ -34,6 +34,8 @@ class Guard:
     """
 
     __slots__ = ()
+    layer = ""
+    """Which layer it is, as `explain()` calls it."""
     counts_calls = False
     """Whether it must know how many calls there were that needed no help."""
     slow_after: float | None = None

@@ -10,7 +10,8 @@ from mainstay.core.effects import Stop
 from mainstay.core.quantile import Recent
 from mainstay.core.validate import Checker
 from mainstay.core.value import Value
-from mainstay.drivers.around import check_listeners, put_around
+from mainstay.drivers.around import put_around
+from mainstay.drivers.listeners import check_listeners
 from mainstay.drivers.race import Race, Threads, group_here
 from mainstay.errors import UsageError
 

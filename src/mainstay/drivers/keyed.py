@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
-    from mainstay.drivers.records import KeyOptions, Records
     from mainstay.drivers.site import Site
 
 SPACE = "records"
@@ -43,9 +42,9 @@ class KeyedCall:
 
     def __init__(
         self,
-        records: Records,
+        records: Any,
         site: Site,
-        options: KeyOptions,
+        options: Any,
         key: str,
         fingerprint: str,
         address: str,

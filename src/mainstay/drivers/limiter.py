@@ -57,6 +57,8 @@ class AdaptiveThrottle(Guard):
 
     counts_calls = True
 
+    layer = "throttle"
+
     def __init__(
         self,
         name: str = "throttle",
@@ -198,6 +200,8 @@ class RateLimit(Guard):
     "the rate limit 'search' has no room for a retry in time"
     """
 
+    layer = "rate limit"
+
     def __init__(
         self,
         name: str = "retry rate",
@@ -272,6 +276,8 @@ class MemoryGuard(Guard):
     """
 
     name = "memory"
+
+    layer = "memory guard"
 
     def __init__(self, limit: int | str, probe: Callable[[], float] | None = None) -> None:
         self.rule = MemoryRule(limit, probe)

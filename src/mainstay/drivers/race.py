@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Self
 
-    from mainstay.drivers.hedge import Book
 
 _GLANCE = 0.02
 """Seconds between two looks at the caller's cancel event while threads are waited for."""
@@ -46,7 +45,7 @@ class Race:
         "begun", "book", "call", "delay",
     )  # fmt: skip
 
-    def __init__(self, book: Book, function: Any, args: Any, kwargs: Any) -> None:
+    def __init__(self, book: Any, function: Any, args: Any, kwargs: Any) -> None:
         self.book = book
         self.call = (function, args, kwargs)
         self.around = [Enclosure(e.plan, e.end, retries=e.retries) for e in enclosures()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mainstay.core.validate import Checker
 from mainstay.drivers.gates import gate_of
 from mainstay.drivers.layers import Layers
+from mainstay.drivers.listeners import listeners_of
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.site import Site
 from mainstay.errors import UsageError
@@ -81,7 +82,7 @@ def retry(
         "backoff": backoff, "jitter": jitter,
     })  # fmt: skip
     check_idempotency(idempotency, chosen)
-    listeners = check_listeners(listener)
+    listeners = listeners_of("retry", listener)
     layers = Layers(hedge=hedge, bulkhead=bulkhead, fallback=fallback)
     layers.check(idempotency)
     gate = gate_of(breaker, guards, budget)
@@ -118,17 +119,3 @@ def check_idempotency(idempotency: str, policy: Policy) -> None:
         allowed = '1 for an unsafe operation; declare it "idempotent" or "keyed" to retry it'
         check.note("max_attempts", policy.max_attempts, allowed)
     check.close()
-
-
-def check_listeners(listener: Sink | Iterable[Sink] | None) -> tuple[Sink, ...]:
-    """The listeners as a tuple, each of them callable."""
-    if listener is None:
-        return ()
-    several = hasattr(listener, "__iter__") and not callable(listener)
-    listeners: tuple[Any, ...] = tuple(listener) if several else (listener,)  # type: ignore[arg-type]
-    check = Checker("retry")
-    for each in listeners:
-        if not callable(each):
-            check.note("listener", each, "a function of one event")
-    check.close()
-    return listeners
