@@ -185,11 +185,15 @@ def _awaits_outside(loop: Any) -> bool:
     if get_map is None or len(get_map()) > 1:  # the proactor of Windows has no map
         return True
     pools = sys.modules.get("concurrent.futures.thread")
-    return pools is not None and any(map(_is_busy, list(getattr(pools, "_threads_queues", ()))))
+    return pools is not None and any(
+        _is_busy(*each) for each in list(pools._threads_queues.items())
+    )
 
 
-def _is_busy(thread: Any) -> bool:
+def _is_busy(thread: Any, queue: Any) -> bool:
     """Whether a thread of a pool has work: one that waits for some stands in its own loop."""
+    if not queue.empty():
+        return True
     frame = sys._current_frames().get(thread.ident)
     if frame is None or frame.f_code.co_name != "_worker":
         return frame is not None
