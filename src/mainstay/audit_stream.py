@@ -1,0 +1,298 @@
+"""A recorded log as a stream that is filtered, counted and looked at.
+
+A filter reads nothing; each look at the stream is one pass over the log, in memory that does not
+grow with it. Figures of calls are made by core/stats.py; what a log is and how it is kept is
+audit.py's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import msgspec
+
+import mainstay.clock as clock
+from mainstay.core.events import Event, decode, encode
+from mainstay.core.facts import Fact, read_fact
+from mainstay.core.moments import parse_moment, seconds_between, sortable, written
+from mainstay.core.stats import DIMENSIONS, stats
+from mainstay.core.tally import note
+from mainstay.errors import MainstayWarning, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from typing import Any, TypeAlias
+
+    Record: TypeAlias = tuple[str, bytes]
+    Source: TypeAlias = (
+        str | Path | Iterable[Event] | Iterable[Record] | Callable[[], Iterable[Record]]
+    )
+    Wanted: TypeAlias = str | Collection[str] | None
+    Moment: TypeAlias = str | datetime | None
+
+MOST_NAMES = 10_000
+"""Names that `rate_per_minute(by=...)` tells apart; the rest are summed up as "other"."""
+_FIELDS = ("event_type", "retry_category", "operation", "tenant_id")
+
+
+class AuditStream:
+    """The events of a log, or those of them that a filter lets through.
+
+    Args:
+        source: where the log is, as `mainstay.audit.read_log` takes it; or events, in a list or
+            anything else that can be gone through more than once.
+
+    >>> from mainstay.events import CallSucceeded, RetryAttempt
+    >>> stream = AuditStream([
+    ...     RetryAttempt(operation="a", retry_category="RETRY_KV_GET", delay_seconds=0.1),
+    ...     CallSucceeded(operation="a", retry_category="RETRY_KV_GET", total_attempts=2),
+    ... ])
+    >>> retries = stream.filter(event_type="retry_attempt")
+    >>> len(retries), retries.rate_per_minute > 100
+    (1, False)
+    >>> [event.delay_seconds for event in retries.filter(operation="a")]
+    [0.1]
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._open = _opener(source)
+        self._wanted: tuple[tuple[str, frozenset[str]], ...] = ()
+        self._since = self._until = ""
+
+    def filter(
+        self,
+        *,
+        event_type: Wanted = None,
+        retry_category: Wanted = None,
+        operation: Wanted = None,
+        tenant_id: Wanted = None,
+        since: Moment = None,
+        until: Moment = None,
+    ) -> AuditStream:
+        """The same stream with less in it; nothing is read yet.
+
+        Each of the first four is a name or several, of which one is enough; "" stands for events
+        without one. Moments are datetimes, ISO 8601, or so long ago: "90s", "15m", "2h", "7d";
+        `since` is the first that counts, `until` the first that no longer does.
+
+        >>> from mainstay.events import RetryAttempt
+        >>> stream = AuditStream([RetryAttempt(operation=name) for name in "abc"])
+        >>> len(stream.filter(operation=("a", "b")).filter(operation="b"))
+        1
+        """
+        given = (event_type, retry_category, operation, tenant_id)
+        narrower = AuditStream(self._open)
+        narrower._wanted = self._wanted + tuple(
+            (field, _names(wanted))
+            for field, wanted in zip(_FIELDS, given, strict=True)
+            if wanted is not None
+        )
+        narrower._since = max(self._since, _moment("since", since))
+        ends = [end for end in (self._until, _moment("until", until)) if end]
+        narrower._until = min(ends, default="")
+        return narrower
+
+    def __iter__(self) -> Iterator[Event]:
+        """The events in order. One that this version cannot read is left out, with a warning."""
+        strange = 0
+        for _, data in self.records():
+            try:
+                yield decode(data)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                strange += 1
+        if strange:
+            warnings.warn(
+                f"{strange} recorded events could not be read and were left out;"
+                " were they written by a later version?",
+                MainstayWarning,
+                stacklevel=2,
+            )
+
+    def __len__(self) -> int:
+        """How many events there are: one pass, without making them."""
+        return sum(1 for _ in self.records())
+
+    def __bool__(self) -> bool:
+        """Whether there is any: reads as far as the first."""
+        return any(True for _ in self.records())
+
+    def records(self) -> Iterator[Record]:
+        """The events as they are written, each with the name of its writer.
+
+        >>> from mainstay.events import CallSucceeded
+        >>> [data[:16] for _, data in AuditStream([CallSucceeded(call_id="7f")]).records()]
+        [b'{"call_id":"7f",']
+        """
+        for writer, data, fact in self._facts():
+            if not self._wanted if fact is None else self._matches(fact):
+                yield writer, data
+
+    @property
+    def rate_per_minute(self) -> Rate:
+        """Events per minute: compare it, make it a float, or call it for the rate by name.
+
+        >>> from mainstay.events import RetryAttempt
+        >>> stream = AuditStream([RetryAttempt(retry_category="RETRY_KV_GET")] * 3)
+        >>> float(stream.rate_per_minute)
+        3.0
+        >>> stream.rate_per_minute(by="retry_category")
+        {'RETRY_KV_GET': 3.0}
+        """
+        return Rate(self._counts)
+
+    def stats(self, *, by: str | Sequence[str] = DIMENSIONS, top: int = 10) -> dict[str, Any]:
+        """The figures that `mainstay audit stats --json` has, of the calls in this stream.
+
+        Args:
+            by: "operation", "category" and "tenant", or those of them that are wanted.
+            top: how many rows each table has; the rest are summed up.
+
+        >>> from mainstay.events import CallSucceeded, RetryExhausted
+        >>> stream = AuditStream([
+        ...     CallSucceeded(call_id="1", retry_category="RETRY_KV_GET", total_attempts=2),
+        ...     RetryExhausted(call_id="2", retry_category="RETRY_KV_GET", total_attempts=3),
+        ... ])
+        >>> (row,) = stream.stats(by="category")["by"]["category"]["rows"]
+        >>> row["category"], row["attempts"], row["success_rate"], row["mean_attempts"]
+        ('RETRY_KV_GET', 5, 0.5, 2.5)
+        """
+        chosen = (by,) if isinstance(by, str) else tuple(by)
+        for each in chosen:
+            if each not in DIMENSIONS:
+                raise UsageError(f"by={each!r}: there are {', '.join(DIMENSIONS)}")
+        return stats(self.records(), by=chosen, top=top).to_dict()
+
+    def _facts(self) -> Iterator[tuple[str, bytes, Fact | None]]:
+        """Every event whose time is in range; without its fields where they cannot be read."""
+        for writer, data in self._open():
+            try:
+                fact = read_fact(data)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                yield writer, data, None
+                continue
+            if self._is_in_range(fact.timestamp):
+                yield writer, data, fact
+
+    def _is_in_range(self, stamp: str) -> bool:
+        if not (self._since or self._until):
+            return True
+        at = sortable(stamp)
+        return bool(at) and at >= self._since and not (self._until and at >= self._until)
+
+    def _matches(self, fact: Fact) -> bool:
+        return all((getattr(fact, field) or "") in names for field, names in self._wanted)
+
+    def _counts(self, by: str) -> tuple[dict[str, int], float]:
+        """How often each name comes, and over how many minutes."""
+        counts: dict[str, int] = {}
+        first = last = ""
+        for _, _, fact in self._facts():
+            if fact is None:
+                continue
+            at = sortable(fact.timestamp)
+            first = min(first or at, at or first)
+            last = max(last, at)
+            if self._matches(fact):
+                note(counts, (getattr(fact, by) or "") if by else "", most=MOST_NAMES)
+        return counts, _minutes(self._since or first, self._until or last)
+
+
+class Rate:
+    """Events per minute over the time that the stream covers, and over one minute at least.
+
+    That time is from `since` to `until` where the filter has them, otherwise from the first event
+    of the log to the last, whether they match or not.
+
+    >>> from mainstay.events import CallSucceeded
+    >>> stamps = ["2026-01-25T21:00:00Z", "2026-01-25T21:10:00Z"]
+    >>> rate = AuditStream([CallSucceeded(timestamp=stamp) for stamp in stamps]).rate_per_minute
+    >>> rate, rate > 0.1
+    (0.2, True)
+    """
+
+    __slots__ = ("_count",)
+
+    def __init__(self, count: Callable[[str], tuple[dict[str, int], float]]) -> None:
+        self._count = count
+
+    @overload
+    def __call__(self, by: None = None) -> float: ...
+    @overload
+    def __call__(self, by: str) -> dict[str, float]: ...
+    def __call__(self, by: str | None = None) -> float | dict[str, float]:
+        """The rate, or that of each category, operation, tenant or type of event."""
+        if by is None:
+            return float(self)
+        if by not in _FIELDS:
+            raise UsageError(f"by={by!r}: there are {', '.join(_FIELDS)}")
+        counts, minutes = self._count(by)
+        return {name: counts[name] / minutes for name in sorted(counts)}
+
+    def __float__(self) -> float:
+        counts, minutes = self._count("")
+        return sum(counts.values()) / minutes
+
+    def __lt__(self, other: float) -> bool:
+        return float(self) < other
+
+    def __le__(self, other: float) -> bool:
+        return float(self) <= other
+
+    def __gt__(self, other: float) -> bool:
+        return float(self) > other
+
+    def __ge__(self, other: float) -> bool:
+        return float(self) >= other
+
+    def __repr__(self) -> str:
+        return repr(float(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec)
+
+
+def _opener(source: Source) -> Callable[[], Iterable[Record]]:
+    """What begins a new pass over the log."""
+    if isinstance(source, str | Path):
+        return lambda: read_log(source)
+    if callable(source):
+        return source
+    if iter(source) is source:
+        raise UsageError(
+            f"{type(source).__name__} can be gone through only once",
+            hint="give a list, the place of a log, or a function that begins anew",
+        )
+    return lambda: (("", encode(each)) if isinstance(each, Event) else each for each in source)
+
+
+def read_log(where: str | Path) -> Iterator[Record]:
+    """A file with an event a line; audit.py will read what it writes."""
+    with Path(where).open("rb") as lines:
+        for line in lines:
+            if line.strip():
+                yield "", line
+
+
+def _names(wanted: str | Collection[str]) -> frozenset[str]:
+    return frozenset((wanted,) if isinstance(wanted, str) else wanted)
+
+
+def _moment(name: str, value: Moment) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return written(value)
+    try:
+        return written(parse_moment(value, datetime.fromtimestamp(clock.current.wall(), UTC)))
+    except ValueError as trouble:
+        raise UsageError(f"{name}: {trouble}") from None
+
+
+def _minutes(first: str, last: str) -> float:
+    try:
+        return max(1.0, seconds_between(first, last) / 60)
+    except ValueError:  # no event has a time, or one that no calendar has
+        return 1.0
