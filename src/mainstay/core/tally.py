@@ -16,11 +16,22 @@ MOST_WORDS = 32
 """Different reasons that are kept in one tally; the rest are counted as OTHER."""
 OTHER = "other"
 COUNTS = (
-    "first_time", "counted", "recovered", "exhausted", "failed", "interrupted", "unfinished",
-    "refused", "fallbacks", "attempts", "retries_succeeded", "retries_failed",
-    "failed_before_success", "failed_in_vain",
-)  # fmt: skip
-SECONDS = ("waited", "waited_before_success", "waited_in_vain")
+    "first_time",  # calls whose first attempt succeeded, each heard
+    "counted",  # the same, of which the record has only the number
+    "recovered",  # calls that succeeded after a retry
+    "exhausted",  # calls given up, out of attempts or of time
+    "failed",  # calls given up for a failure that is not retried
+    "interrupted",
+    "unfinished",
+    "refused",
+    "fallbacks",
+    "attempts",
+    "retries_succeeded",  # retried attempts: the second of a call, the third and so on
+    "retries_failed",
+    "failed_before_success",  # attempts that failed, in calls that succeeded
+    "failed_in_vain",  # attempts that failed, in calls that were given up
+)
+_SECONDS = ("waited", "waited_before_success", "waited_in_vain")
 
 
 class Tally:
@@ -33,35 +44,15 @@ class Tally:
     (2, 6, 0.5, 0.25)
     """
 
-    __slots__ = (*COUNTS, *SECONDS, "delays", "missed", "reasons", "refusers", "weight")
-
-    first_time: int
-    """Calls whose first attempt succeeded, each heard."""
-    counted: int
-    """Calls whose first attempt succeeded, of which the record has only the number."""
-    recovered: int
-    """Calls that succeeded after a retry."""
-    exhausted: int
-    failed: int
-    """Calls given up: out of attempts or time, or for a failure that is not retried."""
-    interrupted: int
-    unfinished: int
-    refused: int
-    fallbacks: int
-    attempts: int
-    retries_succeeded: int
-    retries_failed: int
-    failed_before_success: int
-    failed_in_vain: int
-    waited: float
-    waited_before_success: float
-    waited_in_vain: float
+    __slots__ = (*COUNTS, *_SECONDS, "delays", "missed", "reasons", "refusers", "weight")
 
     def __init__(self) -> None:
-        for name in COUNTS:
-            setattr(self, name, 0)
-        for name in SECONDS:
-            setattr(self, name, 0.0)
+        # Written out: where names are many, tallies are made and merged all the time.
+        self.first_time = self.counted = self.recovered = self.exhausted = self.failed = 0
+        self.interrupted = self.unfinished = self.refused = self.fallbacks = self.attempts = 0
+        self.retries_succeeded = self.retries_failed = 0
+        self.failed_before_success = self.failed_in_vain = 0
+        self.waited = self.waited_before_success = self.waited_in_vain = 0.0
         self.delays = Sketch()
         self.reasons: dict[str, int] = {}
         self.refusers: dict[str, int] = {}
@@ -92,8 +83,26 @@ class Tally:
 
     def merge(self, other: Tally) -> None:
         """Counts everything that another tally has counted."""
-        for name in (*COUNTS, *SECONDS):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_time += other.first_time
+        self.counted += other.counted
+        self.recovered += other.recovered
+        self.exhausted += other.exhausted
+        self.failed += other.failed
+        self.interrupted += other.interrupted
+        self.unfinished += other.unfinished
+        self.refused += other.refused
+        self.fallbacks += other.fallbacks
+        self.attempts += other.attempts
+        self.retries_succeeded += other.retries_succeeded
+        self.retries_failed += other.retries_failed
+        self.failed_before_success += other.failed_before_success
+        self.failed_in_vain += other.failed_in_vain
+        self.waited += other.waited
+        self.waited_before_success += other.waited_before_success
+        self.waited_in_vain += other.waited_in_vain
+        self._merge_others(other)
+
+    def _merge_others(self, other: Tally) -> None:
         self.delays.merge(other.delays)
         for mine, theirs in ((self.reasons, other.reasons), (self.refusers, other.refusers)):
             for word, times in theirs.items():
