@@ -10,20 +10,23 @@ from __future__ import annotations
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import msgspec
 
 import mainstay.clock as clock
+from mainstay.core.comparison import compare
 from mainstay.core.events import Event, decode, encode
 from mainstay.core.facts import Fact, read_fact
-from mainstay.core.moments import parse_moment, seconds_between, sortable, written
+from mainstay.core.moments import parse_moment, sortable, written
+from mainstay.core.policy import Policy
+from mainstay.core.rate import FIELDS, Rate, minutes_between
 from mainstay.core.stats import DIMENSIONS, stats
 from mainstay.core.tally import note
 from mainstay.errors import MainstayWarning, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any, TypeAlias
 
     Record: TypeAlias = tuple[str, bytes]
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 10_000
 """Names that `rate_per_minute(by=...)` tells apart; the rest are summed up as "other"."""
-_FIELDS = ("event_type", "retry_category", "operation", "tenant_id")
 
 
 class AuditStream:
@@ -87,7 +89,7 @@ class AuditStream:
         narrower = AuditStream(self._open)
         narrower._wanted = self._wanted + tuple(
             (field, _names(wanted))
-            for field, wanted in zip(_FIELDS, given, strict=True)
+            for field, wanted in zip(FIELDS, given, strict=True)
             if wanted is not None
         )
         narrower._since = max(self._since, _moment("since", since))
@@ -165,6 +167,48 @@ class AuditStream:
                 raise UsageError(f"by={each!r}: there are {', '.join(DIMENSIONS)}")
         return stats(self.records(), by=chosen, top=top).to_dict()
 
+    def whatif(
+        self,
+        policy: Policy | Mapping[str, Policy],
+        *,
+        assume: str = "rate",
+        top: int = 10,
+    ) -> dict[str, Any]:
+        """The calls of this stream under another policy: what `mainstay audit whatif --json` has.
+
+        Two passes over the log. Where the new policy stops sooner than the recorded one, the
+        outcome is exact; an attempt that was never made is assumed, and the result says how many
+        were, and on what rule.
+
+        Args:
+            policy: the other policy, or one for each operation that is to have another.
+            assume: "rate", as often as retried attempts succeeded in the record; "fail"; "succeed".
+            top: how many operations to show; the rest are summed up.
+
+        >>> from mainstay import Engine, RetryPolicy
+        >>> from mainstay.plans import plan_before
+        >>> from mainstay.testing import scripted, virtual_time
+        >>> class Log(list):
+        ...     wants_evidence, known = True, set()
+        ...     def __call__(self, event):
+        ...         self += [each for each in (plan_before(event, self.known), event) if each]
+        >>> log = Log()
+        >>> with virtual_time():
+        ...     engine = Engine(policies=[RetryPolicy(name="x", max_attempts=3)], sinks=[log])
+        ...     _ = engine.run("x", scripted(ConnectionError, ConnectionError, "page"))
+        >>> told = AuditStream(list(log)).whatif(RetryPolicy(max_attempts=2))["total"]
+        >>> told["recorded"]["succeeded"], told["new"]["succeeded"], told["attempts_saved"]
+        (1, 0, 1)
+        >>> told["assumed_outcomes"]
+        0
+        """
+        if isinstance(policy, Policy):
+            found, _ = compare(self.records, lambda *_: policy, assume=assume, top=top)
+        else:
+            chosen = dict(policy)
+            found, _ = compare(self.records, lambda op, _: chosen.get(op), assume=assume, top=top)
+        return found.to_dict()
+
     def _facts(self) -> Iterator[tuple[str, bytes, Fact | None]]:
         """Every event whose time is in range; without its fields where they cannot be read."""
         for writer, data in self._open():
@@ -197,61 +241,7 @@ class AuditStream:
             last = max(last, at)
             if self._matches(fact):
                 note(counts, (getattr(fact, by) or "") if by else "", most=MOST_NAMES)
-        return counts, _minutes(self._since or first, self._until or last)
-
-
-class Rate:
-    """Events per minute over the time that the stream covers, and over one minute at least.
-
-    That time is from `since` to `until` where the filter has them, otherwise from the first event
-    of the log to the last, whether they match or not.
-
-    >>> from mainstay.events import CallSucceeded
-    >>> stamps = ["2026-01-25T21:00:00Z", "2026-01-25T21:10:00Z"]
-    >>> rate = AuditStream([CallSucceeded(timestamp=stamp) for stamp in stamps]).rate_per_minute
-    >>> rate, rate > 0.1
-    (0.2, True)
-    """
-
-    __slots__ = ("_count",)
-
-    def __init__(self, count: Callable[[str], tuple[dict[str, int], float]]) -> None:
-        self._count = count
-
-    @overload
-    def __call__(self, by: None = None) -> float: ...
-    @overload
-    def __call__(self, by: str) -> dict[str, float]: ...
-    def __call__(self, by: str | None = None) -> float | dict[str, float]:
-        """The rate, or that of each category, operation, tenant or type of event."""
-        if by is None:
-            return float(self)
-        if by not in _FIELDS:
-            raise UsageError(f"by={by!r}: there are {', '.join(_FIELDS)}")
-        counts, minutes = self._count(by)
-        return {name: counts[name] / minutes for name in sorted(counts)}
-
-    def __float__(self) -> float:
-        counts, minutes = self._count("")
-        return sum(counts.values()) / minutes
-
-    def __lt__(self, other: float) -> bool:
-        return float(self) < other
-
-    def __le__(self, other: float) -> bool:
-        return float(self) <= other
-
-    def __gt__(self, other: float) -> bool:
-        return float(self) > other
-
-    def __ge__(self, other: float) -> bool:
-        return float(self) >= other
-
-    def __repr__(self) -> str:
-        return repr(float(self))
-
-    def __format__(self, spec: str) -> str:
-        return format(float(self), spec)
+        return counts, minutes_between(self._since or first, self._until or last)
 
 
 def _opener(source: Source) -> Callable[[], Iterable[Record]]:
@@ -289,10 +279,3 @@ def _moment(name: str, value: Moment) -> str:
         return written(parse_moment(value, datetime.fromtimestamp(clock.current.wall(), UTC)))
     except ValueError as trouble:
         raise UsageError(f"{name}: {trouble}") from None
-
-
-def _minutes(first: str, last: str) -> float:
-    try:
-        return max(1.0, seconds_between(first, last) / 60)
-    except ValueError:  # no event has a time, or one that no calendar has
-        return 1.0
