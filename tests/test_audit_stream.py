@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mainstay.audit_stream
-from mainstay import AuditStream, Engine, MainstayWarning, UsageError, context, testing
+from mainstay import (
+    AuditStream,
+    Engine,
+    MainstayWarning,
+    RetryPolicy,
+    UsageError,
+    context,
+    testing,
+)
 from mainstay.events import CallSucceeded, RetryAttempt, RetryExhausted, encode
+from mainstay.plans import plan_before
 
 START = datetime(2026, 1, 25, 21, tzinfo=UTC)
 
@@ -153,6 +162,36 @@ def test_figures_are_of_what_the_filter_lets_through():
     told = AuditStream(EVENTS).filter(operation="b").stats()
     assert told["total"]["exhausted"] == told["total"]["calls"] == 1
     assert list(told["by"]) == ["operation", "category", "tenant"]
+
+
+class Log:
+    """A sink that keeps records as a log does."""
+
+    wants_evidence = hears_successes = True
+
+    def __init__(self):
+        self.events, self.known = [], set()
+
+    def __call__(self, event):
+        self.events += [each for each in (plan_before(event, self.known), event) if each]
+
+
+@pytest.mark.req("CP-19")
+def test_another_policy_on_what_the_filter_lets_through():
+    """For all operations, or for some; the plans are found also where a range leaves them out."""
+    log, policies = Log(), [RetryPolicy(name=name, max_attempts=3) for name in "ab"]
+    with testing.virtual_time(start=START.timestamp()) as time:
+        engine = Engine(policies=policies, sinks=[log], seed=1)
+        for name in "aabb":
+            engine.run(name, testing.scripted(ConnectionError, ConnectionError, 1))
+            time.advance(60)
+    stream = AuditStream(log.events)
+    hasty = RetryPolicy(max_attempts=2)
+    assert stream.whatif(hasty)["total"]["attempts_saved"] == 4
+    some = stream.whatif({"a": hasty})
+    assert (some["total"]["attempts_saved"], some["calls_unchanged"]) == (2, 2)
+    late = stream.filter(since=at(1), operation="a").whatif(hasty)["total"]
+    assert (late["calls"], late["attempts_saved"]) == (1, 1)
 
 
 def test_what_this_version_cannot_read_is_told():

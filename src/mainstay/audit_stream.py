@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,15 +122,25 @@ class AuditStream:
         """Whether there is any: reads as far as the first."""
         return any(True for _ in self.records())
 
-    def records(self) -> Iterator[Record]:
+    def records(self, *, plans: bool = False) -> Iterator[Record]:
         """The events as they are written, each with the name of its writer.
+
+        Args:
+            plans: also the plans that proofs refer to, which the log declares once, whatever the
+                filter says.
 
         >>> from mainstay.events import CallSucceeded
         >>> [data[:16] for _, data in AuditStream([CallSucceeded(call_id="7f")]).records()]
         [b'{"call_id":"7f",']
         """
         for writer, data, fact in self._facts():
-            if not self._wanted if fact is None else self._matches(fact):
+            if fact is None:
+                is_wanted = not self._wanted
+            elif plans and fact.event_type == "plan_declared":
+                is_wanted = True
+            else:
+                is_wanted = self._is_in_range(fact.timestamp) and self._matches(fact)
+            if is_wanted:
                 yield writer, data
 
     @property
@@ -202,23 +213,20 @@ class AuditStream:
         >>> told["assumed_outcomes"]
         0
         """
-        if isinstance(policy, Policy):
-            found, _ = compare(self.records, lambda *_: policy, assume=assume, top=top)
-        else:
-            chosen = dict(policy)
-            found, _ = compare(self.records, lambda op, _: chosen.get(op), assume=assume, top=top)
-        return found.to_dict()
+
+        def choose(operation: str, _: str) -> Policy | None:
+            return policy if isinstance(policy, Policy) else policy.get(operation)
+
+        read = partial(self.records, plans=True)
+        return compare(read, choose, assume=assume, top=top)[0].to_dict()
 
     def _facts(self) -> Iterator[tuple[str, bytes, Fact | None]]:
-        """Every event whose time is in range; without its fields where they cannot be read."""
+        """Every event; without its fields where they cannot be read."""
         for writer, data in self._open():
             try:
-                fact = read_fact(data)
+                yield writer, data, read_fact(data)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 yield writer, data, None
-                continue
-            if self._is_in_range(fact.timestamp):
-                yield writer, data, fact
 
     def _is_in_range(self, stamp: str) -> bool:
         if not (self._since or self._until):
@@ -234,7 +242,7 @@ class AuditStream:
         counts: dict[str, int] = {}
         first = last = ""
         for _, _, fact in self._facts():
-            if fact is None:
+            if fact is None or not self._is_in_range(fact.timestamp):
                 continue
             at = sortable(fact.timestamp)
             first = min(first or at, at or first)

@@ -70,7 +70,7 @@ def command(
         _draw(chart, log, found)
     if as_json:
         document = {"log": log, "policy": file, **found.to_dict()}
-        write_json({**document, "left_out": dict(traffic.left_out), "chart": chart})
+        write_json({**document, "left_out": dict(+traffic.left_out), "chart": chart})
     else:
         _show(log, file, found, traffic)
         if chart is not None:
@@ -87,7 +87,10 @@ def _compare(
 
     stream = AuditStream(log).filter(operation=operations or None)
     return compare(
-        lambda: watched(stream.records(), "events"), policies.choose, assume=assume, top=top
+        lambda: watched(stream.records(plans=True), "events"),
+        policies.choose,
+        assume=assume,
+        top=top,
     )
 
 
