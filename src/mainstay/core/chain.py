@@ -160,16 +160,15 @@ def seal(
             note=note,
         )
     )
-    return Block(header, records, _linked(tail.link, header, records))
+    return Block(header, records, linked(tail.link, (header, *records)))
 
 
-def _linked(link: bytes, header: bytes, records: Iterable[bytes]) -> bytes:
-    """The link of the header and of each record."""
-    link = sha256(link + header).digest()
-    links = [link]
+def linked(link: bytes, parts: Iterable[bytes]) -> bytes:
+    """The link of each part, one after the other, after the link before."""
+    links: list[bytes] = []
     keep = links.append
-    for record in records:
-        link = sha256(link + record).digest()
+    for part in parts:
+        link = sha256(link + part).digest()
         keep(link)
     return b"".join(links)
 
@@ -207,7 +206,7 @@ def verify_block(tail: Tail, block: Block) -> Tail | Flaw:
     problem = _misplaced(tail, header)
     if problem:
         return Flaw(header.block, tail.number + 1, problem)
-    links = _linked(tail.link, block.header, block.records)
+    links = linked(tail.link, (block.header, *block.records))
     if links == block.links and len(block.records) == header.count:
         return Tail(header.log, header.block, tail.number + header.count, links[-SIZE:])
     return _flaw(header, block, links)
