@@ -388,6 +388,19 @@ def test_a_strict_buffer_raises_rather_than_go_on(buffer, other):
     assert caught.value.sink == "test"
 
 
+def test_where_the_disk_will_do_nobody_waits_for_an_other_side_that_is_away(
+    buffer, other, tmp_path
+):
+    """After the first failure an event is safe on disk at once, and arrives later, in order."""
+    made = buffer(timeout=60.0)
+    other.is_away = True
+    for number in range(5):
+        assert made.commit(event(number), kept_will_do=True)
+        assert len(files_in(tmp_path)) == number + 1
+    other.is_away = False
+    eventually(lambda: other.kept == numbers(5))
+
+
 def test_strict_callers_share_deliveries(buffer, other):
     """Who waits at the same time is delivered together."""
     made = buffer(strict=True)

@@ -126,34 +126,33 @@ class Buffer:
         if self._thread is None:
             self._start()
 
-    def commit(self, event: Event, timeout: float | None = None) -> bool:
+    def commit(
+        self, event: Event, timeout: float | None = None, *, kept_will_do: bool = False
+    ) -> bool:
         """Takes an event and waits until it is delivered; whether it was, in time.
 
         Those who wait at the same time share one delivery. An event that was not delivered in time
-        still waits its turn.
+        still waits its turn. Where being safe on disk will do, nobody waits for another side that
+        is away.
         """
         if len(self._queue) >= self._half and not self._has_room():
             return False
-        ticket = Ticket()
+        ticket = Ticket(kept_will_do=kept_will_do)
         self._queue.extend((event, ticket))
+        if kept_will_do and self._in_a_row:
+            self._start()
+            return self._keep_all(ticket)
         self._hurries = self._hurries or not self._in_a_row
-        return self._wait_for(ticket, self.timeout if timeout is None else timeout)
+        return self._wait_for(ticket, timeout)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything taken so far is delivered, or safe on disk; whether it is."""
         if threading.current_thread() is self._thread:
             return False
         ticket = Ticket(kept_will_do=True)
-        with self._lock:
-            self._flushing += 1
-        try:
-            self._queue.append(ticket)
-            self._hurries = True
-            in_time = self._wait_for(ticket, self.timeout if timeout is None else timeout)
-            return in_time or self._keep_all(ticket)
-        finally:
-            with self._lock:
-                self._flushing -= 1
+        self._queue.append(ticket)
+        self._hurries = True
+        return self._wait_for(ticket, timeout)
 
     def close(self) -> bool:
         """Flushes; the thread ends by itself when nothing is left."""
@@ -175,13 +174,21 @@ class Buffer:
         if not self.commit(event):
             raise SinkError(self.name, event.event_type, self.timeout) from self._trouble
 
-    def _wait_for(self, ticket: Ticket, patience: float) -> bool:
-        """Sees that somebody is at it, and waits."""
-        if self._start():
-            self._wake.set()
-            return ticket.wait(patience)
-        self._pump()  # at the interpreter's end no thread can be started
-        return ticket.wait(0.0)
+    def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
+        """Sees that somebody is at it, and waits; then the disk has to do, where it may."""
+        with self._lock:
+            self._flushing += ticket.kept_will_do
+        try:
+            if self._start():
+                self._wake.set()
+                in_time = ticket.wait(self.timeout if timeout is None else timeout)
+            else:
+                self._pump()  # at the interpreter's end no thread can be started
+                in_time = ticket.wait(0.0)
+            return in_time or (ticket.kept_will_do and self._keep_all(ticket))
+        finally:
+            with self._lock:
+                self._flushing -= ticket.kept_will_do
 
     # --- the thread ------------------------------------------------------------------------------
 
