@@ -135,6 +135,9 @@ class SqliteJournal:
             if connection is not None and self._pid == os.getpid():
                 connection.close()
 
+    def __del__(self) -> None:
+        self.close()
+
     # --- connections -----------------------------------------------------------------------------
 
     @contextmanager

@@ -43,6 +43,9 @@ class Place:
             with suppress(OSError):
                 file.close()
 
+    def __del__(self) -> None:
+        self.forget()
+
     def write(self, data: bytes, *, syncs: bool) -> None:
         """Appends bytes; where the disk refuses, as far as possible none of them."""
         assert self._file is not None

@@ -71,7 +71,7 @@ class SqliteStore:
                 f"synchronous = {found['synchronous']!r}: must be FULL, NORMAL or EXTRA"
             )
         self.synchronous: str = found["synchronous"]
-        self.path = _path_of(url)
+        self.path = path_of(url)
         if self.path == ":memory:":  # there is only one connection to it
             self.abilities = self.abilities - {"audit"}
         self._memory = _Held(self._connect()) if self.path == ":memory:" else None
@@ -359,7 +359,8 @@ def _write(connection: sqlite3.Connection, space: str, key: str, change: Change)
         connection.execute(_WRITE, (space, key, change.value, change.expires))
 
 
-def _path_of(url: str) -> str:
+def path_of(url: str) -> str:
+    """The file a URL names."""
     rest = urlsplit(url).path
     path = unquote(rest.removeprefix("/"))
     if not path:
