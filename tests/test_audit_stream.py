@@ -10,6 +10,7 @@ import mainstay.audit_stream
 from mainstay import (
     AuditStream,
     Engine,
+    MainstayError,
     MainstayWarning,
     RetryPolicy,
     UsageError,
@@ -233,3 +234,17 @@ def test_a_file_is_read_anew_each_time(tmp_path):
     with log.open("ab") as more:
         more.write(encode(EVENTS[0]) + b"\n")
     assert len(stream) == len(AuditStream(str(log))) == 6
+
+
+@pytest.mark.parametrize("place", ["audit.jsonl", "sqlite:///audit.db"])
+def test_an_audit_log_is_read_where_it_is(place, tmp_path, monkeypatch):
+    """Whatever it is kept in; one that is not there says so."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MainstayError):
+        len(AuditStream(place))
+    with testing.virtual_time(), Engine(sinks=[], audit=place) as engine:
+        engine.run("x", testing.scripted(ConnectionError, 1))
+    names = [event.event_type for event in AuditStream(place)]
+    assert names == ["plan_declared", "attempt_failed", "retry_attempt", "call_succeeded"]
+    assert AuditStream(place).stats()["total"]["recovered"] == 1
+    assert AuditStream(place).whatif(RetryPolicy(max_attempts=1))["total"]["attempts_saved"] == 1

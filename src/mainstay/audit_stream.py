@@ -39,14 +39,17 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 10_000
 """Names that `rate_per_minute(by=...)` tells apart; the rest are summed up as "other"."""
+_LONGEST = 1 << 20
+"""Bytes of a first line that are looked at."""
 
 
 class AuditStream:
     """The events of a log, or those of them that a filter lets through.
 
     Args:
-        source: where the log is, as `mainstay.audit.read_log` takes it; or events, in a list or
-            anything else that can be gone through more than once.
+        source: where the log is: a URL or a path, as `mainstay.audit.read_log` takes it, or the
+            path of a file with an event on each line; or events, in a list or anything else that
+            can be gone through more than once.
 
     >>> from mainstay.events import CallSucceeded, RetryAttempt
     >>> stream = AuditStream([
@@ -196,18 +199,14 @@ class AuditStream:
             assume: "rate", as often as retried attempts succeeded in the record; "fail"; "succeed".
             top: how many operations to show; the rest are summed up.
 
-        >>> from mainstay import Engine, RetryPolicy
-        >>> from mainstay.plans import plan_before
-        >>> from mainstay.testing import scripted, virtual_time
-        >>> class Log(list):
-        ...     wants_evidence, known = True, set()
-        ...     def __call__(self, event):
-        ...         self += [each for each in (plan_before(event, self.known), event) if each]
-        >>> log = Log()
-        >>> with virtual_time():
-        ...     engine = Engine(policies=[RetryPolicy(name="x", max_attempts=3)], sinks=[log])
-        ...     _ = engine.run("x", scripted(ConnectionError, ConnectionError, "page"))
-        >>> told = AuditStream(list(log)).whatif(RetryPolicy(max_attempts=2))["total"]
+        >>> import tempfile
+        >>> from mainstay import Backoff, Engine, RetryPolicy
+        >>> from mainstay.testing import scripted
+        >>> log = tempfile.mkdtemp() + "/audit.jsonl"
+        >>> policy = RetryPolicy(name="fetch", max_attempts=3, backoff=Backoff.constant(0))
+        >>> with Engine(policies=[policy], sinks=[], audit=log) as engine:
+        ...     _ = engine.run("fetch", scripted(ConnectionError, ConnectionError, "page"))
+        >>> told = AuditStream(log).whatif(policy.replace(max_attempts=2))["total"]
         >>> told["recorded"]["succeeded"], told["new"]["succeeded"], told["attempts_saved"]
         (1, 0, 1)
         >>> told["assumed_outcomes"]
@@ -255,7 +254,7 @@ class AuditStream:
 def _opener(source: Source) -> Callable[[], Iterable[Record]]:
     """What begins a new pass over the log."""
     if isinstance(source, str | Path):
-        return lambda: read_log(source)
+        return lambda: read_records(source)
     if callable(source):
         return source
     if iter(source) is source:
@@ -266,12 +265,27 @@ def _opener(source: Source) -> Callable[[], Iterable[Record]]:
     return lambda: (("", encode(each)) if isinstance(each, Event) else each for each in source)
 
 
-def read_log(where: str | Path) -> Iterator[Record]:
-    """A file with an event a line; audit.py will read what it writes."""
-    with Path(where).open("rb") as lines:
-        for line in lines:
-            if line.strip():
-                yield "", line
+def read_records(where: str | Path) -> Iterator[Record]:
+    """The events of an audit log, or of a file that has one on each line, with their writers."""
+    if _is_plain(where):
+        with Path(where).open("rb") as lines:
+            yield from (("", line) for line in lines if line.strip())
+        return
+    from mainstay.audit import read_log
+
+    for record in read_log(where):
+        yield record.writer, record.body
+
+
+def _is_plain(where: str | Path) -> bool:
+    """Whether it is a file whose first line is an event."""
+    if isinstance(where, str) and "://" in where:
+        return False
+    try:
+        with Path(where).open("rb") as lines:
+            return bool(read_fact(lines.readline(_LONGEST)).event_type)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False
 
 
 def _names(wanted: str | Collection[str]) -> frozenset[str]:

@@ -46,12 +46,12 @@ def command(log: str, since: str, until: str, by: tuple[str, ...], top: int, as_
     One pass in bounded memory, however long the log. A call counts where it ended. The delays'
     percentiles are within 1 % of the exact ones, or say by how much more.
     """
-    from mainstay.audit_stream import read_log
+    from mainstay.audit_stream import read_records
     from mainstay.cli.progress import watched
     from mainstay.core.stats import stats
 
     span = {"since": _moment("--since", since), "until": _moment("--until", until)}
-    found = stats(watched(read_log(log), "events"), by=by or DIMENSIONS, top=top, **span)
+    found = stats(watched(read_records(log), "events"), by=by or DIMENSIONS, top=top, **span)
     if as_json:
         write_json({"log": log, **{k: v or None for k, v in span.items()}, **found.to_dict()})
     else:
