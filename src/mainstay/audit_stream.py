@@ -19,11 +19,11 @@ import mainstay.clock as clock
 from mainstay.core.comparison import compare
 from mainstay.core.events import Event, decode, encode
 from mainstay.core.facts import Fact, read_fact
+from mainstay.core.figures import note
 from mainstay.core.moments import parse_moment, sortable, written
 from mainstay.core.policy import Policy
 from mainstay.core.rate import FIELDS, Rate, minutes_between
 from mainstay.core.stats import DIMENSIONS, stats
-from mainstay.core.tally import note
 from mainstay.errors import MainstayWarning, UsageError
 
 if TYPE_CHECKING:

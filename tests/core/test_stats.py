@@ -19,8 +19,8 @@ from mainstay.core.events import (
     RetryExhausted,
     encode,
 )
+from mainstay.core.figures import MOST_WORDS, Figures, note
 from mainstay.core.stats import Stats, stats
-from mainstay.core.tally import MOST_WORDS, Tally, note
 
 DELAYS = (0.1, 0.2, 0.4, 0.8)
 
@@ -70,10 +70,10 @@ def test_the_figures_are_those_of_a_plain_count(calls, random):
     ]
     found = figures(mixed(streams, random))
     assert_same(found.total, calls)
-    for op, tally in found.rows("operation")[0]:
-        assert_same(tally, [each for each in calls if each[2] == op])
-    for tenant, tally in found.rows("tenant")[0]:
-        assert_same(tally, [each for each in calls if (each[3] or "") == tenant])
+    for op, row in found.rows("operation")[0]:
+        assert_same(row, [each for each in calls if each[2] == op])
+    for tenant, row in found.rows("tenant")[0]:
+        assert_same(row, [each for each in calls if (each[3] or "") == tenant])
 
 
 def mixed(streams, random):
@@ -86,24 +86,22 @@ def mixed(streams, random):
             streams.remove(stream)
 
 
-def assert_same(tally, calls):
+def assert_same(row, calls):
     ends = {end: [n for n, how, *_ in calls if how == end] for end in ("succeeded", "open")}
     vain = [n for n, how, *_ in calls if how in ("exhausted", "failed")]
     cut = [n for n, how, *_ in calls if how == "interrupted"]
     good, unfinished = ends["succeeded"], ends["open"]
-    assert tally.calls == len(calls)
-    assert tally.attempts == sum(good) + len(good) + sum(vain) + sum(cut) + len(cut) + sum(
-        unfinished
-    )
-    assert tally.recovery_rate == share(len(good), len(good) + len(vain))
+    assert row.calls == len(calls)
+    assert row.attempts == sum(good) + len(good) + sum(vain) + sum(cut) + len(cut) + sum(unfinished)
+    assert row.recovery_rate == share(len(good), len(good) + len(vain))
     failed_retries = sum(n - 1 for n, *_ in calls)
-    assert tally.retry_success_rate == share(len(good), len(good) + failed_retries)
-    assert tally.mean_attempts == share(sum(good) + len(good) + sum(vain), len(good) + len(vain))
-    assert (tally.failed_before_success, tally.failed_in_vain) == (sum(good), sum(vain))
-    assert tally.waited_before_success == pytest.approx(sum(sum(DELAYS[:n]) for n in good))
-    assert tally.waited_in_vain == pytest.approx(sum(sum(DELAYS[: n - 1]) for n in vain))
+    assert row.retry_success_rate == share(len(good), len(good) + failed_retries)
+    assert row.mean_attempts == share(sum(good) + len(good) + sum(vain), len(good) + len(vain))
+    assert (row.failed_before_success, row.failed_in_vain) == (sum(good), sum(vain))
+    assert row.waited_before_success == pytest.approx(sum(sum(DELAYS[:n]) for n in good))
+    assert row.waited_in_vain == pytest.approx(sum(sum(DELAYS[: n - 1]) for n in vain))
     rest = sum(sum(DELAYS[:n]) for n in (*cut, *unfinished))
-    assert tally.waited - tally.waited_before_success - tally.waited_in_vain == pytest.approx(rest)
+    assert row.waited - row.waited_before_success - row.waited_in_vain == pytest.approx(rest)
 
 
 def share(part, whole):
@@ -219,7 +217,7 @@ def test_more_names_than_rows_are_summed_up():
     events = [e for n in range(30) for e in call(n, 1 + (n < 2), "exhausted", tenant_id=f"t{n}")]
     found = figures(events, by=("tenant",), top=2)
     rows, other = found.rows("tenant")
-    assert [(name, tally.attempts) for name, tally in rows] == [("t0", 2), ("t1", 2)]
+    assert [(name, row.attempts) for name, row in rows] == [("t0", 2), ("t1", 2)]
     assert (other.calls, found.total.calls) == (28, 30)
     told = found.to_dict()["by"]["tenant"]
     assert told["is_exact"] is True
@@ -261,13 +259,13 @@ def test_calls_that_are_no_longer_followed_are_counted():
 
 def test_words_without_end_are_summed_up():
     """Reasons are few; were they many, they would still not fill the memory."""
-    tally, more = Tally(), Tally()
+    row, more = Figures(), Figures()
     for n in range(MOST_WORDS + 5):
-        note(tally.reasons, f"reason {n}")
+        note(row.reasons, f"reason {n}")
         note(more.reasons, f"another {n}")
-    tally.merge(more)
-    assert len(tally.reasons) <= MOST_WORDS + 1
-    assert sum(tally.reasons.values()) == 2 * (MOST_WORDS + 5)
+    row.merge(more)
+    assert len(row.reasons) <= MOST_WORDS + 1
+    assert sum(row.reasons.values()) == 2 * (MOST_WORDS + 5)
 
 
 def test_memory_does_not_grow_with_the_record():

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from mainstay.core.figures import Figures
     from mainstay.core.stats import Stats
-    from mainstay.core.tally import Tally
 
 DIMENSIONS = ("operation", "category", "tenant")
 
@@ -105,7 +105,7 @@ def _between(found: Stats) -> str:
     return f", {found.first}Z to {found.last}Z" if found.first else ""
 
 
-def _calls(total: Tally) -> str:
+def _calls(total: Figures) -> str:
     parts = {
         "succeeded at once": total.first_time + total.counted,
         "succeeded after retries": total.recovered,
@@ -120,16 +120,16 @@ def _calls(total: Tally) -> str:
     return f"{total.calls:,}" + (f": {', '.join(told)}" if told else "")
 
 
-def _success(total: Tally) -> str:
+def _success(total: Figures) -> str:
     after = f"{percent(total.recovery_rate)} of calls that met a failure"
     return f"{percent(total.success_rate)} of calls, {after}" if _is_whole(total) else after
 
 
-def _is_whole(tally: Tally) -> bool:
-    return tally.knows_first_successes
+def _is_whole(figures: Figures) -> bool:
+    return figures.knows_first_successes
 
 
-def _waits(total: Tally) -> str:
+def _waits(total: Figures) -> str:
     if not total.delays.total:
         return "none"
     told = [f"p{share * 100:.0f} {seconds(total.delays.quantile(share))}" for share in _SHARES]
@@ -139,7 +139,7 @@ def _waits(total: Tally) -> str:
 _SHARES = (0.5, 0.9, 0.99)
 
 
-def _wasted(total: Tally) -> str:
+def _wasted(total: Figures) -> str:
     return (
         f"{total.failed_before_success:,} attempts and {seconds(total.waited_before_success)}"
         " before a success;"
@@ -148,7 +148,7 @@ def _wasted(total: Tally) -> str:
 
 
 def _listed(words: dict[str, int]) -> str:
-    from mainstay.core.tally import most_first
+    from mainstay.core.figures import most_first
 
     shown = [f"{clean(word)} {count:,}" for word, count in most_first(words).items()]
     return ", ".join(shown[:8]) + (f", {len(shown) - 8} more" if len(shown) > 8 else "")
@@ -159,7 +159,7 @@ def _table(by: str, found: Stats, width: int) -> Table:
 
     columns = _columns(width)
     rows, other = found.rows(by)
-    shown = [(_name(by, name, tally), *_cells(tally, columns)) for name, tally in rows]
+    shown = [(_name(by, name, figures), *_cells(figures, columns)) for name, figures in rows]
     if other is not None:
         shown.append(("(other)", *_cells(other, columns)))
     return table((by, *columns), shown)
@@ -171,46 +171,46 @@ def _columns(width: int) -> list[str]:
     return [name for name, (_, needs) in _CELLS.items() if needs <= least]
 
 
-def _name(by: str, name: str, tally: Tally) -> str:
-    return (clean(name) or f"(no {by})") + (" †" if tally.missed else "")
+def _name(by: str, name: str, figures: Figures) -> str:
+    return (clean(name) or f"(no {by})") + (" †" if figures.missed else "")
 
 
-def _cells(tally: Tally, columns: list[str]) -> list[str]:
-    return [_CELLS[column][0](tally) for column in columns]
+def _cells(figures: Figures, columns: list[str]) -> list[str]:
+    return [_CELLS[column][0](figures) for column in columns]
 
 
-def _rate(tally: Tally) -> str:
-    star = "*" if tally.success_rate is not None and not _is_whole(tally) else ""
-    return percent(tally.success_rate) + star
+def _rate(figures: Figures) -> str:
+    star = "*" if figures.success_rate is not None and not _is_whole(figures) else ""
+    return percent(figures.success_rate) + star
 
 
-def _delay(share: float) -> Callable[[Tally], str]:
-    return lambda tally: seconds(tally.delays.quantile(share))
+def _delay(share: float) -> Callable[[Figures], str]:
+    return lambda figures: seconds(figures.delays.quantile(share))
 
 
-_CELLS: dict[str, tuple[Callable[[Tally], str], int]] = {
-    "calls": (lambda tally: f"{tally.calls:,}", 0),
-    "attempts": (lambda tally: f"{tally.attempts:,}", 0),
-    "mean": (lambda tally: number(tally.mean_attempts), 100),
+_CELLS: dict[str, tuple[Callable[[Figures], str], int]] = {
+    "calls": (lambda figures: f"{figures.calls:,}", 0),
+    "attempts": (lambda figures: f"{figures.attempts:,}", 0),
+    "mean": (lambda figures: number(figures.mean_attempts), 100),
     "success": (_rate, 0),
-    "of retries": (lambda tally: percent(tally.retry_success_rate), 0),
+    "of retries": (lambda figures: percent(figures.retry_success_rate), 0),
     "p50": (_delay(0.5), 100),
     "p90": (_delay(0.9), 130),
     "p99": (_delay(0.99), 0),
-    "waited": (lambda tally: seconds(tally.waited), 130),
-    "wasted": (lambda tally: f"{tally.failed_before_success + tally.failed_in_vain:,}", 0),
-    "in vain": (lambda tally: f"{tally.failed_in_vain:,}", 130),
-    "refused": (lambda tally: f"{tally.refused:,}", 130),
+    "waited": (lambda figures: seconds(figures.waited), 130),
+    "wasted": (lambda figures: f"{figures.failed_before_success + figures.failed_in_vain:,}", 0),
+    "in vain": (lambda figures: f"{figures.failed_in_vain:,}", 130),
+    "refused": (lambda figures: f"{figures.refused:,}", 130),
 }
 """What a column shows, and the width of screen that it asks for."""
 
 
 def _notes(found: Stats) -> Iterator[str]:
     """What the figures do not know."""
-    shown = [tally for by in found.tables for _, tally in found.rows(by)[0]]
-    if not all(_is_whole(tally) for tally in (*shown, found.total)):
+    shown = [figures for by in found.tables for _, figures in found.rows(by)[0]]
+    if not all(_is_whole(figures) for figures in (*shown, found.total)):
         yield "* of calls that met a failure: those that succeeded at once are not in the log"
-    most = max((tally.missed for tally in shown), default=0)
+    most = max((figures.missed for figures in shown), default=0)
     if most:
         yield f"† came late into a full table: up to {most:,} of its events count as (other)"
     if found.forgotten:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.facts import Fact, read_fact
+from mainstay.core.figures import Figures, most_first, note
 from mainstay.core.moments import sortable
 from mainstay.core.ranking import Ranking
 from mainstay.core.sketch import bucket_of
-from mainstay.core.tally import Tally, most_first, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -82,10 +82,10 @@ class Stats:
         names: int = NAMES,
     ) -> None:
         self.top, self.since, self.until = top, since, until
-        self.total = Tally()
+        self.total = Figures()
         """All calls; there once it is closed."""
         size = max(names, 4 * top)
-        self.tables = {each: Ranking(size, Tally) for each in by}
+        self.tables = {each: Ranking(size, Figures) for each in by}
         self.circuits: dict[str, int] = {}
         """How often each circuit opened."""
         self.events = self.outside = self.undated = self.unreadable = self.forgotten = 0
@@ -110,25 +110,25 @@ class Stats:
     def close(self) -> None:
         """Counts what is still open as unfinished, and the total."""
         for call in self._open.values():
-            tallies = self._tallies(call)
-            self._wait(call, tallies)
-            for tally in tallies:
-                tally.leave("unfinished", call.attempts, call.attempts)
+            all_figures = self._figures_of(call)
+            self._wait(call, all_figures)
+            for figures in all_figures:
+                figures.leave("unfinished", call.attempts, call.attempts)
         self._open.clear()
         for table in list(self.tables.values())[:1]:  # each of them holds every call
-            for tally in (table.other, *table.rows.values()):
-                self.total.merge(tally)
+            for figures in (table.other, *table.rows.values()):
+                self.total.merge(figures)
 
-    def rows(self, by: str) -> tuple[list[tuple[str, Tally]], Tally | None]:
+    def rows(self, by: str) -> tuple[list[tuple[str, Figures]], Figures | None]:
         """The rows of a table, the one with most attempts first, and what the rest come to."""
         table = self.tables[by]
         ranked = sorted(table.rows.items(), key=lambda row: (-row[1].attempts, row[0]))
         rest = ranked[self.top :]
         if not rest and not table.gone:
             return ranked, None
-        other = Tally()
-        for tally in (table.other, *(tally for _, tally in rest)):
-            other.merge(tally)
+        other = Figures()
+        for figures in (table.other, *(figures for _, figures in rest)):
+            other.merge(figures)
         return ranked[: self.top], other
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Stats:
     def _table(self, by: str) -> dict[str, Any]:
         rows, other = self.rows(by)
         return {
-            "rows": [{by: name, **tally.to_dict()} for name, tally in rows],
+            "rows": [{by: name, **figures.to_dict()} for name, figures in rows],
             "other": None if other is None else other.to_dict(),
             "names_kept": len(self.tables[by].rows),
             "is_exact": not self.tables[by].gone,
@@ -169,7 +169,7 @@ class Stats:
             self.first = at
         return True
 
-    def _tallies(self, fact: Fact | _Open) -> list[Tally]:
+    def _figures_of(self, fact: Fact | _Open) -> list[Figures]:
         """Where an event counts: in a row of each table."""
         return [table.row(pick(fact)) for pick, table in self._ranked] or [self.total]
 
@@ -182,7 +182,7 @@ class Stats:
         call = self._follow(writer, fact)
         call.waits.append(fact.delay_seconds)
         if not fact.call_id:  # nothing tells it from other calls
-            self._wait(call, self._tallies(call))
+            self._wait(call, self._figures_of(call))
 
     def call_succeeded(self, writer: str, fact: Fact) -> None:
         self._end("recovered" if fact.total_attempts > 1 else "first_time", writer, fact)
@@ -194,35 +194,35 @@ class Stats:
         self._end("failed", writer, fact)
 
     def _end(self, how: str, writer: str, fact: Fact) -> None:
-        tallies = self._tallies(fact)
-        waited = self._settle(writer, fact, tallies)
+        all_figures = self._figures_of(fact)
+        waited = self._settle(writer, fact, all_figures)
         reason = fact.reason.partition(";")[0]
-        for tally in tallies:
-            tally.end(how, fact.total_attempts, waited)
+        for figures in all_figures:
+            figures.end(how, fact.total_attempts, waited)
             if reason:
-                note(tally.reasons, reason)
+                note(figures.reasons, reason)
 
     def call_interrupted(self, writer: str, fact: Fact) -> None:
         call = self._open.get((writer, fact.call_id))
         failed = 0 if call is None else call.attempts
-        tallies = self._tallies(fact)
-        self._settle(writer, fact, tallies)
-        for tally in tallies:
-            tally.leave("interrupted", max(fact.total_attempts, failed), failed)
+        all_figures = self._figures_of(fact)
+        self._settle(writer, fact, all_figures)
+        for figures in all_figures:
+            figures.leave("interrupted", max(fact.total_attempts, failed), failed)
 
     def call_refused(self, _writer: str, fact: Fact) -> None:
-        for tally in self._tallies(fact):
-            tally.refused += 1
-            note(tally.refusers, fact.by.rpartition(".")[2])
+        for figures in self._figures_of(fact):
+            figures.refused += 1
+            note(figures.refusers, fact.by.rpartition(".")[2])
 
     def fallback_used(self, _writer: str, fact: Fact) -> None:
-        for tally in self._tallies(fact):
-            tally.fallbacks += 1
+        for figures in self._figures_of(fact):
+            figures.fallbacks += 1
 
     def calls_counted(self, _writer: str, fact: Fact) -> None:
-        for tally in self._tallies(fact):
-            tally.counted += fact.calls
-            tally.attempts += fact.calls
+        for figures in self._figures_of(fact):
+            figures.counted += fact.calls
+            figures.attempts += fact.calls
 
     def circuit_state_changed(self, _writer: str, fact: Fact) -> None:
         if fact.to_state == "open" != fact.from_state:
@@ -246,23 +246,23 @@ class Stats:
         """Lets the oldest call go where too many are followed; its waits count."""
         if len(self._open) >= self._open_calls:
             call = self._open.pop(next(iter(self._open)))
-            self._wait(call, self._tallies(call))
+            self._wait(call, self._figures_of(call))
             self.forgotten += 1
 
-    def _settle(self, writer: str, fact: Fact, tallies: list[Tally]) -> float:
+    def _settle(self, writer: str, fact: Fact, all_figures: list[Figures]) -> float:
         """The seconds that a call has waited, now that it is over."""
         call = self._open.pop((writer, fact.call_id), None)
-        return 0.0 if call is None else self._wait(call, tallies)
+        return 0.0 if call is None else self._wait(call, all_figures)
 
-    def _wait(self, call: _Open, tallies: list[Tally]) -> float:
+    def _wait(self, call: _Open, all_figures: list[Figures]) -> float:
         """Counts the waits of a call; returns their sum."""
         if not call.waits:
             return 0.0
         waited = sum(call.waits)
         buckets = [bucket_of(delay) for delay in call.waits]
-        for tally in tallies:
-            tally.waited += waited
-            count = tally.delays.count
+        for figures in all_figures:
+            figures.waited += waited
+            count = figures.delays.count
             for bucket in buckets:
                 count(bucket)
         return waited

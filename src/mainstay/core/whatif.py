@@ -135,7 +135,7 @@ class _Again:
 
     def __init__(self, call: Call, policy: Policy, chances: Chances) -> None:
         self.call, self.policy, self.chances = call, policy, chances
-        self.now = call.opening.started
+        self.at = call.opening.started
         self.waited = 0.0
         self.assumed = 0
         self.starts: list[float] = []
@@ -169,9 +169,9 @@ class _Again:
         if type(effect) is float:
             return self._attempt(effect)
         if effect is Question.NOW:
-            return self.now
+            return self.at
         if effect is Question.WALL:
-            return (self.call.wall or 0.0) + self.now - self.call.opening.started
+            return (self.call.wall or 0.0) + self.at - self.call.opening.started
         if isinstance(effect, Consult):
             is_now = self._is_refused() and not self.call.refused_after_wait
             return Stop(self.call.refusal) if is_now else effect.delay
@@ -183,17 +183,17 @@ class _Again:
 
     def _attempt(self, delay: float) -> Any:
         """How the next attempt ends; the clock goes on."""
-        self.now += delay
+        self.at += delay
         self.waited += delay
         if self._is_refused() and self.call.refused_after_wait:
             return Stop(self.call.refusal)
-        self.starts.append(self.now)
+        self.starts.append(self.at)
         known = self.call.attempts[len(self.starts) - 1 : len(self.starts)]
         attempt = known[0] if known else None
         if attempt is None or self._was_cut_sooner(attempt):
             attempt = self._assumed()
         limit = self._cut(attempt.seconds)
-        self.now += attempt.seconds if limit is None else limit
+        self.at += attempt.seconds if limit is None else limit
         return AttemptTimeout(limit) if limit is not None else _outcome(attempt)
 
     def _assumed(self) -> Attempt:

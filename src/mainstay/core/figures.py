@@ -1,6 +1,6 @@
 """What is counted of the calls of one operation, category or tenant, and what follows from it.
 
-Sums only, so that two tallies can be merged; every share is worked out when it is asked for. A
+Sums only, so that two of them can be merged; every share is worked out when it is asked for. A
 share of nothing is None, never 0 or 1.
 """
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_WORDS = 32
-"""Different reasons that are kept in one tally; the rest are counted as OTHER."""
+"""Different reasons that are kept for one name; the rest are counted as OTHER."""
 OTHER = "other"
 COUNTS = (
     "first_time",  # calls whose first attempt succeeded, each heard
@@ -34,20 +34,20 @@ COUNTS = (
 _SECONDS = ("waited", "waited_before_success", "waited_in_vain")
 
 
-class Tally:
+class Figures:
     """Counts of calls and attempts.
 
-    >>> tally = Tally()
-    >>> tally.end("recovered", attempts=3, waited=0.5)
-    >>> tally.end("exhausted", attempts=3, waited=0.7)
-    >>> tally.calls, tally.attempts, tally.recovery_rate, tally.retry_success_rate
+    >>> figures = Figures()
+    >>> figures.end("recovered", attempts=3, waited=0.5)
+    >>> figures.end("exhausted", attempts=3, waited=0.7)
+    >>> figures.calls, figures.attempts, figures.recovery_rate, figures.retry_success_rate
     (2, 6, 0.5, 0.25)
     """
 
     __slots__ = (*COUNTS, *_SECONDS, "delays", "missed", "reasons", "refusers", "weight")
 
     def __init__(self) -> None:
-        # Written out: where names are many, tallies are made and merged all the time.
+        # Written out: where names are many, figures are made and merged all the time.
         self.first_time = self.counted = self.recovered = self.exhausted = self.failed = 0
         self.interrupted = self.unfinished = self.refused = self.fallbacks = self.attempts = 0
         self.retries_succeeded = self.retries_failed = 0
@@ -81,8 +81,8 @@ class Tally:
         self.attempts += attempts
         self.retries_failed += max(0, failed - 1)
 
-    def merge(self, other: Tally) -> None:
-        """Counts everything that another tally has counted."""
+    def merge(self, other: Figures) -> None:
+        """Counts everything that others have counted."""
         self.first_time += other.first_time
         self.counted += other.counted
         self.recovered += other.recovered
@@ -102,7 +102,7 @@ class Tally:
         self.waited_in_vain += other.waited_in_vain
         self._merge_others(other)
 
-    def _merge_others(self, other: Tally) -> None:
+    def _merge_others(self, other: Figures) -> None:
         self.delays.merge(other.delays)
         for mine, theirs in ((self.reasons, other.reasons), (self.refusers, other.refusers)):
             for word, times in theirs.items():
