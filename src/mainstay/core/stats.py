@@ -156,7 +156,7 @@ class Stats:
         }
 
     def _is_in_range(self, stamp: str) -> bool:
-        at = sortable(stamp)
+        at = stamp[:-1] if len(stamp) == 27 and stamp[26] == "Z" else sortable(stamp)
         if not at:
             self.undated += 1
             return not (self.since or self.until)
@@ -239,7 +239,8 @@ class Stats:
             if fact.call_id:
                 self._make_room()
                 self._open[key] = call
-        call.attempts = max(call.attempts, fact.attempt_number)
+        if fact.attempt_number > call.attempts:  # noqa: PLR1730  as above
+            call.attempts = fact.attempt_number
         return call
 
     def _make_room(self) -> None:
