@@ -114,7 +114,7 @@ class Traffic:
             return _at_once(event, event.calls)
         elif isinstance(event, CallSucceeded) and event.total_attempts == 1:
             return _at_once(event, 1, event.total_seconds)
-        elif event.call_id and isinstance(event, AttemptFailed | RetryAttempt | _ENDS):
+        elif event.call_id and isinstance(event, _OF_A_CALL):
             return self._gather(writer, event)
         return None
 
@@ -135,7 +135,8 @@ class Traffic:
         return made
 
 
-_ENDS = GivenUp | CallSucceeded | CallInterrupted
+_ENDS = (GivenUp, CallSucceeded, CallInterrupted)
+_OF_A_CALL = (AttemptFailed, RetryAttempt, *_ENDS)
 
 
 def _at_once(event: Event, count: int, seconds: float = 0.0) -> Call:
