@@ -13,6 +13,7 @@ from mainstay.core import deadline
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.drivers import following
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
 from mainstay.errors import CallCancelled, Refused
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mainstay.core.hooks import CallHook
     from mainstay.drivers.site import Site
     from mainstay.frames import Enclosure
+    from mainstay.ports import Follower
 
 meddling: dict[str, Any] = {}
 """What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
@@ -53,8 +55,9 @@ class Call:
     """
 
     __slots__ = (
-        "around", "attempts", "begun", "cancel", "failure", "gate", "handled", "is_accepted",
-        "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets", "until",
+        "around", "attempts", "begun", "cancel", "failure", "followers", "gate", "handled",
+        "is_accepted", "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +84,9 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
+        self.followers: tuple[Follower, ...] = ()
+        if site.follows:
+            self.listeners, self.followers = following.begun(self.listeners, site)
         self.teller = self._teller(now) if self.listeners else None
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.teller is None and not has_rules
@@ -166,8 +172,14 @@ class Call:
             self._emit(self.teller.call_refused(answer))
         raise answer
 
+    def began(self) -> None:
+        """Tells those who follow the call that an attempt begins."""
+        following.tell(self.followers, "attempt_began", self.attempts)
+
     def ended(self, outcome: Any) -> Any:
-        """Tells the guards how an attempt has ended."""
+        """Tells the guards, and those who follow the call, how an attempt has ended."""
+        if self.followers:
+            following.tell(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
@@ -228,6 +240,8 @@ class Call:
         if self.tickets is not None and self.gate is not None:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None
+        if self.followers:
+            following.tell(self.followers, "call_ended")
         self.failure = None
         del self.story
 

@@ -57,6 +57,7 @@ class Site(Plan):
         "caller",
         "cancel",
         "entropy",
+        "follows",
         "gate",
         "hears_successes",
         "is_plain",
@@ -83,7 +84,11 @@ class Site(Plan):
         wants_more = listeners or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits."""
-        self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
+        self.follows = bool(listeners) and any(hasattr(each, "follow") for each in listeners)
+        """Whether a listener wants to know when attempts begin and end."""
+        self.hears_successes = self.follows or any(
+            getattr(each, "hears_successes", True) for each in listeners
+        )
         """Whether a listener wants to know of calls that never failed; it says so itself."""
         self.entropy = entropy
         self.cancel = cancel
