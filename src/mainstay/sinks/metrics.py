@@ -234,6 +234,11 @@ def _circuit(meter: Meter, e: Any) -> tuple[Addition, ...]:
     return (("mainstay_circuit_changes_total", (meter.circuit(e.operation), state), 1.0),)
 
 
+def _alert(meter: Meter, e: Any) -> tuple[Addition, ...]:
+    state = "fired" if type(e) is events.AlertFired else "cleared"
+    return (("mainstay_alerts_total", (meter.alert(e.alert), state), 1.0),)
+
+
 def _counted(name: str) -> Callable[[Meter, Any], tuple[Addition, ...]]:
     return lambda meter, e: ((name, (meter.operation(e.operation),), 1.0),)
 
@@ -250,5 +255,7 @@ RULES: dict[type[events.Event], Callable[[Meter, Any], tuple[Addition, ...]]] = 
     events.AttemptHedged: _counted("mainstay_hedges_total"),
     events.FallbackUsed: _counted("mainstay_fallbacks_total"),
     events.HookFailed: _counted("mainstay_hook_failures_total"),
+    events.AlertFired: _alert,
+    events.AlertCleared: _alert,
 }
 """What an event adds to which metric."""

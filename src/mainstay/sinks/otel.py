@@ -117,6 +117,7 @@ class OpenTelemetrySink(WatchingMeter):
 
 
 _NOTED: dict[type[events.Event], tuple[str, ...]] = {
+    events.AlertFired: ("alert", "metric", "value", "threshold"),
     events.AttemptHedged: ("operation", "hedge_number", "waited_seconds"),
     events.CircuitStateChanged: ("operation", "from_state", "to_state", "reason"),
     events.FallbackUsed: ("operation", "exception_type"),
