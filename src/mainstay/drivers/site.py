@@ -60,8 +60,10 @@ class Site(Plan):
         "follows",
         "gate",
         "hears_successes",
+        "is_clocked",
         "is_plain",
         "listeners",
+        "plan_id",
     )
 
     def __init__(
@@ -90,6 +92,10 @@ class Site(Plan):
             getattr(each, "hears_successes", True) for each in listeners
         )
         """Whether a listener wants to know of calls that never failed; it says so itself."""
+        self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
+        """Whether a listener wants to know how long a first attempt took."""
+        self.plan_id: str | None = None
+        """What records call its plan, once somebody has asked."""
         self.entropy = entropy
         self.cancel = cancel
         self.caller: Callable[..., Any] | None = None
