@@ -29,6 +29,7 @@ from mainstay.core.kinds import qualified_name
 if TYPE_CHECKING:
     from mainstay.core.classify import Classification
     from mainstay.core.effects import Stop
+    from mainstay.core.evidence import Evidence
     from mainstay.core.plan import Plan
 
 
@@ -237,6 +238,38 @@ class FallbackUsed(Event, frozen=True, kw_only=True, tag="fallback_used"):
     level: ClassVar[str] = "WARNING"
 
 
+class Alert(Event, frozen=True, kw_only=True):
+    """What the two ends of an alert have in common; whom it is about stands in the fields above."""
+
+    alert: str = ""
+    metric: str = ""
+    value: float = 0.0
+    threshold: float = 0.0
+    window_seconds: float = 0.0
+    group: str = ""
+
+
+class AlertFired(Alert, frozen=True, kw_only=True, tag="alert_fired"):
+    """A metric has gone past the threshold of an alert rule.
+
+    >>> AlertFired(alert="failing", metric="failure_rate", value=0.7).event_type
+    'alert_fired'
+    """
+
+    level: ClassVar[str] = "WARNING"
+
+
+class AlertCleared(Alert, frozen=True, kw_only=True, tag="alert_cleared"):
+    """A metric that had fired an alert is well back.
+
+    >>> AlertCleared(alert="failing", lasted_seconds=90.0).event_type
+    'alert_cleared'
+    """
+
+    lasted_seconds: float = 0.0
+    level: ClassVar[str] = "INFO"
+
+
 class PlanDeclared(Event, frozen=True, kw_only=True, tag="plan_declared"):
     """A plan that proofs refer to: the policy, how safe repeating is, and the guards.
 
@@ -263,6 +296,8 @@ class CallsCounted(Event, frozen=True, kw_only=True, tag="calls_counted"):
 CATALOGUE: dict[str, type[Event]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (
+        AlertCleared,
+        AlertFired,
         AttemptFailed,
         AttemptHedged,
         CallFailed,
@@ -283,7 +318,9 @@ CATALOGUE: dict[str, type[Event]] = {
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(
-    AttemptFailed
+    AlertCleared
+    | AlertFired
+    | AttemptFailed
     | AttemptHedged
     | CallFailed
     | CallInterrupted
@@ -368,6 +405,13 @@ class Teller:
         if self._answers is not None:
             self._answers.append(answer)
 
+    def goes_on(self, key: Any, attempts: int) -> None:
+        """The key was drawn before; after the first attempt, the beginning was told before too."""
+        if attempts == 1:
+            self.heard(key)
+        else:
+            self._opening = None
+
     def saw(self, guard: str, state: Any, said: Any) -> None:
         """Keeps what a guard looked at and said."""
         if self.witness is not None:
@@ -387,16 +431,22 @@ class Teller:
         return Proof(
             self._plan_id,
             opening if verdict is not None else None,
-            None if verdict is None else evidence_of(outcome, verdict),
+            None if verdict is None else self._evidence(outcome, verdict),
             answers,
             witness or None,
         )
+
+    def _describe(self, outcome: Any) -> tuple[str, str]:
+        return describe(outcome)
+
+    def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
+        return evidence_of(outcome, verdict)
 
     def attempt_failed(
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
     ) -> Event:
         self._same["call_id"] = f"{key:x}"
-        name, message = describe(outcome)
+        name, message = self._describe(outcome)
         return AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
@@ -420,7 +470,7 @@ class Teller:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = describe(outcome)
+        name, message = self._describe(outcome)
         return RetryAttempt(
             attempt_number=attempt,
             max_attempts=limit,
@@ -437,7 +487,7 @@ class Teller:
     def gave_up(
         self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = describe(outcome)
+        name, message = self._describe(outcome)
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         return kind(
             total_attempts=attempt,
@@ -480,10 +530,17 @@ def describe(outcome: Any) -> tuple[str, str]:
     """The type and message of a failure; a result that was not accepted has no message."""
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
-    cls = type(outcome)
-    name = cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
     try:
-        # Stray bytes of a file name have no UTF-8 form: they are shown, not a reason to fail.
-        return name, str(outcome).encode("utf-8", "backslashreplace").decode()
+        return name_of(type(outcome)), shown(str(outcome))
     except Exception:  # a broken __str__ must not cost the event
-        return name, ""
+        return name_of(type(outcome)), ""
+
+
+def name_of(cls: type) -> str:
+    """A class as events name it."""
+    return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
+
+
+def shown(text: str) -> str:
+    """A text as events hold it. Stray bytes of a file name have no UTF-8 form: they are shown."""
+    return text.encode("utf-8", "backslashreplace").decode()

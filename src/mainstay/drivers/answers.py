@@ -13,6 +13,7 @@ from mainstay.core import deadline
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.drivers import following
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mainstay.core.hooks import CallHook
     from mainstay.drivers.site import Site
     from mainstay.frames import Enclosure
+    from mainstay.ports import Follower
 
 meddling: dict[str, Any] = {}
 """What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
@@ -50,11 +52,13 @@ class Call:
         key: the call's key for randomness, where it was drawn already.
         delay: how long was waited before the last attempt.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
+        begun: when the last attempt began, where it was not the first and that was noted.
     """
 
     __slots__ = (
-        "around", "attempts", "begun", "cancel", "failure", "gate", "handled", "is_accepted",
-        "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets", "until",
+        "around", "attempts", "begun", "cancel", "failure", "followers", "gate", "handled",
+        "is_accepted", "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +72,7 @@ class Call:
         key: int | Question = Question.DRAW,
         delay: float = 0.0,
         limit: int = 0,
+        begun: float | None = None,
     ) -> None:
         if not site.operation:
             check_callable(function)
@@ -81,8 +86,13 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
+        self.followers: tuple[Follower, ...] = ()
+        if site.follows:
+            self.listeners, self.followers = following.begun(self.listeners, site)
         limit = 1 if "no_retry" in meddling else limit
         self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
+        if self.teller is not None and key is not Question.DRAW:
+            self.teller.goes_on(key, attempts)
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.teller is None and not has_rules
         """Nobody wants to hear of a success."""
@@ -94,7 +104,7 @@ class Call:
         self.gate = site.gate
         self.tickets: list[Any] | None = None
         """The guards' leave for the attempt under way."""
-        self.begun = now
+        self.begun = now if begun is None else begun
         if self.failure is not None:
             if self.gate is not None:
                 self.tickets = box[0] if box else None  # those it began with, unannounced
@@ -175,6 +185,10 @@ class Call:
             self._emit(self.teller.call_refused(answer))
         raise answer
 
+    def began(self) -> None:
+        """Tells those who follow the call that an attempt begins."""
+        following.tell(self.followers, "attempt_began", self.attempts)
+
     def not_made(self, stop: Stop) -> Stop:
         """Keeps why an attempt that was scheduled was not made."""
         if self.teller is not None:
@@ -182,12 +196,14 @@ class Call:
         return stop
 
     def ended(self, outcome: Any) -> Any:
-        """Tells the guards how an attempt has ended."""
+        """Tells the guards, and those who follow the call, how an attempt has ended."""
         if self.gate is None and self.teller is None:
             return outcome
         now = clock.current.monotonic()
         if self.teller is not None:
             self.teller.took = now - self.begun
+            if self.followers:
+                following.tell(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
@@ -252,6 +268,8 @@ class Call:
         if self.tickets is not None and self.gate is not None:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None
+        if self.followers:
+            following.tell(self.followers, "call_ended")
         self.failure = None
         del self.story
 
