@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DIMENSIONS = ("operation", "category", "tenant")
 OPEN_CALLS = 50_000
 """Calls that are followed at once; of more, the oldest are let go and counted."""
-NAMES = 256
+NAMES = 1024
 """Names that are kept per dimension, at least four for each that is shown."""
 MOST_CIRCUITS = 256
 
