@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -90,7 +91,7 @@ class Stats:
         """How often each circuit opened."""
         self.events = self.outside = self.undated = self.unreadable = self.forgotten = 0
         self.first = self.last = ""
-        self._open: dict[tuple[str, str], _Open] = {}
+        self._open: OrderedDict[tuple[str, str], _Open] = OrderedDict()  # gives its oldest at once
         self._open_calls = open_calls
         self._ranked = [(_PICKS[each], table) for each, table in self.tables.items()]
 
@@ -246,7 +247,7 @@ class Stats:
     def _make_room(self) -> None:
         """Lets the oldest call go where too many are followed; its waits count."""
         if len(self._open) >= self._open_calls:
-            call = self._open.pop(next(iter(self._open)))
+            _, call = self._open.popitem(last=False)
             self._wait(call, self._figures_of(call))
             self.forgotten += 1
 
