@@ -20,7 +20,7 @@ import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
-from mainstay.core.events import encode
+from mainstay.core.events import CallSucceeded, encode
 from mainstay.core.validate import Checker
 from mainstay.errors import UsageError
 from mainstay.plans import plan_before
@@ -116,6 +116,8 @@ class AuditLog:
 
     def __call__(self, event: Event) -> None:
         """Takes an event, after the plan it refers to."""
+        if type(event) is CallSucceeded and event.total_attempts == 1 and not self.hears_successes:
+            return  # told for others, or with the key of a call
         proof = event.proof
         if proof and proof.plan not in self._known:
             plan = plan_before(event, set())

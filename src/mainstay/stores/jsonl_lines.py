@@ -21,6 +21,7 @@ import msgspec
 
 from mainstay.core.chain import (
     SIZE,
+    START,
     Anchor,
     Block,
     Tail,
@@ -151,7 +152,8 @@ class Reader:
         if links and not is_cut and not after.startswith(_TORN):
             return Found(end, Block(header, [each[_RECORD_AT:-2] for each in lines], links)), after
         whole = lines[:-1] if is_cut and lines and not _is_whole(lines[-1]) else lines
-        block = Block(header, [each[_RECORD_AT:-2] for each in whole], _links(line, whole))
+        each_link = b"".join(_links(each, []) or START for each in (line, *whole))
+        block = Block(header, [each[_RECORD_AT:-2] for each in whole], each_link)
         return self._odd(block, end, may_be_cut=is_cut and self._is_prefix(block))
 
     def _is_prefix(self, block: Block) -> bool:
