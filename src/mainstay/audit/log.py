@@ -16,14 +16,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.events import CallSucceeded, encode
+from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
 from mainstay.errors import UsageError
-from mainstay.plans import plan_before
+from mainstay.plans import plan_before, plan_numbered
 from mainstay.sinks.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from mainstay.audit.places import Where
     from mainstay.core.chain import Anchor, Head, Tail
     from mainstay.core.events import Event
+    from mainstay.facts import Facts
     from mainstay.ports import Journal
 
 _log = logging.getLogger("mainstay")
@@ -128,6 +132,18 @@ class AuditLog:
             self._buffer.commit(event, kept_will_do=True)
         else:
             self._buffer.put(event)
+
+    def take(self, facts: Facts) -> None:
+        """Takes the facts of a call, of which events are made when they are written."""
+        if facts.plan_id not in self._known:
+            plan = plan_numbered(facts.plan_id)
+            if plan is not None:
+                self._buffer.put(replace(plan, timestamp=stamp(clock.current.wall())))
+                self._known.add(facts.plan_id)
+        if self._waits:
+            self._buffer.commit(facts, kept_will_do=True)
+        else:
+            self._buffer.put(facts)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is written, or safe on disk; whether it is."""

@@ -7,7 +7,6 @@ without a record.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
@@ -16,6 +15,7 @@ import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
 from mainstay.core.evidence import Opening
+from mainstay.core.timestamps import stamp
 from mainstay.errors import SinkError
 from mainstay.plans import register
 
@@ -58,7 +58,7 @@ def plan_of(site: Site) -> str:
 
 def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
     """Stamps the event and tells every listener; raises SinkError where a strict one says so."""
-    force_setattr(event, "timestamp", _stamp())
+    force_setattr(event, "timestamp", stamp(clock.current.wall()))
     refusal: SinkError | None = None
     for listener in listeners:
         try:
@@ -69,12 +69,3 @@ def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
             _log.exception("a listener raised on %s and was passed over", event.event_type)
     if refusal is not None:
         raise refusal
-
-
-def _stamp() -> str:
-    """The wall clock's time; empty where the clock has left the calendar."""
-    try:
-        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return wall.isoformat().replace("+00:00", "Z")

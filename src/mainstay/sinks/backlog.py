@@ -6,16 +6,21 @@ the queue to a file, or into a batch, under one lock; appending to the queue nee
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from mainstay.facts import Facts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mainstay.core.events import Event
     from mainstay.sinks.spill import Spill
+
+_log = logging.getLogger("mainstay")
 
 
 class Ticket:
@@ -68,7 +73,7 @@ class Backlog:
 
     def begin_anew(self) -> None:
         """Empty, as a forked child begins: its parent has what was there."""
-        self.queue: deque[Event | Ticket] = deque()
+        self.queue: deque[Event | Facts | Ticket] = deque()
         self.current: Batch | None = None
         self.counts = dict.fromkeys(("taken", "spilled", "recovered", "lost"), 0)
         self.unreadable: list[Path] = []
@@ -155,11 +160,22 @@ class Backlog:
             each = queue.popleft()
             if isinstance(each, Ticket):
                 tickets.append(each)
+            elif isinstance(each, Facts):
+                events += self._told(each)
             else:
                 events.append(each)
         self._number += 1
         self.counts["taken"] += len(events)
         return Batch(self._number, events, tickets)
+
+    def _told(self, facts: Facts) -> list[Event]:
+        """The events of a call that left its facts; one that cannot be told costs no other."""
+        try:
+            return facts.events()
+        except Exception:
+            self.counts["lost"] += 1
+            _log.exception("the facts of a call of %s make no events", facts.plan.operation)
+            return []
 
     def _put_back(self, batch: Batch) -> None:
         self.queue.extendleft(reversed([*batch.events, *batch.tickets]))

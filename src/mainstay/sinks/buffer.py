@@ -23,6 +23,7 @@ from mainstay.clock import SYSTEM
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.validate import Checker
 from mainstay.errors import SinkError
+from mainstay.facts import Facts
 from mainstay.sinks.backlog import Backlog, Ticket
 from mainstay.sinks.spill import Spill
 
@@ -114,8 +115,8 @@ class Buffer:
 
     # --- for calls -------------------------------------------------------------------------------
 
-    def put(self, event: Event) -> None:
-        """Takes an event; returns at once and never raises, unless it is strict."""
+    def put(self, event: Event | Facts) -> None:
+        """Takes an event or the facts of a call, at once; never raises, unless it is strict."""
         if self.strict:
             self._put_strictly(event)
             return
@@ -127,7 +128,7 @@ class Buffer:
             self._start()
 
     def commit(
-        self, event: Event, timeout: float | None = None, *, kept_will_do: bool = False
+        self, event: Event | Facts, timeout: float | None = None, *, kept_will_do: bool = False
     ) -> bool:
         """Takes an event and waits until it is delivered; whether it was, in time.
 
@@ -170,9 +171,10 @@ class Buffer:
         counts["taken"] += backlog.queued + lost
         return counts
 
-    def _put_strictly(self, event: Event) -> None:
+    def _put_strictly(self, event: Event | Facts) -> None:
         if not self.commit(event):
-            raise SinkError(self.name, event.event_type, self.timeout) from self._trouble
+            what = "a call" if isinstance(event, Facts) else event.event_type
+            raise SinkError(self.name, what, self.timeout) from self._trouble
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
         """Sees that somebody is at it, and waits; then the disk has to do, where it may."""
