@@ -126,7 +126,7 @@ class AuditLog:
         if proof and proof.plan not in self._known:
             plan = plan_before(event, set())
             if plan is not None:
-                self._buffer.put(plan)
+                self._buffer.add(plan)
                 self._known.add(plan.plan)
         if self._waits:
             self._buffer.commit(event, kept_will_do=True)
@@ -138,7 +138,7 @@ class AuditLog:
         if facts.plan_id not in self._known:
             plan = plan_numbered(facts.plan_id)
             if plan is not None:
-                self._buffer.put(replace(plan, timestamp=stamp(clock.current.wall())))
+                self._buffer.add(replace(plan, timestamp=stamp(clock.current.wall())))
                 self._known.add(facts.plan_id)
         if self._waits:
             self._buffer.commit(facts, kept_will_do=True)

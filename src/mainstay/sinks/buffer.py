@@ -120,6 +120,10 @@ class Buffer:
         if self.strict:
             self._put_strictly(event)
             return
+        self.add(event)
+
+    def add(self, event: Event | Facts) -> None:
+        """Takes an event and waits for nothing, also where it is strict: another one follows."""
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
             return
