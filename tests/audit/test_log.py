@@ -180,7 +180,8 @@ def test_with_durability_call_and_no_log_an_event_is_on_disk_at_least(tmp_path, 
     log.close()
 
 
-def test_a_strict_log_raises_where_it_cannot_write(tmp_path, where):
+@pytest.mark.parametrize("last", [ConnectionError("its own"), ValueError("another")])
+def test_a_strict_log_raises_where_it_cannot_write(tmp_path, where, last):
     """The caller is told, with the call's own failure as the context."""
     journal = JsonlJournal(where)
     real, journal.append = journal.append, lambda make: 1 / 0
@@ -188,8 +189,8 @@ def test_a_strict_log_raises_where_it_cannot_write(tmp_path, where):
     log._buffer.timeout = 0.05
     engine = Engine(policies=[POLICY], sinks=[], audit=log)
     with pytest.raises(SinkError) as caught, virtual_time():
-        engine.call("api", scripted(ConnectionError("its own")))
-    assert isinstance(caught.value.__context__, ConnectionError)
+        engine.call("api", scripted(ConnectionError("a"), ConnectionError("b"), last))
+    assert caught.value.__context__ is last
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     journal.append = real
     log._buffer.timeout = 20.0

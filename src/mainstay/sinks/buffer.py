@@ -177,7 +177,7 @@ class Buffer:
 
     def _put_strictly(self, event: Event | Facts) -> None:
         if not self.commit(event):
-            what = "a call" if isinstance(event, Facts) else event.event_type
+            what = "call" if isinstance(event, Facts) else event.event_type
             raise SinkError(self.name, what, self.timeout) from self._trouble
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
