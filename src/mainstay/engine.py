@@ -104,8 +104,6 @@ class Engine:
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
-        self.store = open_store(store, needs)
-        self.records = Records(self.store)
         self.strict = strict
         self._entropy = Entropy(seed)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
@@ -113,19 +111,19 @@ class Engine:
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
-        self._sharing = self._start_sharing(share)
+        interval = None if share is None else _interval(share)
+        self.store = open_store(store, needs)  # last: what is refused leaves nothing open
+        self.records = Records(self.store)
+        self._sharing = self._start_sharing(interval)
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
         has_circuits = self.circuits.is_used or any(hasattr(g, "elsewhere") for g in self._guards)
         if interval is None or not has_circuits or "durable" not in self.store.abilities:
             return None
-        check = Checker("Engine")
-        seconds = check.number("share", interval, 0.01, 3600.0, " of seconds")
-        check.close()
         from mainstay.drivers.sharing import Sharing
 
-        sharing = Sharing(self.store, self.circuits, self._guards, seconds)
+        sharing = Sharing(self.store, self.circuits, self._guards, interval)
         sharing.start()
         return sharing
 
@@ -596,6 +594,14 @@ _ABLE = {
     "transactions": ("sqlite", "postgresql"),
 }
 """The stores that can do what not every store can."""
+
+
+def _interval(share: float) -> float:
+    """The seconds between two steps of sharing, where they make sense."""
+    check = Checker("Engine")
+    seconds = check.number("share", share, 0.01, 3600.0, " of seconds")
+    check.close()
+    return seconds
 
 
 def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
