@@ -74,6 +74,8 @@ class Engine:
         guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
         share: seconds between two steps in which circuits and budgets are shared with the other
             processes of a durable store, in the background; None to keep them to this process.
+        store_wait: seconds for which a keyed call waits for a store that is away, before it raises
+            StoreUnavailable; never past the call's deadline.
         needs: what the store must be able to do, such as "durable" or "transactions"; an engine
             with one that cannot is not built, and the error names those that can.
 
@@ -99,6 +101,7 @@ class Engine:
         budget: Guard | None = None,
         guards: Guard | Iterable[Guard] | None = None,
         share: float | None = 1.0,
+        store_wait: float = 0.0,
         needs: Iterable[str] = (),
     ) -> None:
         if seed is not None and type(seed) is not int:
@@ -111,9 +114,9 @@ class Engine:
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
-        interval = None if share is None else _interval(share)
+        interval, patience = _seconds(share, store_wait)
         self.store = open_store(store, needs)  # last: what is refused leaves nothing open
-        self.records = Records(self.store)
+        self.records = Records(self.store, store_wait=patience)
         self._sharing = self._start_sharing(interval)
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
@@ -203,7 +206,7 @@ class Engine:
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash and wait.
+            options: scope, lease, ttl, on_conflict, on_crash, wait and store_wait.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
@@ -277,7 +280,8 @@ class Engine:
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
                 which a process that says nothing counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
-                key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most.
+                key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
+                `store_wait`, seconds to wait for a store that is away.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -596,12 +600,14 @@ _ABLE = {
 """The stores that can do what not every store can."""
 
 
-def _interval(share: float) -> float:
-    """The seconds between two steps of sharing, where they make sense."""
+def _seconds(share: float | None, store_wait: float) -> tuple[float | None, float]:
+    """The times an engine is given, where they make sense."""
     check = Checker("Engine")
-    seconds = check.number("share", share, 0.01, 3600.0, " of seconds")
+    if share is not None:
+        share = check.number("share", share, 0.01, 3600.0, " of seconds")
+    patience = check.seconds("store_wait", store_wait)
     check.close()
-    return seconds
+    return share, patience
 
 
 def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
