@@ -233,8 +233,9 @@ def test_deadlines_and_events_read_it():
     assert all(stamp.endswith("Z") for stamp in stamps)
 
 
-def test_a_cancel_event_set_by_a_thread_still_wakes_a_virtual_wait():
+def test_a_cancel_event_set_by_a_thread_still_wakes_a_virtual_wait(monkeypatch):
     """A wait with a cancel event gives other threads a moment before time jumps."""
+    monkeypatch.setattr("mainstay.testing.time._PATIENCE", 30.0)
     cancel = threading.Event()
     with virtual_time() as time:
         threading.Timer(0.002, cancel.set).start()
