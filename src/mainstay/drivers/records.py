@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         on_conflict: str
         on_crash: str
         wait: float
+        store_wait: float | None
 
 
 class KeyOptions(Value):
@@ -54,12 +55,13 @@ class KeyOptions(Value):
         on_conflict: "wait" for another call with the same key, or "raise" Conflict.
         on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
         wait: seconds to wait at most.
+        store_wait: seconds to wait for a store that is away; None for what the engine says.
 
     >>> KeyOptions(key="order-7", lease=5.0).on_conflict
     'wait'
     """
 
-    __slots__ = ("key", "lease", "on_conflict", "on_crash", "scope", "ttl", "wait")
+    __slots__ = ("key", "lease", "on_conflict", "on_crash", "scope", "store_wait", "ttl", "wait")
     key: Any
     scope: str | None
     lease: float
@@ -67,6 +69,7 @@ class KeyOptions(Value):
     on_conflict: str
     on_crash: str
     wait: float
+    store_wait: float | None
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class KeyOptions(Value):
         on_conflict: str = "wait",
         on_crash: str = "retry",
         wait: float = 30.0,
+        store_wait: float | None = None,
     ) -> None:
         check = Checker("the options of a keyed call")
         if scope is not None:
@@ -90,6 +94,7 @@ class KeyOptions(Value):
             on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
             on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),
             wait=check.seconds("wait", wait),
+            store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
         )
         check.close()
 
@@ -103,9 +108,16 @@ class Records:
     """
 
     def __init__(
-        self, store: Store, counts: Counter[str] | None = None, *, is_bound: bool = False
+        self,
+        store: Store,
+        counts: Counter[str] | None = None,
+        *,
+        is_bound: bool = False,
+        store_wait: float = 0.0,
     ) -> None:
         self.store = store
+        self.store_wait = store_wait
+        """Seconds to wait for a store that is away, where an operation says nothing else."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
