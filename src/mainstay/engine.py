@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
@@ -76,6 +77,7 @@ class Engine:
             processes of a durable store, in the background; None to keep them to this process.
         needs: what the store must be able to do, such as "durable" or "transactions"; an engine
             with one that cannot is not built, and the error names those that can.
+        redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -100,12 +102,15 @@ class Engine:
         guards: Guard | Iterable[Guard] | None = None,
         share: float | None = 1.0,
         needs: Iterable[str] = (),
+        redact: Redactor | None = None,
     ) -> None:
+        _check_redactor(redact)
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self.store = open_store(store, needs)
-        self.records = Records(self.store)
+        self.records = Records(self.store, redact=redact)
+        self._redact = redact
         self.strict = strict
         self._entropy = Entropy(seed)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
@@ -362,6 +367,7 @@ class Engine:
             entropy=self._entropy,
             cancel=cancel,
             gate=gate_of(self.circuits.of(name), self._guards),
+            redact=self._redact,
         )
 
     def close(self) -> None:
@@ -386,6 +392,16 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_redactor(redact: Any) -> None:
+    if redact is not None:
+        from mainstay.core.redact import Redactor
+
+        if not isinstance(redact, Redactor):
+            raise UsageError(
+                f"redact = {redact!r}: must be a Redactor", hint="redact=Redactor(patterns=[...])"
+            )
 
 
 class Operation(Verbs):
@@ -624,6 +640,9 @@ def _opened(url: str) -> Store:
     home = _STORES.get(_ALSO.get(scheme, scheme))
     if home is None:
         known = ", ".join(f"{scheme}://" for scheme in _STORES)
-        raise StoreError(f"no store answers to {url!r}", hint=f"known stores: {known}")
+        from mainstay.core.redact import REDACTOR
+
+        told = f"no store answers to {REDACTOR.text(url)!r}"
+        raise StoreError(told, hint=f"known stores: {known}")
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mainstay.core.classify import Classification
     from mainstay.core.effects import Stop
     from mainstay.core.plan import Plan
+    from mainstay.core.redact import Redactor
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
@@ -312,14 +313,14 @@ class Teller:
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
     ) -> Event:
         self._same["call_id"] = f"{key:x}"
-        name, message = describe(outcome)
+        name, message = describe(outcome, self.plan.redact)
         return AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
             exception_type=name,
             exception_message=message,
             kind=verdict.kind.value,
-            reason=verdict.reason,
+            reason=self.plan.shown(verdict.reason),
             retryable=verdict.retryable,
             retry_after_seconds=verdict.retry_after,
             **self._same,
@@ -334,7 +335,7 @@ class Teller:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = describe(outcome)
+        name, message = describe(outcome, self.plan.redact)
         return RetryAttempt(
             attempt_number=attempt,
             max_attempts=limit,
@@ -350,7 +351,7 @@ class Teller:
     def gave_up(
         self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = describe(outcome)
+        name, message = describe(outcome, self.plan.redact)
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         return kind(
             total_attempts=attempt,
@@ -358,7 +359,7 @@ class Teller:
             final_exception_type=name,
             final_exception_message=message,
             kind=verdict.kind.value,
-            reason=f"{stop.text}; {verdict.reason}",
+            reason=self.plan.shown(f"{stop.text}; {verdict.reason}"),
             **self._same,
         )
 
@@ -370,12 +371,12 @@ class Teller:
         return CallInterrupted(total_attempts=attempt, by=by, **self._same)
 
     def call_refused(self, refusal: BaseException) -> Event:
-        name, message = describe(refusal)
+        name, message = describe(refusal, self.plan.redact)
         wait = getattr(refusal, "retry_after", None)
         return CallRefused(by=name, reason=message, retry_after_seconds=wait, **self._same)
 
     def hook_failed(self, hook: str, trouble: BaseException) -> Event:
-        name, message = describe(trouble)
+        name, message = describe(trouble, self.plan.redact)
         return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
 
 
@@ -383,14 +384,22 @@ _NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED)
 """Why a call is not retried that nobody ran out of means for."""
 
 
-def describe(outcome: Any) -> tuple[str, str]:
-    """The type and message of a failure; a result that was not accepted has no message."""
+def describe(outcome: Any, redact: Redactor | None = None) -> tuple[str, str]:
+    """The type and message of a failure, without secrets; a result not accepted has no message."""
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
     cls = type(outcome)
     name = cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
     try:
         # Stray bytes of a file name have no UTF-8 form: they are shown, not a reason to fail.
-        return name, str(outcome).encode("utf-8", "backslashreplace").decode()
+        text = str(outcome).encode("utf-8", "backslashreplace").decode()
+        return name, (redact or _usual()).text(text)
     except Exception:  # a broken __str__ must not cost the event
         return name, ""
+
+
+def _usual() -> Redactor:
+    """Loaded when the first text is told: its expressions take a moment to compile."""
+    from mainstay.core.redact import REDACTOR
+
+    return REDACTOR

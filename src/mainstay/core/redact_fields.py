@@ -129,12 +129,13 @@ _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}]""", re.VERBOSE | re.DOTALL
 )
 _TAGGED = re.compile(r"[^<]++(?=</)")
-_LINE = re.compile(r"(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\(?![rn\"']))*+")
+_LINE = re.compile(r"(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`]))*+")
 """The value of a header: to the end of the line, or of the string it stands in."""
 _BARE = re.compile(
     r"""(?:(?i:bearer|basic|digest|token|apikey)[ \t]{1,8}+(?=\S))?+
     (?: \[redacted\]
-      | [^\s"'`,;&)\]}>]++
+      | [^\s"'`,;&)\]}>\\]++
+      | \\++ (?!["'`])
       | ["'`)\]}>] (?![\s"'`,;&)\]}>]|\Z)
       | [,;] (?![\s"'`,;&)\]}>]|\Z|[\w.\x20-]{1,60}+=)
       | & (?![\s"'`,;&)\]}>]|\Z|(?:amp;)?[\w.%\[\]-]{1,60}+=)

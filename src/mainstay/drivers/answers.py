@@ -130,7 +130,7 @@ class Call:
         from mainstay.drivers.emit import emit
 
         with aside(self.site, self.until):
-            emit(event, self.listeners)
+            emit(event, self.listeners, self.site.redact)
 
     def _warn(self, effect: Warn) -> None:
         """Warns once; where warnings are errors, the user's exception still comes first."""
@@ -142,7 +142,8 @@ class Call:
         import warnings
 
         try:
-            warnings.warn(effect.text, effect.category, stacklevel=_user_level())
+            text = self.site.shown(effect.text)
+            warnings.warn(text, effect.category, stacklevel=_user_level())
         except Warning as warning:
             if self.failure is not None:
                 self.failure.add_note(f"{type(warning).__name__}: {warning}")
@@ -161,7 +162,7 @@ class Call:
             self.tickets = answer
             return None
         if self.attempts:
-            return Stop(str(answer))
+            return Stop(self.site.shown(str(answer)))
         if self.teller is not None:
             self._emit(self.teller.call_refused(answer))
         raise answer
@@ -177,7 +178,11 @@ class Call:
 
     def _consult(self, effect: Consult) -> float | Stop:
         now = clock.current.monotonic()
-        return self.gate.consider(effect.failure, effect.delay, now)  # type: ignore[no-any-return]
+        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now)
+        if isinstance(answer, Stop):
+            text = self.site.shown(answer.text)
+            return answer if text == answer.text else Stop(text)
+        return answer
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -202,14 +207,10 @@ class Call:
         if self.teller is not None:
             self._emit(self.teller.hook_failed(effect.name, trouble))
             return
-        import logging
+        from mainstay.drivers.report import report
 
-        logging.getLogger("mainstay").error(
-            "%s of policy %r raised and was passed over",
-            effect.name,
-            self.site.policy.name,
-            exc_info=trouble,
-        )
+        message, name = "%s of policy %r raised and was passed over", self.site.policy.name
+        report(trouble, message, effect.name, name, redact=self.site.redact)
 
     def interrupted(self, stop: BaseException) -> None:
         """Tells the listeners that the call was cut off from outside."""

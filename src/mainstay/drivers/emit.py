@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,9 @@ from mainstay.core.events import Teller
 
 if TYPE_CHECKING:
     from mainstay.core.events import Event
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink
-
-_log = logging.getLogger("mainstay")
 
 
 def teller_for(site: Site, started: float) -> Teller:
@@ -33,14 +31,17 @@ def teller_for(site: Site, started: float) -> Teller:
     )
 
 
-def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
+def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
     """Stamps the event and tells every listener."""
     force_setattr(event, "timestamp", _stamp())
     for listener in listeners:
         try:
             listener(event)
-        except Exception:
-            _log.exception("a listener raised on %s and was passed over", event.event_type)
+        except Exception as trouble:
+            from mainstay.drivers.report import report
+
+            message = "a listener raised on %s and was passed over"
+            report(trouble, message, event.event_type, redact=redact)
 
 
 def _stamp() -> str:

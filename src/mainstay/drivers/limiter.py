@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from mainstay.drivers.gates import Gate
 
-_log = logging.getLogger("mainstay")
-
 
 class AdaptiveThrottle(Guard):
     """Holds calls back from a service that refuses most of them: the more it refuses, the more.
@@ -347,7 +345,10 @@ class MemoryGuard(Guard):
         with self._lock:
             is_first, self._is_reported = not self._is_reported, True
         if is_first:
-            _log.warning("%r cannot tell %s; retries are made", self, what, exc_info=error)
+            from mainstay.drivers.report import report
+
+            message = "%r cannot tell %s; retries are made"
+            report(error, message, self, what, level=logging.WARNING)
 
 
 _FRESH = 0.1
