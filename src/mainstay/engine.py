@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
@@ -84,6 +85,7 @@ class Engine:
         audit: an AuditLog, or the place of one: `sqlite:///audit.db`, `postgresql://…`, the path
             of a .jsonl file; True for the engine's own store, False for none. Left out, an engine
             audits where its store can keep the log.
+        redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -110,11 +112,14 @@ class Engine:
         store_wait: float = 0.0,
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
+        redact: Redactor | None = None,
     ) -> None:
+        _check_redactor(redact)
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
+        self._redact = redact
         self.strict = strict
         self._entropy = Entropy(seed)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
@@ -125,7 +130,7 @@ class Engine:
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
         self.store = timed(opened, self._sinks)
-        self.records = Records(self.store, store_wait=patience)
+        self.records = Records(self.store, store_wait=patience, redact=redact)
         self._sharing = self._start_sharing(interval)
 
     def _start_audit(
@@ -406,6 +411,7 @@ class Engine:
             entropy=self._entropy,
             cancel=cancel,
             gate=gate_of(self.circuits.of(name), self._guards),
+            redact=self._redact,
         )
 
     def close(self) -> None:
@@ -434,6 +440,16 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_redactor(redact: Any) -> None:
+    if redact is not None:
+        from mainstay.core.redact import Redactor
+
+        if not isinstance(redact, Redactor):
+            raise UsageError(
+                f"redact = {redact!r}: must be a Redactor", hint="redact=Redactor(patterns=[...])"
+            )
 
 
 class Operation(Verbs):
@@ -699,6 +715,9 @@ def _opened(url: str) -> Store:
     home = _STORES.get(_ALSO.get(scheme, scheme))
     if home is None:
         known = ", ".join(f"{scheme}://" for scheme in _STORES)
-        raise StoreError(f"no store answers to {url!r}", hint=f"known stores: {known}")
+        from mainstay.core.redact import REDACTOR
+
+        told = f"no store answers to {REDACTOR.text(url)!r}"
+        raise StoreError(told, hint=f"known stores: {known}")
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened

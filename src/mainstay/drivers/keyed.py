@@ -120,7 +120,7 @@ class KeyedCall:
         if type(effect) is Tell:
             self.records.tell(self.site, self.call, effect.what)
         elif type(effect) is Notice:
-            warnings.warn(effect.text, effect.category, stacklevel=4)
+            warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
         return None
 
     def item(self, effect: Escalate) -> Item:

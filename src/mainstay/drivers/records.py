@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self, TypedDict
 
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.site import Site
     from mainstay.ports import Store
@@ -114,15 +115,17 @@ class Records:
         *,
         is_bound: bool = False,
         store_wait: float = 0.0,
+        redact: Redactor | None = None,
     ) -> None:
         self.store = store
+        self._redact = redact
         self.store_wait = store_wait
         """Seconds to wait for a store that is away, where an operation says nothing else."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
-        self.inbox = Inbox(store)
+        self.inbox = Inbox(store, redact)
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._lock = threading.Lock()
 
@@ -144,7 +147,7 @@ class Records:
                 f"{self.store.url} cannot take part in a transaction of yours",
                 hint="sqlite and postgresql stores can",
             )
-        return type(self)(within(connection), self._counts, is_bound=True)
+        return type(self)(within(connection), self._counts, is_bound=True, redact=self._redact)
 
     def call_of(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
@@ -170,6 +173,7 @@ class Records:
             on_conflict="raise" if self.is_bound else options.on_conflict,
             on_crash="unknown" if site.idempotency == "unsafe" else options.on_crash,
             wait=min(options.wait, site.policy.deadline or NEVER, left_now()),
+            redact=site.redact,
         )
 
     def decorate(self, function: Any, site: Site, options: KeyOptions) -> Any:
@@ -234,14 +238,14 @@ class Records:
             event = Idempotency(
                 operation=call.operation,
                 policy=site.policy.name,
-                idempotency_key=call.key,
+                idempotency_key=site.shown(call.key),
                 action=what,
                 retry_category=who.category,
                 tenant_id=who.tenant_id,
                 correlation_id=who.correlation_id,
                 trace_id=who.trace_id,
             )
-            emit(event, site.listeners)
+            emit(event, site.listeners, site.redact)
 
     def later(self, address: str, decide: Callable[[bytes | None, float], Any]) -> None:
         """A step for one who was cut off and cannot wait for it; its lease ends it otherwise.

@@ -18,7 +18,7 @@ import mainstay.clock as clock
 from mainstay.core.records import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import pending, statements
-from mainstay.stores.options import options_of
+from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -389,7 +389,8 @@ def path_of(url: str) -> str:
     path = unquote(rest.removeprefix("/"))
     if not path:
         raise StoreError(
-            f"{url} names no file", hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db"
+            f"{without_secrets(url)} names no file",
+            hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db",
         )
     return path
 
@@ -421,7 +422,7 @@ def _into_wal(connection: sqlite3.Connection, timeout: float) -> None:
 
 def _told(trouble: sqlite3.Error, store: SqliteStore) -> str:
     """What went wrong, and what to do about it."""
-    text = str(trouble)
+    text = without_secrets(str(trouble))
     hints = {
         "locked": f"another process held the lock for more than {store.timeout:g} s",
         "readonly": "the file or its folder cannot be written",
