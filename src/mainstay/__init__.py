@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.audit_stream import AuditStream
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
     from mainstay.core.breaker_settings import BreakerSettings
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         PolicyNotFoundWarning,
         Problem,
         Refused,
+        SinkError,
         StoredFailure,
         StoredValueError,
         StoreError,
@@ -66,6 +68,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
     "mainstay.core.breaker_settings": ("BreakerSettings",),
@@ -111,6 +114,7 @@ _HOMES = {
         "PolicyNotFoundWarning",
         "Problem",
         "Refused",
+        "SinkError",
         "StoreError",
         "StoreUnavailable",
         "StoredFailure",
@@ -127,6 +131,7 @@ __all__ = [
     "Attempt",
     "AttemptTimeout",
     "Attempts",
+    "AuditStream",
     "Backoff",
     "BreakerSettings",
     "Bulkhead",
@@ -173,6 +178,7 @@ __all__ = [
     "RetryInfo",
     "RetryPolicy",
     "RetryResult",
+    "SinkError",
     "StoreError",
     "StoreUnavailable",
     "StoredFailure",

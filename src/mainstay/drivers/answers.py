@@ -16,7 +16,7 @@ from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, 
 from mainstay.drivers import following
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
-from mainstay.errors import CallCancelled, Refused
+from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.frames import FRAMES, aside
 
 TYPE_CHECKING = False
@@ -52,6 +52,7 @@ class Call:
         key: the call's key for randomness, where it was drawn already.
         delay: how long was waited before the last attempt.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
+        begun: when the last attempt began, where it was not the first and that was noted.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Call:
         key: int | Question = Question.DRAW,
         delay: float = 0.0,
         limit: int = 0,
+        begun: float | None = None,
     ) -> None:
         if not site.operation:
             check_callable(function)
@@ -89,6 +91,8 @@ class Call:
             self.listeners, self.followers = following.begun(self.listeners, site)
         limit = 1 if "no_retry" in meddling else limit
         self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
+        if self.teller is not None and key is not Question.DRAW:
+            self.teller.goes_on(key, attempts)
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.teller is None and not has_rules
         """Nobody wants to hear of a success."""
@@ -100,7 +104,7 @@ class Call:
         self.gate = site.gate
         self.tickets: list[Any] | None = None
         """The guards' leave for the attempt under way."""
-        self.begun = now
+        self.begun = now if begun is None else begun
         if self.failure is not None:
             if self.gate is not None:
                 self.tickets = box[0] if box else None  # those it began with, unannounced
@@ -137,8 +141,12 @@ class Call:
     def _emit(self, event: Any) -> None:
         from mainstay.drivers.emit import emit
 
-        with aside(self.site, self.until):
-            emit(event, self.listeners)
+        try:
+            with aside(self.site, self.until):
+                emit(event, self.listeners)
+        except SinkError as trouble:
+            trouble.__context__ = self.failure
+            raise
 
     def _warn(self, effect: Warn) -> None:
         """Warns once; where warnings are errors, the user's exception still comes first."""

@@ -1,9 +1,12 @@
-"""Brings events to those who listen. A listener that raises is reported and changes nothing."""
+"""Brings events to those who listen. A listener that raises is reported and changes nothing.
+
+Only SinkError goes through to the caller: whoever has a strict sink would rather fail than go on
+without a record.
+"""
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
@@ -12,6 +15,8 @@ import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
 from mainstay.core.evidence import Opening
+from mainstay.core.timestamps import stamp
+from mainstay.errors import SinkError
 from mainstay.plans import register
 
 if TYPE_CHECKING:
@@ -52,19 +57,15 @@ def plan_of(site: Site) -> str:
 
 
 def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
-    """Stamps the event and tells every listener."""
-    force_setattr(event, "timestamp", _stamp())
+    """Stamps the event and tells every listener; raises SinkError where a strict one says so."""
+    force_setattr(event, "timestamp", stamp(clock.current.wall()))
+    refusal: SinkError | None = None
     for listener in listeners:
         try:
             listener(event)
+        except SinkError as trouble:
+            refusal = trouble  # the others hear of it all the same
         except Exception:
             _log.exception("a listener raised on %s and was passed over", event.event_type)
-
-
-def _stamp() -> str:
-    """The wall clock's time; empty where the clock has left the calendar."""
-    try:
-        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return wall.isoformat().replace("+00:00", "Z")
+    if refusal is not None:
+        raise refusal

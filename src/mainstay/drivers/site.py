@@ -83,9 +83,10 @@ class Site(Plan):
         self.gate: Any = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
-        wants_more = listeners or cancel or gate or policy.is_demanding
+        hears = any(not hasattr(each, "take") for each in listeners)
+        wants_more = hears or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
-        """Whether a call needs nothing but attempts and waits."""
+        """Whether a call needs nothing but attempts and waits; who listens takes facts."""
         self.follows = bool(listeners) and any(hasattr(each, "follow") for each in listeners)
         """Whether a listener wants to know when attempts begin and end."""
         self.hears_successes = self.follows or any(
