@@ -113,13 +113,13 @@ class Engine:
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
         opened = open_store(store, needs)
+        self.audit = audit_of(audit, opened)
+        if self.audit is not None and self.audit not in self._sinks:
+            self._sinks = (*self._sinks, self.audit)
         self.store = timed(opened, self._sinks)
         self.records = Records(self.store)
         self.strict = strict
         self._entropy = Entropy(seed)
-        self.audit = audit_of(audit, opened)
-        if self.audit is not None and self.audit not in self._sinks:
-            self._sinks = (*self._sinks, self.audit)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}

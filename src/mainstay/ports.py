@@ -31,10 +31,10 @@ class Sink(Protocol):
 
     It may have more: `flush()`, called when an engine closes; `hears_successes`, which says, when
     an operation is first used, whether calls that never failed are to be told of (where nobody
-    wants to hear of them, they cost nothing). With `wants_evidence` events carry their proof; and
-    who can wait has `take(facts)`, of which `facts.events()` makes the events later
-    (mainstay/facts.py). `follow(plan)` gives a Follower for a call that begins;
-    `store_step(store, step, seconds, failed=)` is told what the steps of the store took.
+    wants to hear of them, they cost nothing); `follow(plan)`, which gives a Follower for a call
+    that begins; `store_step(store, step, seconds, failed=)`, told what the steps of the store took.
+    With `wants_evidence` events carry their proof; and who can wait has `take(facts)`, of which
+    `facts.events()` makes the events later (mainstay/facts.py).
 
     Example:
         >>> heard = []
