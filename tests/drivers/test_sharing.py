@@ -198,9 +198,11 @@ def test_a_budget_counts_what_others_retry(url):
 
 def test_memory_is_not_shared_and_sharing_can_be_turned_off(url):
     """There is nobody to share with, or nobody wants to."""
-    assert Engine(breaker=BreakerSettings())._sharing is None
-    assert Engine(url, breaker=BreakerSettings(), share=None)._sharing is None
-    assert Engine(url)._sharing is None
+    for place, options in [("memory://", {}), (url, {"share": None})]:
+        with Engine(place, breaker=BreakerSettings(), **options) as engine:
+            assert engine._sharing is None
+    with Engine(url) as engine:
+        assert engine._sharing is None
 
 
 def test_a_wrong_interval_is_refused(url):
