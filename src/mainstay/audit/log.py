@@ -22,7 +22,7 @@ import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
-from mainstay.core.events import encode
+from mainstay.core.events import CallSucceeded, encode
 from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
 from mainstay.errors import UsageError
@@ -128,11 +128,13 @@ class AuditLog:
 
     def __call__(self, event: Event) -> None:
         """Takes an event, after the plan it refers to."""
+        if type(event) is CallSucceeded and event.total_attempts == 1 and not self.hears_successes:
+            return  # told for others, or with the key of a call
         proof = event.proof
         if proof and proof.plan not in self._known:
             plan = plan_before(event, set())
             if plan is not None:
-                self._buffer.put(plan)
+                self._buffer.add(plan)
                 self._known.add(plan.plan)
         if self._waits:
             self._buffer.commit(event, kept_will_do=True)
@@ -157,7 +159,7 @@ class AuditLog:
         if facts.plan_id not in self._known:
             plan = plan_numbered(facts.plan_id)
             if plan is not None:
-                self._buffer.put(replace(plan, timestamp=stamp(clock.current.wall())))
+                self._buffer.add(replace(plan, timestamp=stamp(clock.current.wall())))
                 self._known.add(facts.plan_id)
         if self._waits:
             self._buffer.commit(facts, kept_will_do=True)

@@ -120,6 +120,10 @@ class Buffer:
         if self.strict:
             self._put_strictly(event)
             return
+        self.add(event)
+
+    def add(self, event: Event | Facts) -> None:
+        """Takes an event and waits for nothing, also where it is strict: another one follows."""
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
             return
@@ -179,7 +183,7 @@ class Buffer:
 
     def _put_strictly(self, event: Event | Facts) -> None:
         if not self.commit(event):
-            what = "a call" if isinstance(event, Facts) else event.event_type
+            what = "call" if isinstance(event, Facts) else event.event_type
             raise SinkError(self.name, what, self.timeout) from self._trouble
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
