@@ -117,8 +117,8 @@ class Engine:
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
-        has_circuits = self.circuits.is_used or any(hasattr(g, "elsewhere") for g in self._guards)
-        if interval is None or not has_circuits or "durable" not in self.store.abilities:
+        is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
+        if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
         check = Checker("Engine")
         seconds = check.number("share", interval, 0.01, 3600.0, " of seconds")
