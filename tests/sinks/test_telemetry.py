@@ -100,6 +100,14 @@ def test_every_attempt_of_a_sequence_is_recorded(engine, sink):
 
 
 @pytest.mark.req("PL-10")
+def test_a_status_names_the_error_whatever_rule_decided(engine, sink):
+    """Also where the policy retries by class, and a class that has none is called by its name."""
+    policy = RetryPolicy(retry_on=Exception)
+    engine.operation("poll", policy=policy).call(scripted(Unavailable, KeyError, "page"))
+    assert [each[2] for each in told_of(sink)] == ["HTTP_503", "KeyError", None]
+
+
+@pytest.mark.req("PL-10")
 def test_the_ends_of_failed_calls_are_recorded(engine, sink):
     """Given up after retries, final at once, refused, cancelled."""
     engine.run("poll", scripted(*[TimeoutError] * 3))

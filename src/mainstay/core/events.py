@@ -6,6 +6,8 @@ decode for ever. `tests/core/recorded/` holds a record of every version there ev
 
 The names of retry_attempt, retry_exhausted and idempotency are those of the control-plane
 specification, with all its fields.
+
+Where a listener wants evidence, an event's `proof` holds what replay needs; see core/evidence.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from mainstay.core.effects import (
     NOT_RETRYABLE,
     Returned,
 )
+from mainstay.core.evidence import Opening, Proof, evidence_of
 from mainstay.core.kinds import qualified_name
 
 if TYPE_CHECKING:
@@ -48,12 +51,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
     correlation_id: str | None = None
     trace_id: str | None = None
     timestamp: str = ""
+    proof: Proof | msgspec.UnsetType = msgspec.UNSET
+    """Where a listener wants evidence; elsewhere it is no field of the record at all."""
     level: ClassVar[str] = "DEBUG"
 
     @property
     def event_type(self) -> str:
         """The event's name, as records spell it."""
         return str(type(self).__struct_config__.tag)
+
+    @property
+    def proved(self) -> Proof | None:
+        """The proof, where there is one."""
+        return self.proof or None
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data, `event_type` first."""
@@ -75,6 +85,7 @@ class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
     reason: str = ""
     retryable: bool = False
     retry_after_seconds: float | None = None
+    attempt_seconds: float | None = None
 
 
 class RetryAttempt(Event, frozen=True, kw_only=True, tag="retry_attempt"):
@@ -226,6 +237,29 @@ class FallbackUsed(Event, frozen=True, kw_only=True, tag="fallback_used"):
     level: ClassVar[str] = "WARNING"
 
 
+class PlanDeclared(Event, frozen=True, kw_only=True, tag="plan_declared"):
+    """A plan that proofs refer to: the policy, how safe repeating is, and the guards.
+
+    >>> PlanDeclared(plan="3f2a", fields={"max_attempts": 3}).event_type
+    'plan_declared'
+    """
+
+    plan: str = ""
+    fields: dict[str, Any] = {}
+    idempotency: str = "idempotent"
+    guards: list[dict[str, Any]] = []
+
+
+class CallsCounted(Event, frozen=True, kw_only=True, tag="calls_counted"):
+    """So many calls of an operation succeeded at once since the last count.
+
+    >>> CallsCounted(operation="fetch", calls=1200).event_type
+    'calls_counted'
+    """
+
+    calls: int = 0
+
+
 CATALOGUE: dict[str, type[Event]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (
@@ -235,10 +269,12 @@ CATALOGUE: dict[str, type[Event]] = {
         CallInterrupted,
         CallRefused,
         CallSucceeded,
+        CallsCounted,
         CircuitStateChanged,
         FallbackUsed,
         HookFailed,
         Idempotency,
+        PlanDeclared,
         RetryAttempt,
         RetryExhausted,
     )
@@ -253,10 +289,12 @@ _decoder = msgspec.json.Decoder(
     | CallInterrupted
     | CallRefused
     | CallSucceeded
+    | CallsCounted
     | CircuitStateChanged
     | FallbackUsed
     | HookFailed
     | Idempotency
+    | PlanDeclared
     | RetryAttempt
     | RetryExhausted
 )
@@ -282,9 +320,12 @@ def decode(data: bytes | str) -> Event:
 
 
 class Teller:
-    """Makes the events of one call, with who and what filled in."""
+    """Makes the events of one call, with who and what filled in.
 
-    __slots__ = ("_same", "plan", "started")
+    With an opening it also keeps what the call was told, and hands it on with the next event.
+    """
+
+    __slots__ = ("_answers", "_opening", "_plan_id", "_same", "plan", "started", "took", "witness")
 
     def __init__(
         self,
@@ -295,9 +336,18 @@ class Teller:
         tenant_id: str | None = None,
         correlation_id: str | None = None,
         trace_id: str | None = None,
+        opening: Opening | None = None,
+        plan_id: str = "",
     ) -> None:
         self.plan = plan
         self.started = started
+        self.took: float | None = None
+        """Seconds the last attempt took, where that was looked at."""
+        self._plan_id = plan_id
+        self._opening = opening
+        self._answers: list[Any] | None = None if opening is None else []
+        self.witness: list[Any] | None = None if opening is None else []
+        """What the guards looked at since the last event."""
         self._same: dict[str, Any] = {
             "operation": plan.operation,
             "policy": plan.policy.name,
@@ -307,6 +357,40 @@ class Teller:
             "correlation_id": correlation_id,
             "trace_id": trace_id,
         }
+
+    @property
+    def keeps(self) -> bool:
+        """Whether somebody wants to know what the call was told."""
+        return self._answers is not None
+
+    def heard(self, answer: Any) -> None:
+        """Keeps what the call was told, where somebody wants to know."""
+        if self._answers is not None:
+            self._answers.append(answer)
+
+    def saw(self, guard: str, state: Any, said: Any) -> None:
+        """Keeps what a guard looked at and said."""
+        if self.witness is not None:
+            self.witness.append([guard, state, said])
+
+    def _proof(
+        self, outcome: Any = None, verdict: Classification | None = None
+    ) -> Proof | msgspec.UnsetType:
+        """What was told and seen since the last event."""
+        answers, witness = self._answers, self.witness
+        if answers is None:
+            return msgspec.UNSET
+        opening, self._opening = self._opening, None
+        self._answers = []
+        if witness:
+            self.witness = []
+        return Proof(
+            self._plan_id,
+            opening if verdict is not None else None,
+            None if verdict is None else evidence_of(outcome, verdict),
+            answers,
+            witness or None,
+        )
 
     def attempt_failed(
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
@@ -322,6 +406,8 @@ class Teller:
             reason=verdict.reason,
             retryable=verdict.retryable,
             retry_after_seconds=verdict.retry_after,
+            attempt_seconds=self.took,
+            proof=self._proof(outcome, verdict),
             **self._same,
         )
 
@@ -344,6 +430,7 @@ class Teller:
             kind=verdict.kind.value,
             key=key,
             log_level=self.plan.policy.log_level,
+            proof=self._proof(),
             **self._same,
         )
 
@@ -359,12 +446,15 @@ class Teller:
             final_exception_message=message,
             kind=verdict.kind.value,
             reason=f"{stop.text}; {verdict.reason}",
+            proof=self._proof(),
             **self._same,
         )
 
     def call_succeeded(self, attempt: int, now: float) -> Event:
         seconds = max(0.0, now - self.started)
-        return CallSucceeded(total_attempts=attempt, total_seconds=seconds, **self._same)
+        return CallSucceeded(
+            total_attempts=attempt, total_seconds=seconds, proof=self._proof(), **self._same
+        )
 
     def call_interrupted(self, attempt: int, by: str) -> Event:
         return CallInterrupted(total_attempts=attempt, by=by, **self._same)
@@ -372,7 +462,10 @@ class Teller:
     def call_refused(self, refusal: BaseException) -> Event:
         name, message = describe(refusal)
         wait = getattr(refusal, "retry_after", None)
-        return CallRefused(by=name, reason=message, retry_after_seconds=wait, **self._same)
+        proof = self._proof()
+        return CallRefused(
+            by=name, reason=message, retry_after_seconds=wait, proof=proof, **self._same
+        )
 
     def hook_failed(self, hook: str, trouble: BaseException) -> Event:
         name, message = describe(trouble)

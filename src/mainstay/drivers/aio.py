@@ -173,13 +173,13 @@ async def wait(call: Call, delay: float) -> Stop | None:
     Even no delay lets other tasks run and a cancellation through.
     """
     if call.is_late(delay):
-        return TOO_LATE
+        return call.not_made(TOO_LATE)
     if call.cancel is None:
         call.failure = None
         await current_sleep()(delay)
     else:
         await _wait_watching(call, call.cancel, delay)
-    return TOO_LATE if call.is_late(0.0) else None
+    return call.not_made(TOO_LATE) if call.is_late(0.0) else None
 
 
 async def _wait_watching(call: Call, cancel: threading.Event, delay: float) -> None:

@@ -20,7 +20,7 @@ from mainstay.frames import FRAMES, aside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from mainstay.core.call import Life
@@ -81,7 +81,8 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
-        self.teller = self._teller(now) if self.listeners else None
+        limit = 1 if "no_retry" in meddling else limit
+        self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.teller is None and not has_rules
         """Nobody wants to hear of a success."""
@@ -94,37 +95,38 @@ class Call:
         self.tickets: list[Any] | None = None
         """The guards' leave for the attempt under way."""
         self.begun = now
-        if self.gate is not None and self.failure is not None:
-            self.tickets = box[0] if box else None  # those it began with, unannounced
-            self.ended(self.failure)
+        if self.failure is not None:
+            if self.gate is not None:
+                self.tickets = box[0] if box else None  # those it began with, unannounced
+            if started is not None or self.gate is not None:
+                self.ended(self.failure)
         self.story: Life = life(
             site,
             self.failure,
             key,
             until=self.until,
-            limit=1 if "no_retry" in meddling else limit,
+            limit=limit,
             teller=self.teller,
             attempt=attempts,
             delay=delay,
         )
 
-    def _teller(self, now: float) -> Teller:
+    def _teller(self, now: float, attempts: int, delay: float, limit: int) -> Teller:
         from mainstay.drivers.emit import teller_for
 
-        return teller_for(self.site, now)
+        until = None if self.until == NEVER else self.until
+        opening = (now, until, attempts, delay, limit)
+        return teller_for(self.site, now, self.listeners, opening)
 
     def answer(self, effect: Any) -> Any:
         """The answer to anything but waiting, invoking, hooks and the end."""
-        if effect is Question.ENCLOSING:
-            return _enclosing(self.around, self.failure)
-        if effect is Question.DRAW:
-            return self.site.entropy.draw()
-        if effect is Question.NOW:
-            return clock.current.monotonic()
-        if effect is Question.WALL:
-            return clock.current.wall()
-        does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
-        return does(effect)
+        if type(effect) is not Question:
+            does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
+            return does(effect)
+        answer: Any = _ASKED[effect](self)
+        if self.teller is not None:
+            self.teller.heard(answer.plain if type(answer) is Enclosing else answer)
+        return answer
 
     def _emit(self, event: Any) -> None:
         from mainstay.drivers.emit import emit
@@ -153,31 +155,49 @@ class Call:
         A refused first attempt raises the refusal: there is no failure to raise instead.
         """
         if self.gate is None:
+            if self.teller is not None:
+                self.begun = clock.current.monotonic()
             return None
         self.begun = clock.current.monotonic()
         riding = [guard for each in self.around for guard in guards_around(each)]
-        answer = self.gate.enter(self.attempts > 0, self.begun, riding)
+        saw = self.teller.saw if self.teller is not None and self.teller.keeps else None
+        answer = self.gate.enter(self.attempts > 0, self.begun, riding, saw)
         if not isinstance(answer, Refused):
             self.tickets = answer
             return None
         if self.attempts:
-            return Stop(str(answer))
+            return self.not_made(Stop(str(answer)))
         if self.teller is not None:
             self._emit(self.teller.call_refused(answer))
         raise answer
 
+    def not_made(self, stop: Stop) -> Stop:
+        """Keeps why an attempt that was scheduled was not made."""
+        if self.teller is not None:
+            self.teller.heard({"stop": stop.text})
+        return stop
+
     def ended(self, outcome: Any) -> Any:
         """Tells the guards how an attempt has ended."""
+        if self.gate is None and self.teller is None:
+            return outcome
+        now = clock.current.monotonic()
+        if self.teller is not None:
+            self.teller.took = now - self.begun
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
-            now = clock.current.monotonic()
             self.gate.left(tickets, failure, now - self.begun, now)
         return outcome
 
     def _consult(self, effect: Consult) -> float | Stop:
-        now = clock.current.monotonic()
-        return self.gate.consider(effect.failure, effect.delay, now)  # type: ignore[no-any-return]
+        now, teller = clock.current.monotonic(), self.teller
+        answer: float | Stop
+        saw = teller.saw if teller is not None and teller.keeps else None
+        answer = self.gate.consider(effect.failure, effect.delay, now, saw)
+        if teller is not None:
+            teller.heard({"stop": answer.text} if type(answer) is Stop else answer)
+        return answer
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -230,6 +250,14 @@ class Call:
             self.tickets = None
         self.failure = None
         del self.story
+
+
+_ASKED: dict[Question, Callable[[Call], Any]] = {
+    Question.ENCLOSING: lambda call: _enclosing(call.around, call.failure),
+    Question.DRAW: lambda call: call.site.entropy.draw(),
+    Question.NOW: lambda _call: clock.current.monotonic(),
+    Question.WALL: lambda _call: clock.current.wall(),
+}
 
 
 def _enclosing(around: Sequence[Enclosure], failure: Any) -> Enclosing | None:

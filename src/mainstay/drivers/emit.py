@@ -11,8 +11,12 @@ from msgspec.structs import force_setattr
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
+from mainstay.core.evidence import Opening
+from mainstay.plans import register
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from mainstay.core.events import Event
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink
@@ -20,9 +24,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mainstay")
 
 
-def teller_for(site: Site, started: float) -> Teller:
-    """The teller of one call, with the context it is made in."""
+def teller_for(
+    site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
+) -> Teller:
+    """The teller of one call, with the context it is made in; it keeps proof where one wants it."""
     context = CONTEXT.get()
+    wanted = any(getattr(each, "wants_evidence", False) for each in listeners)
     return Teller(
         site,
         started,
@@ -30,7 +37,18 @@ def teller_for(site: Site, started: float) -> Teller:
         tenant_id=context.tenant_id,
         correlation_id=context.correlation_id,
         trace_id=context.trace_id,
+        opening=Opening(*opening) if wanted else None,
+        plan_id=plan_of(site) if wanted else "",
     )
+
+
+def plan_of(site: Site) -> str:
+    """The number of a site's plan, which is declared where it is new."""
+    if site.plan_id is None:
+        guards = () if site.gate is None else site.gate.guards
+        rules = tuple((each.label, each.decides_by) for each in guards)
+        site.plan_id = register(site.policy, site.idempotency, rules)
+    return site.plan_id
 
 
 def emit(event: Event, listeners: tuple[Sink, ...]) -> None:

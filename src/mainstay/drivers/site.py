@@ -59,8 +59,10 @@ class Site(Plan):
         "entropy",
         "gate",
         "hears_successes",
+        "is_clocked",
         "is_plain",
         "listeners",
+        "plan_id",
     )
 
     def __init__(
@@ -85,6 +87,10 @@ class Site(Plan):
         """Whether a call needs nothing but attempts and waits."""
         self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
         """Whether a listener wants to know of calls that never failed; it says so itself."""
+        self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
+        """Whether a listener wants to know how long a first attempt took."""
+        self.plan_id: str | None = None
+        """What records call its plan, once somebody has asked."""
         self.entropy = entropy
         self.cancel = cancel
         self.caller: Callable[..., Any] | None = None

@@ -154,7 +154,7 @@ def wait(call: Call, delay: float) -> Stop | None:
     A hook may have taken its time, or the wait itself: the machine may have slept.
     """
     if call.is_late(delay):
-        return TOO_LATE
+        return call.not_made(TOO_LATE)
     cancel = call.cancel
     if cancel is None:
         call.failure = None
@@ -164,7 +164,7 @@ def wait(call: Call, delay: float) -> Stop | None:
         raise call.cancelled()
     else:
         call.failure = None
-    return TOO_LATE if call.is_late(0.0) else None
+    return call.not_made(TOO_LATE) if call.is_late(0.0) else None
 
 
 def call_hook(call: Call, effect: CallHook) -> None:

@@ -62,6 +62,9 @@ class TelemetrySink:
     ('etl_v1', 'poll', 1, 'success')
     """
 
+    wants_evidence = True
+    """An HTTP status is in the evidence, and nowhere else."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],

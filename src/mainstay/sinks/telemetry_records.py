@@ -6,7 +6,6 @@ remembered of calls under way is bounded.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _MOST = 10_000
 """Calls and circuits of which something is remembered; one that never ends must not stay."""
 _OPEN = ("open", "forced_open")
-_STATUS = re.compile(r"\bstatus (\d{3})\b")
 
 
 class Recorder:
@@ -185,6 +183,9 @@ class _Sequence:
 
 
 def _error_class(event: AttemptFailed) -> str:
-    """The class of a failure, or its HTTP status where that decided."""
-    status = _STATUS.search(event.reason)
-    return f"HTTP_{status[1]}" if status else event.exception_type
+    """The class of a failure, or its HTTP status where it has one."""
+    proof = event.proved
+    evidence = None if proof is None else proof.evidence
+    if evidence is None or evidence.status is None:
+        return event.exception_type
+    return f"HTTP_{evidence.status}"
