@@ -27,9 +27,11 @@ class Clock(Protocol):
 class Sink(Protocol):
     """Anything that listens: a callable that takes an event. The only shape there is.
 
-    It may have two things more: `flush()`, called when an engine closes; and `hears_successes`,
+    It may have more: `flush()`, called when an engine closes; and `hears_successes`,
     which says, when an operation is first used, whether calls that never failed are to be told of.
-    Where nobody wants to hear of them, they cost nothing.
+    Where nobody wants to hear of them, they cost nothing. With `wants_evidence` events carry their
+    proof; and who can wait has `take(facts)`, of which `facts.events()` makes the events later
+    (mainstay/facts.py).
 
     Example:
         >>> heard = []

@@ -29,6 +29,7 @@ from mainstay.core.kinds import qualified_name
 if TYPE_CHECKING:
     from mainstay.core.classify import Classification
     from mainstay.core.effects import Stop
+    from mainstay.core.evidence import Evidence
     from mainstay.core.plan import Plan
 
 
@@ -368,6 +369,13 @@ class Teller:
         if self._answers is not None:
             self._answers.append(answer)
 
+    def goes_on(self, key: Any, attempts: int) -> None:
+        """The key was drawn before; after the first attempt, the beginning was told before too."""
+        if attempts == 1:
+            self.heard(key)
+        else:
+            self._opening = None
+
     def saw(self, guard: str, state: Any, said: Any) -> None:
         """Keeps what a guard looked at and said."""
         if self.witness is not None:
@@ -387,16 +395,22 @@ class Teller:
         return Proof(
             self._plan_id,
             opening if verdict is not None else None,
-            None if verdict is None else evidence_of(outcome, verdict),
+            None if verdict is None else self._evidence(outcome, verdict),
             answers,
             witness or None,
         )
+
+    def _describe(self, outcome: Any) -> tuple[str, str]:
+        return describe(outcome)
+
+    def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
+        return evidence_of(outcome, verdict)
 
     def attempt_failed(
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
     ) -> Event:
         self._same["call_id"] = f"{key:x}"
-        name, message = describe(outcome)
+        name, message = self._describe(outcome)
         return AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
@@ -420,7 +434,7 @@ class Teller:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = describe(outcome)
+        name, message = self._describe(outcome)
         return RetryAttempt(
             attempt_number=attempt,
             max_attempts=limit,
@@ -437,7 +451,7 @@ class Teller:
     def gave_up(
         self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = describe(outcome)
+        name, message = self._describe(outcome)
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         return kind(
             total_attempts=attempt,
@@ -480,10 +494,17 @@ def describe(outcome: Any) -> tuple[str, str]:
     """The type and message of a failure; a result that was not accepted has no message."""
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
-    cls = type(outcome)
-    name = cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
     try:
-        # Stray bytes of a file name have no UTF-8 form: they are shown, not a reason to fail.
-        return name, str(outcome).encode("utf-8", "backslashreplace").decode()
+        return name_of(type(outcome)), shown(str(outcome))
     except Exception:  # a broken __str__ must not cost the event
-        return name, ""
+        return name_of(type(outcome)), ""
+
+
+def name_of(cls: type) -> str:
+    """A class as events name it."""
+    return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
+
+
+def shown(text: str) -> str:
+    """A text as events hold it. Stray bytes of a file name have no UTF-8 form: they are shown."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -45,7 +45,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class Opening(Struct, frozen=True, omit_defaults=True):
+class Opening(Struct, frozen=True):
     """What a call began with, besides its plan; in the proof of its first failure."""
 
     started: float = 0.0
@@ -89,15 +89,20 @@ def evidence_of(outcome: Any, verdict: Classification | None = None) -> Evidence
     """
     if type(outcome) is Returned:
         return _NOTHING
-    plain = _plain.get(type(outcome))
-    if plain is not None and not outcome.__dict__ and (verdict is None or not verdict.asked):
-        return plain
-    found = _gathered(outcome, verdict)
-    if not outcome.__dict__ and _is_told_by_type(outcome) and not found.asked:
-        if len(_plain) >= _MOST_PLAIN:
-            _plain.clear()
-        _plain[type(outcome)] = found
-    return found
+    carried = outcome.__dict__
+    if (carried and (len(carried) > 1 or "__notes__" not in carried)) or (
+        verdict and verdict.asked
+    ):
+        return _gathered(outcome, verdict)
+    key = (type(outcome), outcome.errno if isinstance(outcome, OSError) else None)
+    plain = _plain.get(key)
+    if plain is None:
+        plain = _gathered(outcome, verdict)
+        if _is_told_by_type(outcome):
+            if len(_plain) >= _MOST_PLAIN:
+                _plain.clear()
+            _plain[key] = plain
+    return plain
 
 
 def _gathered(failure: BaseException, verdict: Classification | None) -> Evidence:
@@ -128,7 +133,8 @@ def _whole(failure: BaseException, name: str) -> int | None:
 
 
 _NOTHING = Evidence()
-_plain: dict[type, Evidence] = {}
+_plain: dict[tuple[type, Any], Evidence] = {}
+"""Of exceptions that carry nothing; an OSError's number is all there is to it."""
 _MOST_PLAIN = 1000
 _TOLD = (
     "status", "status_code", "response", "headers", "retry_after", "code", "error_code",
@@ -138,6 +144,6 @@ _TOLD = (
 
 def _is_told_by_type(failure: BaseException) -> bool:
     """Whether every bare exception of its type is alike."""
-    if isinstance(failure, OSError | BaseExceptionGroup | AttemptTimeout):
+    if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or hasattr(failure, "winerror"):
         return False
     return not any(hasattr(failure, name) for name in _TOLD)

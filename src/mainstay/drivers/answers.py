@@ -50,6 +50,7 @@ class Call:
         key: the call's key for randomness, where it was drawn already.
         delay: how long was waited before the last attempt.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
+        begun: when the last attempt began, where it was not the first and that was noted.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Call:
         key: int | Question = Question.DRAW,
         delay: float = 0.0,
         limit: int = 0,
+        begun: float | None = None,
     ) -> None:
         if not site.operation:
             check_callable(function)
@@ -83,6 +85,8 @@ class Call:
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
         limit = 1 if "no_retry" in meddling else limit
         self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
+        if self.teller is not None and key is not Question.DRAW:
+            self.teller.goes_on(key, attempts)
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.teller is None and not has_rules
         """Nobody wants to hear of a success."""
@@ -94,7 +98,7 @@ class Call:
         self.gate = site.gate
         self.tickets: list[Any] | None = None
         """The guards' leave for the attempt under way."""
-        self.begun = now
+        self.begun = now if begun is None else begun
         if self.failure is not None:
             if self.gate is not None:
                 self.tickets = box[0] if box else None  # those it began with, unannounced

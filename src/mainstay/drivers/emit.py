@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
@@ -12,6 +11,7 @@ import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
 from mainstay.core.evidence import Opening
+from mainstay.core.timestamps import stamp
 from mainstay.plans import register
 
 if TYPE_CHECKING:
@@ -53,18 +53,9 @@ def plan_of(site: Site) -> str:
 
 def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
     """Stamps the event and tells every listener."""
-    force_setattr(event, "timestamp", _stamp())
+    force_setattr(event, "timestamp", stamp(clock.current.wall()))
     for listener in listeners:
         try:
             listener(event)
         except Exception:
             _log.exception("a listener raised on %s and was passed over", event.event_type)
-
-
-def _stamp() -> str:
-    """The wall clock's time; empty where the clock has left the calendar."""
-    try:
-        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return wall.isoformat().replace("+00:00", "Z")

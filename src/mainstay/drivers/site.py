@@ -82,9 +82,10 @@ class Site(Plan):
         self.gate: Any = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
-        wants_more = listeners or cancel or gate or policy.is_demanding
+        hears = any(not hasattr(each, "take") for each in listeners)
+        wants_more = hears or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
-        """Whether a call needs nothing but attempts and waits."""
+        """Whether a call needs nothing but attempts and waits; who listens takes facts."""
         self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
         """Whether a listener wants to know of calls that never failed; it says so itself."""
         self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
