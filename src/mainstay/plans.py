@@ -44,6 +44,15 @@ def register(policy: Policy, idempotency: str, guards: tuple[tuple[str, Value | 
     return plan.plan
 
 
+def plan_numbered(number: str) -> PlanDeclared | None:
+    """The plan of that number, where this process has it.
+
+    >>> plan_numbered("none such") is None
+    True
+    """
+    return _plans.get(number)
+
+
 def plan_before(event: Event, known: MutableSet[str]) -> PlanDeclared | None:
     """The plan an event refers to, where it is not among the known ones; then it is.
 

@@ -37,6 +37,7 @@ EXAMPLES = [
     errors.LeaseLost("charge", "order-7", 42),
     errors.StoredFailure("shop.OutOfStock", "none left"),
     errors.StoredValueError("no class shop.Order"),
+    errors.SinkError("audit", "retry_attempt", 5.0),
     errors.Conflict("charge", "order-7", 12.5),
 ]
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type)]
@@ -75,6 +76,7 @@ def test_the_codes_are_unique_and_stable():
         "StoredFailure": "MS205",
         "RetryError": "MS210",
         "StoredValueError": "MS206",
+        "SinkError": "MS207",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 

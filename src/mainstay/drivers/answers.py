@@ -15,7 +15,7 @@ from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
-from mainstay.errors import CallCancelled, Refused
+from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.frames import FRAMES, aside
 
 TYPE_CHECKING = False
@@ -135,8 +135,12 @@ class Call:
     def _emit(self, event: Any) -> None:
         from mainstay.drivers.emit import emit
 
-        with aside(self.site, self.until):
-            emit(event, self.listeners)
+        try:
+            with aside(self.site, self.until):
+                emit(event, self.listeners)
+        except SinkError as trouble:
+            trouble.__context__ = self.failure
+            raise
 
     def _warn(self, effect: Warn) -> None:
         """Warns once; where warnings are errors, the user's exception still comes first."""

@@ -1,4 +1,8 @@
-"""Brings events to those who listen. A listener that raises is reported and changes nothing."""
+"""Brings events to those who listen. A listener that raises is reported and changes nothing.
+
+Only SinkError goes through to the caller: whoever has a strict sink would rather fail than go on
+without a record.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
 from mainstay.core.evidence import Opening
 from mainstay.core.timestamps import stamp
+from mainstay.errors import SinkError
 from mainstay.plans import register
 
 if TYPE_CHECKING:
@@ -52,10 +57,15 @@ def plan_of(site: Site) -> str:
 
 
 def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
-    """Stamps the event and tells every listener."""
+    """Stamps the event and tells every listener; raises SinkError where a strict one says so."""
     force_setattr(event, "timestamp", stamp(clock.current.wall()))
+    refusal: SinkError | None = None
     for listener in listeners:
         try:
             listener(event)
+        except SinkError as trouble:
+            refusal = trouble  # the others hear of it all the same
         except Exception:
             _log.exception("a listener raised on %s and was passed over", event.event_type)
+    if refusal is not None:
+        raise refusal

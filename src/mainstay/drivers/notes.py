@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import mainstay.clock as clock
+from mainstay.errors import SinkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,11 +62,16 @@ class Notes:
         stop = sys.exception()
         if stop is not None and id(stop) != self._handled and not isinstance(stop, Exception):
             facts.by, facts.ended = type(stop).__name__, clock.current.monotonic()
+        refusal: SinkError | None = None
         for listener in self._listeners:
             try:
                 listener.take(facts)  # type: ignore[attr-defined]
+            except SinkError as trouble:
+                refusal = trouble  # as in emit: the others hear of it all the same
             except Exception as trouble:
                 self._report(facts.plan.operation, trouble)
+        if refusal is not None:
+            raise refusal
 
     def _report(self, operation: str, trouble: Exception) -> None:
         import logging
