@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from mainstay.core.circuit_commands import changed_again
 from mainstay.core.events import (
@@ -56,8 +56,19 @@ class Divergence(Struct, frozen=True):
         )
 
 
-class Report(Struct):
-    """What a replay came to."""
+class ReplayReport(Struct):
+    """What a replay came to.
+
+    Attributes:
+        events: how many records there were.
+        calls: how many calls were run again, and `decisions` how many events were compared.
+        unfinished: calls that have no end in the log.
+        unproved: what could not be replayed, and why.
+        divergence: the first decision that came out otherwise.
+
+    >>> ReplayReport().ok
+    True
+    """
 
     events: int = 0
     calls: int = 0
@@ -70,6 +81,10 @@ class Report(Struct):
     def ok(self) -> bool:
         """Whether nothing came out otherwise."""
         return self.divergence is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"ok": self.ok, **to_builtins(self)}
 
 
 class Replay:
@@ -84,7 +99,7 @@ class Replay:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, str], Recorded] = {}
         self._plans: dict[str, Declared] = {}
-        self._report = Report(unproved=Counter())
+        self._report = ReplayReport(unproved=Counter())
 
     def feed(self, number: int, writer: str, event: Event) -> None:
         """One more record of the log."""
@@ -101,7 +116,12 @@ class Replay:
         elif event.call_id and isinstance(event, _OF_A_CALL):
             self._follow(number, writer, event)
 
-    def finish(self) -> Report:
+    def skip(self, why: str) -> None:
+        """A record that cannot be read."""
+        self._report.events += 1
+        self._report.unproved[why] += 1
+
+    def finish(self) -> ReplayReport:
         """The report, once the log is at its end."""
         self._report.unfinished += len(self._open)
         self._open.clear()
@@ -185,7 +205,7 @@ class Replay:
             return True
         for field in _DECIDED[type(event)]:
             was, comes = getattr(event, field), getattr(again, field)
-            if was != comes:
+            if was != comes and not _is_redacted(was):
                 self._diverge(number, event, field, was, comes)
                 return True
         return False
@@ -194,6 +214,11 @@ class Replay:
         self._report.divergence = Divergence(
             number, event.event_type, event.operation, event.call_id, field, was, comes
         )
+
+
+def _is_redacted(was: Any) -> bool:
+    """Whether something was taken out of a text before it was recorded."""
+    return isinstance(was, str) and "[redacted]" in was
 
 
 _ENDS = (GivenUp, CallSucceeded, CallInterrupted)

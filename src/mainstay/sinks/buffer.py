@@ -116,7 +116,7 @@ class Buffer:
     # --- for calls -------------------------------------------------------------------------------
 
     def put(self, event: Event | Facts) -> None:
-        """Takes an event, or the facts of a call; returns at once and never raises, unless it is strict."""
+        """Takes an event or the facts of a call, at once; never raises, unless it is strict."""
         if self.strict:
             self._put_strictly(event)
             return
