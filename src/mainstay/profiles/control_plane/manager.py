@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from mainstay.ambient import context
+from mainstay.audit_stream import AuditStream
 from mainstay.core.events import CallFailed, RetryExhausted
 from mainstay.drivers.callables import check_callable
 from mainstay.engine import Engine
@@ -20,6 +21,7 @@ from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
 from mainstay.profiles.control_plane.categories import code_of
 from mainstay.profiles.control_plane.idempotency import IdempotencyManager
 from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
+from mainstay.profiles.control_plane.recent import RecentEvents
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class RetryManager:
         policies: policies of your own for some categories, in place of the matrix's.
         sinks: what hears the events; by default the log, named `mainstay`.
         ttl: seconds for which a result is kept.
+        remember: how many of the latest events `audit_stream` holds.
         options: anything else that an Engine takes: `seed`, `breaker`, `budget`, `guards`.
 
     >>> import asyncio
@@ -58,6 +61,7 @@ class RetryManager:
         policies: Mapping[RetryCategory | str, RetryPolicy] | None = None,
         sinks: Iterable[Sink] | None = None,
         ttl: float = 86_400.0,
+        remember: int = 10_000,
         **options: Any,
     ) -> None:
         own = {code_of(category): policy for category, policy in (policies or {}).items()}
@@ -65,9 +69,24 @@ class RetryManager:
         self._policies = {**matrix, **own}
         self.default_policy = RetryPolicy()
         self.idempotency_manager = IdempotencyManager(store, ttl=ttl)
+        self._recent = RecentEvents(remember)
         heard = (LoggingSink(),) if sinks is None else tuple(sinks)
-        self.engine = Engine(self.idempotency_manager.store, sinks=(*heard, _Ends()), **options)
+        self.engine = Engine(
+            self.idempotency_manager.store, sinks=(*heard, self._recent, _Ends()), **options
+        )
         self.engine.records = self.idempotency_manager.records
+
+    @property
+    def audit_stream(self) -> AuditStream:
+        """The latest events of this manager: `filter` them, count them, see their rate.
+
+        What was recorded in a log is read by an AuditStream of its own.
+
+        >>> manager = RetryManager()
+        >>> len(manager.audit_stream.filter(event_type="retry_attempt"))
+        0
+        """
+        return AuditStream(self._recent.records)
 
     def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
         """The policy of a category or its code; an unknown one gets the default, and a warning.
