@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from mainstay.core.energy import EnergyModel, Statement  # noqa: TC001 -- msgspec reads them
 
@@ -162,24 +162,34 @@ def merged(one: Telemetry, other: Telemetry, most: int) -> Telemetry:
 
 def summed(totals: list[StageTotals]) -> list[StageTotals]:
     """One total for each stage and energy model; those past the limit share one."""
-    found: dict[tuple[str, str, str], StageTotals] = {}
+    found: dict[tuple[str, str, str], list[StageTotals]] = {}
     for each in totals:
         key = (each.pipeline_id, each.stage_name, each.energy_model)
         if key not in found and len(found) >= MOST_STAGES:
-            each = replace(each, pipeline_id=REST, stage_name=REST)  # noqa: PLW2901
             key = (REST, REST, each.energy_model)
-        before = found.get(key)
-        found[key] = each if before is None else _plus(before, each)
-    return list(found.values())
+        found.setdefault(key, []).append(each)
+    return [_sum(*key, group) for key, group in found.items()]
 
 
-def _plus(one: StageTotals, other: StageTotals) -> StageTotals:
-    sums: dict[str, Any] = {name: getattr(one, name) + getattr(other, name) for name in _NUMBERS}
-    classes = dict(one.error_classes)
-    for name, count in other.error_classes.items():
-        known = name if name in classes or len(classes) < MOST_CLASSES else REST
-        classes[known] = classes.get(known, 0) + count
-    return replace(one, error_classes=classes, **sums)
+def _sum(pipeline_id: str, stage_name: str, model: str, group: list[StageTotals]) -> StageTotals:
+    columns = zip(*map(astuple, group), strict=True)
+    named: dict[str, Any] = dict(zip(StageTotals.__struct_fields__, columns, strict=True))
+    return StageTotals(
+        pipeline_id=pipeline_id,
+        stage_name=stage_name,
+        energy_model=model,
+        error_classes=_classes(named["error_classes"]),
+        **{name: sum(named[name]) for name in _NUMBERS},
+    )
+
+
+def _classes(several: tuple[dict[str, int], ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for classes in several:
+        for name, count in classes.items():
+            known = name if name in found or len(found) < MOST_CLASSES else REST
+            found[known] = found.get(known, 0) + count
+    return found
 
 
 _NAMES = ("pipeline_id", "stage_name", "energy_model", "error_classes")
