@@ -24,6 +24,7 @@ from mainstay.drivers.site import Entropy, Site
 from mainstay.errors import PolicyNotFoundWarning, StoreError, UsageError
 from mainstay.ports import ABILITIES
 from mainstay.sinks.logging import LoggingSink
+from mainstay.stores.timed import timed
 
 if TYPE_CHECKING:
     import os
@@ -110,14 +111,15 @@ class Engine:
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
-        self.store = open_store(store, needs)
+        self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
+        opened = open_store(store, needs)
+        self.audit = audit_of(audit, opened)
+        if self.audit is not None and self.audit not in self._sinks:
+            self._sinks = (*self._sinks, self.audit)
+        self.store = timed(opened, self._sinks)
         self.records = Records(self.store)
         self.strict = strict
         self._entropy = Entropy(seed)
-        self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
-        self.audit = audit_of(audit, self.store)
-        if self.audit is not None and self.audit not in self._sinks:
-            self._sinks = (*self._sinks, self.audit)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
@@ -324,6 +326,25 @@ class Engine:
         []
         """
         return self.records.inbox
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """What hears the events.
+
+        >>> Engine(sinks=[]).sinks
+        ()
+        """
+        return self._sinks
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The budget and the others who may refuse, besides the circuits.
+
+        >>> from mainstay import RetryBudget
+        >>> [guard.name for guard in Engine(budget=RetryBudget("search")).guards]
+        ['search']
+        """
+        return self._guards
 
     def breaker(self, name: str) -> CircuitBreaker:
         """The circuit of that name, or the narrowest that guards the operation of that name.

@@ -151,6 +151,8 @@ async def _attempt(
 ) -> Any:
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
+    if call.followers:
+        call.began()
     if call.is_bounded:
         return await _bounded(call, function, args, kwargs)
     try:

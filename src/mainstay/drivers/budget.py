@@ -11,7 +11,7 @@ import threading
 from contextvars import ContextVar
 
 import mainstay.clock as clock
-from mainstay.core.budget import RatioRule, SlidingCounts, TokenRule, thousandths
+from mainstay.core.budget import RatioRule, SlidingCounts, TokenRule, spent, thousandths
 from mainstay.core.effects import Stop
 from mainstay.core.kinds import Kind, kind_of
 from mainstay.core.limiter import is_refusal
@@ -56,7 +56,7 @@ class RetryBudget(Guard):
         self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: float = 10.0
     ) -> None:
         self.rule = RatioRule(name, ratio=ratio, floor=floor, window=window)
-        self._stop = Stop(f"the retry budget {name!r} is spent")
+        self._stop = Stop(spent("retry", name))
         self.elsewhere = (0, 0)
         """Calls and retries of other processes that share it, in the same window."""
         self._counted = Counted()
@@ -221,7 +221,7 @@ class TokenBudget(Guard):
             failure_cost=failure_cost,
             reserve=reserve,
         )
-        self._stop = Stop(f"the token budget {name!r} is spent")
+        self._stop = Stop(spent("token", name))
         self._counted = Counted()
         self._tokens = thousandths(self.rule.capacity)
         self._taken = self._given = 0  # since the beginning, whether or not there was room for it

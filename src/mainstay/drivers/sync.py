@@ -140,6 +140,8 @@ def _attempt(
 ) -> Any:
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
+    if call.followers:
+        call.began()
     if not call.is_bounded:
         try:
             return Returned(function(*args, **kwargs))
