@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
@@ -77,11 +78,14 @@ class Engine:
         guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
         share: seconds between two steps in which circuits and budgets are shared with the other
             processes of a durable store, in the background; None to keep them to this process.
+        store_wait: seconds for which a keyed call waits for a store that is away, before it raises
+            StoreUnavailable; never past the call's deadline.
         needs: what the store must be able to do, such as "durable" or "transactions"; an engine
             with one that cannot is not built, and the error names those that can.
         audit: an AuditLog, or the place of one: `sqlite:///audit.db`, `postgresql://…`, the path
             of a .jsonl file; True for the engine's own store, False for none. Left out, an engine
             audits where its store can keep the log.
+        redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -105,38 +109,52 @@ class Engine:
         budget: Guard | None = None,
         guards: Guard | Iterable[Guard] | None = None,
         share: float | None = 1.0,
+        store_wait: float = 0.0,
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
+        redact: Redactor | None = None,
     ) -> None:
+        _check_redactor(redact)
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
-        opened = open_store(store, needs)
-        self.audit = audit_of(audit, opened)
-        if self.audit is not None and self.audit not in self._sinks:
-            self._sinks = (*self._sinks, self.audit)
-        self.store = timed(opened, self._sinks)
-        self.records = Records(self.store)
+        self._redact = redact
         self.strict = strict
         self._entropy = Entropy(seed)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
-        self._sharing = self._start_sharing(share)
+        interval, patience = _seconds(share, store_wait)
+        opened = open_store(store, needs)  # last: what is refused leaves nothing open
+        self.audit = self._start_audit(audit, opened)
+        self.store = timed(opened, self._sinks)
+        self.records = Records(self.store, store_wait=patience, redact=redact)
+        self._sharing = self._start_sharing(interval)
+
+    def _start_audit(
+        self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
+    ) -> AuditLog | None:
+        """The audit log hears what every other sink hears."""
+        try:
+            found = audit_of(audit, store)
+        except Exception:
+            store.close()
+            raise
+        if found is not None and found not in self._sinks:
+            self._sinks = (*self._sinks, found)
+            self.circuits.listen(found)
+        return found
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
         is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
         if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
-        check = Checker("Engine")
-        seconds = check.number("share", interval, 0.01, 3600.0, " of seconds")
-        check.close()
         from mainstay.drivers.sharing import Sharing
 
-        sharing = Sharing(self.store, self.circuits, self._guards, seconds)
+        sharing = Sharing(self.store, self.circuits, self._guards, interval)
         sharing.start()
         return sharing
 
@@ -218,7 +236,7 @@ class Engine:
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash, wait and metadata.
+            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait and metadata.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
@@ -293,7 +311,8 @@ class Engine:
                 which a process that says nothing counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
                 key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
-                `metadata`, what is kept beside the outcome.
+                `store_wait`, seconds to wait for a store that is away; `metadata`, what is kept
+                beside the outcome.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -401,6 +420,7 @@ class Engine:
             entropy=self._entropy,
             cancel=cancel,
             gate=gate_of(self.circuits.of(name), self._guards),
+            redact=self._redact,
         )
 
     def close(self) -> None:
@@ -429,6 +449,16 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_redactor(redact: Any) -> None:
+    if redact is not None:
+        from mainstay.core.redact import Redactor
+
+        if not isinstance(redact, Redactor):
+            raise UsageError(
+                f"redact = {redact!r}: must be a Redactor", hint="redact=Redactor(patterns=[...])"
+            )
 
 
 class Operation(Verbs):
@@ -658,6 +688,16 @@ def audit_of(
     return AuditLog(audit)
 
 
+def _seconds(share: float | None, store_wait: float) -> tuple[float | None, float]:
+    """The times an engine is given, where they make sense."""
+    check = Checker("Engine")
+    if share is not None:
+        share = check.number("share", share, 0.01, 3600.0, " of seconds")
+    patience = check.seconds("store_wait", store_wait)
+    check.close()
+    return share, patience
+
+
 def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
     """The store of a URL, or the one given; refuses one that cannot do what is needed."""
     wanted = tuple(needs)
@@ -684,6 +724,9 @@ def _opened(url: str) -> Store:
     home = _STORES.get(_ALSO.get(scheme, scheme))
     if home is None:
         known = ", ".join(f"{scheme}://" for scheme in _STORES)
-        raise StoreError(f"no store answers to {url!r}", hint=f"known stores: {known}")
+        from mainstay.core.redact import REDACTOR
+
+        told = f"no store answers to {REDACTOR.text(url)!r}"
+        raise StoreError(told, hint=f"known stores: {known}")
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened

@@ -310,10 +310,13 @@ def test_a_token_budget_and_a_retry_budget_of_one_name_do_not_meet(url):
 
 def test_memory_is_not_shared_and_sharing_can_be_turned_off(url):
     """There is nobody to share with, or nobody wants to."""
-    assert Engine(breaker=BreakerSettings())._sharing is None
-    assert Engine(url, breaker=BreakerSettings(), share=None)._sharing is None
-    assert Engine(url)._sharing is None
-    assert Engine(budget=TokenBudget())._sharing is None
+    for place, options in [("memory://", {}), (url, {"share": None})]:
+        with Engine(place, breaker=BreakerSettings(), **options) as engine:
+            assert engine._sharing is None
+    with Engine(url) as engine:
+        assert engine._sharing is None
+    with Engine(budget=TokenBudget()) as engine:
+        assert engine._sharing is None
 
 
 def test_a_wrong_interval_is_refused(url):

@@ -149,7 +149,7 @@ class AuditLog:
 
     def close(self) -> None:
         """Writes what is left, and a head; a later event opens the log again."""
-        self._buffer.flush()
+        self._buffer.close()
         if self._journal is not None and self._pid == os.getpid():
             if not self._has_head:
                 try:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
 
     KeyedLife = Generator[Any, Any, None]
 
@@ -64,6 +65,8 @@ class Keyed(Struct, frozen=True):
     """Seconds to wait at most while another call has the key."""
     metadata: str = ""
     """What is kept beside the outcome, as JSON."""
+    redact: Redactor | None = None
+    """What takes secrets out of notes; the usual one where there is none."""
 
 
 class Step(Struct, frozen=True):
@@ -240,9 +243,12 @@ def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
     is_value = type(outcome) is Returned
     told = answer if is_value else outcome
     ended = "returned" if is_value else "ended so"
-    told.add_note(
+    note = (
         f"{call.operation} ran and {ended}, but that could not be recorded under the key"
         f" {call.key!r}{'' if is_value else f' ({answer})'}; once its lease of {call.lease:g} s is"
         " over it may run again"
     )
+    from mainstay.core.redact import REDACTOR
+
+    told.add_note((call.redact or REDACTOR).text(note))
     yield told

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
+    from mainstay.core.plan import Plan
     from mainstay.drivers.site import Site
 
     R = TypeVar("R")
@@ -69,12 +70,12 @@ class Notes:
             except SinkError as trouble:
                 refusal = trouble  # as in emit: the others hear of it all the same
             except Exception as trouble:
-                self._report(facts.plan.operation, trouble)
+                self._report(facts.plan, trouble)
         if refusal is not None:
             raise refusal
 
-    def _report(self, operation: str, trouble: Exception) -> None:
-        import logging
+    def _report(self, plan: Plan, trouble: Exception) -> None:
+        from mainstay.drivers.report import report
 
         text = "a listener raised on the facts of %s and was passed over"
-        logging.getLogger("mainstay").error(text, operation, exc_info=trouble)
+        report(trouble, text, plan.operation, redact=plan.redact)

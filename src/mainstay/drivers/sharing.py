@@ -141,7 +141,10 @@ class Sharing:
         """Says once that the store is away, and once that it is back."""
         was_away, self._is_away = self._is_away, trouble is not None
         if trouble is not None and not was_away:
-            _log.warning("circuits and budgets are not shared for now: %s", trouble)
+            from mainstay.core.events import describe
+
+            told = describe(trouble)[1]
+            _log.warning("circuits and budgets are not shared for now: %s", told)
         elif was_away and trouble is None:
             _log.info("circuits and budgets are shared again")
 

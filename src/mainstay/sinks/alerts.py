@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import deque
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -21,6 +20,7 @@ import mainstay.clock as clock
 from mainstay.core.alerts import AlertRule, Board
 from mainstay.core.events import Alert, AlertFired
 from mainstay.core.inbox import Item
+from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
 from mainstay.sinks.logging import LoggingSink, sentence
 
@@ -126,10 +126,11 @@ class Alerts:
         >>> Alerts([]).check()
         []
         """
-        now, losses, stamp = clock.current.monotonic(), self._losses(), _stamp()
+        now, losses = clock.current.monotonic(), self._losses()
+        when = stamp(clock.current.wall())
         with self._lock:
             self._board.lost(losses, now)
-            due: list[Alert] = [replace(each, timestamp=stamp) for each in self._board.due(now)]
+            due: list[Alert] = [replace(each, timestamp=when) for each in self._board.due(now)]
             self._waiting.extend(due)
         self._tell_all()
         return due
@@ -218,15 +219,6 @@ def _item(event: AlertFired) -> Item:
         text=sentence(event),
         severity="high",
     )
-
-
-def _stamp() -> str:
-    """The wall clock's time; empty where the clock has left the calendar."""
-    try:
-        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return wall.isoformat().replace("+00:00", "Z")
 
 
 def _rules(check: Checker, rules: Any) -> tuple[AlertRule, ...]:
