@@ -156,8 +156,8 @@ class Engine:
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
-        has_circuits = self.circuits.is_used or any(hasattr(g, "elsewhere") for g in self._guards)
-        if interval is None or not has_circuits or "durable" not in self.store.abilities:
+        is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
+        if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
         from mainstay.drivers.sharing import Sharing
 
@@ -223,6 +223,7 @@ class Engine:
         self,
         name: str,
         *,
+        policy: RetryPolicy | None = None,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
         key: object = None,
@@ -236,25 +237,26 @@ class Engine:
 
         Args:
             name: the operation.
+            policy: what it runs under, in place of the policy that its name leads to.
             idempotency: how safe repeating it is.
             cancel: once set, a wait ends at once with CallCancelled.
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash, wait and store_wait.
+            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait and metadata.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
         7
         """
         if key is not None or connection is not None or options:
-            site = self._site(name, idempotency or "keyed", cancel)
+            site = self._site(name, idempotency or "keyed", cancel, policy)
             if key is None:
                 raise UsageError("these options need a key", hint='key="order-7"')
             records = self.records if connection is None else self.records.within(connection)
             return KeyedOperation(site, records, KeyOptions(key=key, **options))
-        if idempotency is not None or cancel is not None:
-            return Operation(self._site(name, idempotency, cancel))
+        if idempotency is not None or cancel is not None or policy is not None:
+            return Operation(self._site(name, idempotency, cancel, policy))
         found = self._operations.get(name)
         if found is None:
             if len(self._operations) >= _MAX_OPERATIONS:
@@ -316,7 +318,8 @@ class Engine:
                 which a process that says nothing counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
                 key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
-                `store_wait`, seconds to wait for a store that is away.
+                `store_wait`, seconds to wait for a store that is away; `metadata`, what is kept
+                beside the outcome.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -400,7 +403,13 @@ class Engine:
         policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}
         return explain_operations(policies, self.circuits.settings_of, self._guards)
 
-    def _site(self, name: str, idempotency: str | None, cancel: threading.Event | None) -> Site:
+    def _site(
+        self,
+        name: str,
+        idempotency: str | None,
+        cancel: threading.Event | None,
+        policy: RetryPolicy | None = None,
+    ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
         if idempotency is None and self.strict:
@@ -408,7 +417,7 @@ class Engine:
                 f"operation {name!r} does not say how safe repeating it is",
                 hint='idempotency="idempotent", "keyed" or "unsafe"',
             )
-        policy = self.policies.of(name)
+        policy = self.policies.of(name) if policy is None else policy
         check_idempotency(idempotency or "idempotent", policy)
         return Site(
             policy,
