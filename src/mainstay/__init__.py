@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.audit_stream import AuditStream
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
     from mainstay.core.breaker_settings import BreakerSettings
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         PolicyNotFoundWarning,
         Problem,
         Refused,
+        SinkError,
         StoredFailure,
         StoredValueError,
         StoreError,
@@ -67,6 +69,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
     "mainstay.core.breaker_settings": ("BreakerSettings",),
@@ -113,6 +116,7 @@ _HOMES = {
         "PolicyNotFoundWarning",
         "Problem",
         "Refused",
+        "SinkError",
         "StoreError",
         "StoreUnavailable",
         "StoredFailure",
@@ -129,6 +133,7 @@ __all__ = [
     "Attempt",
     "AttemptTimeout",
     "Attempts",
+    "AuditStream",
     "Backoff",
     "BreakerSettings",
     "Bulkhead",
@@ -176,6 +181,7 @@ __all__ = [
     "RetryInfo",
     "RetryPolicy",
     "RetryResult",
+    "SinkError",
     "StoreError",
     "StoreUnavailable",
     "StoredFailure",

@@ -26,10 +26,12 @@ from mainstay.ports import ABILITIES
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:
+    import os
     import threading
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
+    from mainstay.audit.log import AuditLog
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
@@ -77,6 +79,9 @@ class Engine:
             processes of a durable store, in the background; None to keep them to this process.
         needs: what the store must be able to do, such as "durable" or "transactions"; an engine
             with one that cannot is not built, and the error names those that can.
+        audit: an AuditLog, or the place of one: `sqlite:///audit.db`, `postgresql://…`, the path
+            of a .jsonl file; True for the engine's own store, False for none. Left out, an engine
+            audits where its store can keep the log.
         redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> from mainstay import Engine, RetryPolicy
@@ -102,6 +107,7 @@ class Engine:
         guards: Guard | Iterable[Guard] | None = None,
         share: float | None = 1.0,
         needs: Iterable[str] = (),
+        audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,
     ) -> None:
         _check_redactor(redact)
@@ -114,6 +120,9 @@ class Engine:
         self.strict = strict
         self._entropy = Entropy(seed)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
+        self.audit = audit_of(audit, self.store)
+        if self.audit is not None and self.audit not in self._sinks:
+            self._sinks = (*self._sinks, self.audit)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
@@ -371,7 +380,9 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Flushes every sink and closes the store; the engine takes no more calls.
+        """Flushes every sink, ends the audit log with a head, and closes the store.
+
+        The engine takes no more calls.
 
         >>> engine = Engine(); engine.close(); engine.close()
         """
@@ -385,6 +396,8 @@ class Engine:
             flush = getattr(sink, "flush", None)
             if flush is not None:
                 flush()
+        if self.audit is not None:
+            self.audit.close()
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -610,8 +623,25 @@ _ALSO = {
 _ABLE = {
     "durable": ("sqlite", "postgresql", "redis", "nats"),
     "transactions": ("sqlite", "postgresql"),
+    "audit": ("sqlite", "postgresql"),
 }
 """The stores that can do what not every store can."""
+
+
+def audit_of(
+    audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
+) -> AuditLog | None:
+    """The audit log an engine was asked for, or has by default."""
+    if audit is False or (audit is None and "audit" not in store.abilities):
+        return None
+    from mainstay.audit.log import AuditLog
+
+    if isinstance(audit, AuditLog):
+        return audit
+    if audit is True or audit is None:
+        open_store(store, needs=["audit"])
+        return AuditLog(store)
+    return AuditLog(audit)
 
 
 def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:

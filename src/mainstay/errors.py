@@ -14,7 +14,8 @@
     │   ├── StoreUnavailable          a store did not do what it was asked
     │   ├── LeaseLost                 somebody else took over while we were at it
     │   ├── StoredFailure             a recorded failure whose class cannot be rebuilt
-    │   └── StoredValueError          (LookupError) a recorded result that cannot be rebuilt
+    │   ├── StoredValueError          (LookupError) a recorded result that cannot be rebuilt
+    │   └── SinkError                 a strict sink could not keep an event
     └── Refused                       we declined to go on
         ├── DeadlineExceeded          (TimeoutError) the whole call ran out of time
         ├── CallCancelled             the caller's cancel event was set
@@ -321,6 +322,28 @@ class StoredValueError(DependencyError, LookupError):
     """
 
     code = "MS206"
+
+
+class SinkError(DependencyError):
+    """A strict sink could not keep an event of this call; it may still do so later.
+
+    The sink's own trouble is the `__cause__`; the call's own failure, where there was one, the
+    `__context__`.
+
+    >>> SinkError("audit sqlite:///audit.db", "retry_attempt", 5.0).sink
+    'audit sqlite:///audit.db'
+    """
+
+    code = "MS207"
+
+    def __init__(self, sink: str, event_type: str, timeout: float) -> None:
+        self.sink = sink
+        self.event_type = event_type
+        self.timeout = timeout
+        super().__init__(
+            f"{sink} did not keep a {event_type} within {timeout:g} s",
+            hint="see to its other side, or use it without strict",
+        )
 
 
 class Refused(MainstayError):

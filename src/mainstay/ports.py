@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable, Iterator, Sequence
 
+    from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.events import Event
     from mainstay.core.records import Decide, Reply
 
@@ -27,9 +29,11 @@ class Clock(Protocol):
 class Sink(Protocol):
     """Anything that listens: a callable that takes an event. The only shape there is.
 
-    It may have two things more: `flush()`, called when an engine closes; and `hears_successes`,
+    It may have more: `flush()`, called when an engine closes; and `hears_successes`,
     which says, when an operation is first used, whether calls that never failed are to be told of.
-    Where nobody wants to hear of them, they cost nothing.
+    Where nobody wants to hear of them, they cost nothing. With `wants_evidence` events carry their
+    proof; and who can wait has `take(facts)`, of which `facts.events()` makes the events later
+    (mainstay/facts.py).
 
     Example:
         >>> heard = []
@@ -75,6 +79,39 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+class Journal(Protocol):
+    """Keeps the blocks of an audit log, in order, for several processes at once.
+
+    `append` is the heart of it: under a lock that all writers share, the journal reads where the
+    log ends, lets `make(tail, carried)` seal what comes next, and keeps it, as one step. `carried`
+    are records of a part that was closed just now, and that the new part needs at its start.
+    `prune` drops the blocks that were written before a time, and keeps an anchor in their place.
+
+    Attributes:
+        url: where it is, without secrets.
+
+    Example:
+        >>> from mainstay.core.chain import Entry, seal
+        >>> from mainstay.stores.journal_jsonl import JsonlJournal
+        >>> import tempfile
+        >>> journal: Journal = JsonlJournal(tempfile.mkdtemp() + "/audit.jsonl")
+        >>> def make(tail, carried):
+        ...     return Entry(seal(tail, [b"{}"], writer="me", time="now", log="a1"))
+        >>> journal.append(make).number
+        1
+    """
+
+    url: str
+
+    def tail(self) -> Tail: ...
+    def append(self, make: Callable[[Tail, Sequence[bytes]], Entry]) -> Tail: ...
+    def blocks(self, after: int = 0) -> Iterator[Block]: ...
+    def heads(self) -> list[Head]: ...
+    def anchor(self) -> Anchor | None: ...
+    def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int: ...
+    def close(self) -> None: ...
+
+
 ABILITIES = {
     "records": "idempotency records with fencing",
     "circuits": "circuits shared by processes",
@@ -82,5 +119,6 @@ ABILITIES = {
     "inbox": "matters for a person",
     "durable": "outlives the process",
     "transactions": "takes part in a transaction of the caller's own",
+    "audit": "an audit log",
 }
 """What a store may be able to do."""

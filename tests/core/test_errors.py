@@ -35,6 +35,7 @@ EXAMPLES = [
     errors.LeaseLost("charge", "order-7", 42),
     errors.StoredFailure("shop.OutOfStock", "none left"),
     errors.StoredValueError("no class shop.Order"),
+    errors.SinkError("audit", "retry_attempt", 5.0),
     errors.Conflict("charge", "order-7", 12.5),
 ]
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type)]
@@ -72,6 +73,7 @@ def test_the_codes_are_unique_and_stable():
         "LeaseLost": "MS204",
         "StoredFailure": "MS205",
         "StoredValueError": "MS206",
+        "SinkError": "MS207",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 

@@ -172,6 +172,12 @@ def retry_after(settings: BreakerSettings, circuit: Circuit, now: float) -> floa
     return 0.0
 
 
+def is_worth_waiting(settings: BreakerSettings, circuit: Circuit, delay: float, now: float) -> bool:
+    """Whether a call may wait so long; it is asked again when the time comes."""
+    wait = retry_after(settings, circuit, now)
+    return circuit.state is CircuitState.HALF_OPEN or (wait is not None and wait <= delay)
+
+
 def _is_full(settings: BreakerSettings, circuit: Circuit) -> bool:
     return len(circuit.probes) >= settings.half_open_probes
 

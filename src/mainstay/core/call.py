@@ -250,6 +250,8 @@ class _Care:
         inner = take_mark(outcome, plan.token)
         if inner:
             self.inside = inner
+            if self.teller is not None:
+                self.teller.heard({"inner": inner})
             met = ("an inner retry", plan.operation, inner, limit)
             return (yield from self._stand_back(outcome, GIVEN_UP_INSIDE, *met))
         return None
@@ -283,6 +285,8 @@ class _Care:
         except Exception as trouble:  # a backoff of the user's own
             yield _function_warning(policy, trouble)
             delay = ((rule and rule.backoff) or policy.backoff).max_delay
+        if self.teller is not None and ((rule and rule.backoff) or policy.backoff).kind == "custom":
+            self.teller.heard({"base": delay})
         if verdict.hint is None:
             return delay, None
         asked = verdict.hint.seconds

@@ -45,7 +45,7 @@ class Classification:
     ('transient', True)
     """
 
-    __slots__ = ("hint", "is_ambiguous", "kind", "reason", "retryable", "trouble")
+    __slots__ = ("asked", "hint", "is_ambiguous", "kind", "reason", "retryable", "trouble")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Classification:
         reason: str,
         hint: Hint | None = None,
         trouble: tuple[Exception, ...] = (),
+        asked: tuple[bool, ...] = (),
     ) -> None:
         self.kind = kind
         self.retryable = retryable
@@ -62,6 +63,8 @@ class Classification:
         self.hint = hint
         self.trouble = trouble
         """What the user's own predicates raised while they were asked."""
+        self.asked = asked
+        """What they answered, in the order they were asked, those of a group's members included."""
 
     @property
     def retry_after(self) -> float | None:
@@ -116,7 +119,9 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     hint = hint_of(exception)
     if hint is None:
         return answer
-    return Classification(answer.kind, answer.retryable, answer.reason, hint, answer.trouble)
+    return Classification(
+        answer.kind, answer.retryable, answer.reason, hint, answer.trouble, answer.asked
+    )
 
 
 def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | None:
@@ -131,20 +136,22 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
-    __slots__ = ("by_type", "exception", "known", "rules", "trouble")
+    __slots__ = ("asked", "by_type", "exception", "known", "rules", "trouble")
 
     def __init__(self, exception: BaseException, rules: Rules) -> None:
         self.exception = exception
         self.rules = rules
         self.by_type = True
         self.trouble: list[Exception] = []
+        self.asked: list[bool] = []
         self.known = self._know()
         if isinstance(exception, OSError) and not self.known.by_type:
             self.by_type = False  # the next one may carry another errno
 
     def answer(self) -> Classification:
         kind, retryable, reason = self._decide()
-        return Classification(kind, retryable, reason, None, tuple(self.trouble))
+        asked = tuple(self.asked)
+        return Classification(kind, retryable, reason, None, tuple(self.trouble), asked)
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
@@ -210,6 +217,7 @@ class _Inquiry:
         first: Classification | None = None
         for member in group.exceptions:
             verdict = classify(member, self.rules)
+            self.asked += verdict.asked
             if not isinstance(member, Exception) or not verdict.retryable:
                 return verdict.kind, False, f"in a group: {verdict.reason}"
             first = first or verdict
@@ -244,17 +252,21 @@ class _Inquiry:
         cls = type(self.exception)
         if isinstance(rule, Kind) or rule is cls:
             return True
-        if not isinstance(rule, str):
-            return False
+        if not isinstance(
+            rule, str
+        ):  # a class that was loaded anew, or stands in for a recorded one
+            return isinstance(rule, type) and qualified_name(rule) == qualified_name(cls)
         return rule in _names_of(cls) or not any(rule in _names_of(base) for base in cls.__mro__)
 
     def _ask(self, predicate: Callable[[Exception], object]) -> bool:
         """A predicate that raises has not matched, and is reported."""
         try:
-            return bool(predicate(self.exception))  # type: ignore[arg-type]
+            answer = bool(predicate(self.exception))  # type: ignore[arg-type]
         except Exception as trouble:
             self.trouble.append(trouble)
-            return False
+            answer = False
+        self.asked.append(answer)
+        return answer
 
 
 _NO_RULES = Rules()

@@ -52,6 +52,11 @@ class Enclosing:
         self.operation = operation
         self.attempts = attempts
 
+    @property
+    def plain(self) -> list[Any]:
+        """As a record holds it."""
+        return [self.operation, self.attempts]
+
 
 class Consult:
     """Asks the guards whether a failed attempt may be repeated.

@@ -6,6 +6,8 @@ decode for ever. `tests/core/recorded/` holds a record of every version there ev
 
 The names of retry_attempt, retry_exhausted and idempotency are those of the control-plane
 specification, with all its fields.
+
+Where a listener wants evidence, an event's `proof` holds what replay needs; see core/evidence.py.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from mainstay.core.effects import (
     NOT_RETRYABLE,
     Returned,
 )
+from mainstay.core.evidence import Opening, Proof, evidence_of
 from mainstay.core.kinds import qualified_name
 
 if TYPE_CHECKING:
     from mainstay.core.classify import Classification
     from mainstay.core.effects import Stop
+    from mainstay.core.evidence import Evidence
     from mainstay.core.plan import Plan
     from mainstay.core.redact import Redactor
 
@@ -49,12 +53,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
     correlation_id: str | None = None
     trace_id: str | None = None
     timestamp: str = ""
+    proof: Proof | msgspec.UnsetType = msgspec.UNSET
+    """Where a listener wants evidence; elsewhere it is no field of the record at all."""
     level: ClassVar[str] = "DEBUG"
 
     @property
     def event_type(self) -> str:
         """The event's name, as records spell it."""
         return str(type(self).__struct_config__.tag)
+
+    @property
+    def proved(self) -> Proof | None:
+        """The proof, where there is one."""
+        return self.proof or None
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data, `event_type` first."""
@@ -76,6 +87,7 @@ class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
     reason: str = ""
     retryable: bool = False
     retry_after_seconds: float | None = None
+    attempt_seconds: float | None = None
 
 
 class RetryAttempt(Event, frozen=True, kw_only=True, tag="retry_attempt"):
@@ -227,6 +239,29 @@ class FallbackUsed(Event, frozen=True, kw_only=True, tag="fallback_used"):
     level: ClassVar[str] = "WARNING"
 
 
+class PlanDeclared(Event, frozen=True, kw_only=True, tag="plan_declared"):
+    """A plan that proofs refer to: the policy, how safe repeating is, and the guards.
+
+    >>> PlanDeclared(plan="3f2a", fields={"max_attempts": 3}).event_type
+    'plan_declared'
+    """
+
+    plan: str = ""
+    fields: dict[str, Any] = {}
+    idempotency: str = "idempotent"
+    guards: list[dict[str, Any]] = []
+
+
+class CallsCounted(Event, frozen=True, kw_only=True, tag="calls_counted"):
+    """So many calls of an operation succeeded at once since the last count.
+
+    >>> CallsCounted(operation="fetch", calls=1200).event_type
+    'calls_counted'
+    """
+
+    calls: int = 0
+
+
 CATALOGUE: dict[str, type[Event]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (
@@ -236,10 +271,12 @@ CATALOGUE: dict[str, type[Event]] = {
         CallInterrupted,
         CallRefused,
         CallSucceeded,
+        CallsCounted,
         CircuitStateChanged,
         FallbackUsed,
         HookFailed,
         Idempotency,
+        PlanDeclared,
         RetryAttempt,
         RetryExhausted,
     )
@@ -254,10 +291,12 @@ _decoder = msgspec.json.Decoder(
     | CallInterrupted
     | CallRefused
     | CallSucceeded
+    | CallsCounted
     | CircuitStateChanged
     | FallbackUsed
     | HookFailed
     | Idempotency
+    | PlanDeclared
     | RetryAttempt
     | RetryExhausted
 )
@@ -283,9 +322,12 @@ def decode(data: bytes | str) -> Event:
 
 
 class Teller:
-    """Makes the events of one call, with who and what filled in."""
+    """Makes the events of one call, with who and what filled in.
 
-    __slots__ = ("_same", "plan", "started")
+    With an opening it also keeps what the call was told, and hands it on with the next event.
+    """
+
+    __slots__ = ("_answers", "_opening", "_plan_id", "_same", "plan", "started", "took", "witness")
 
     def __init__(
         self,
@@ -296,9 +338,18 @@ class Teller:
         tenant_id: str | None = None,
         correlation_id: str | None = None,
         trace_id: str | None = None,
+        opening: Opening | None = None,
+        plan_id: str = "",
     ) -> None:
         self.plan = plan
         self.started = started
+        self.took: float | None = None
+        """Seconds the last attempt took, where that was looked at."""
+        self._plan_id = plan_id
+        self._opening = opening
+        self._answers: list[Any] | None = None if opening is None else []
+        self.witness: list[Any] | None = None if opening is None else []
+        """What the guards looked at since the last event."""
         self._same: dict[str, Any] = {
             "operation": plan.operation,
             "policy": plan.policy.name,
@@ -309,20 +360,69 @@ class Teller:
             "trace_id": trace_id,
         }
 
+    @property
+    def keeps(self) -> bool:
+        """Whether somebody wants to know what the call was told."""
+        return self._answers is not None
+
+    def heard(self, answer: Any) -> None:
+        """Keeps what the call was told, where somebody wants to know."""
+        if self._answers is not None:
+            self._answers.append(answer)
+
+    def goes_on(self, key: Any, attempts: int) -> None:
+        """The key was drawn before; after the first attempt, the beginning was told before too."""
+        if attempts == 1:
+            self.heard(key)
+        else:
+            self._opening = None
+
+    def saw(self, guard: str, state: Any, said: Any) -> None:
+        """Keeps what a guard looked at and said."""
+        if self.witness is not None:
+            self.witness.append([guard, state, said])
+
+    def _proof(
+        self, outcome: Any = None, verdict: Classification | None = None
+    ) -> Proof | msgspec.UnsetType:
+        """What was told and seen since the last event."""
+        answers, witness = self._answers, self.witness
+        if answers is None:
+            return msgspec.UNSET
+        opening, self._opening = self._opening, None
+        self._answers = []
+        if witness:
+            self.witness = []
+        return Proof(
+            self._plan_id,
+            opening if verdict is not None else None,
+            None if verdict is None else self._evidence(outcome, verdict),
+            answers,
+            witness or None,
+        )
+
+    def _describe(self, outcome: Any) -> tuple[str, str]:
+        return describe(outcome, self.plan.redact)
+
+    def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
+        return evidence_of(outcome, verdict)
+
     def attempt_failed(
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
     ) -> Event:
         self._same["call_id"] = f"{key:x}"
-        name, message = describe(outcome, self.plan.redact)
+        name, message = self._describe(outcome)
         return AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
             exception_type=name,
             exception_message=message,
             kind=verdict.kind.value,
-            reason=self.plan.shown(verdict.reason),
+            reason=verdict.reason,
             retryable=verdict.retryable,
             retry_after_seconds=verdict.retry_after,
+            attempt_seconds=self.took,
+            proof=self._proof(outcome, verdict),
             **self._same,
         )
 
@@ -335,7 +435,7 @@ class Teller:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = describe(outcome, self.plan.redact)
+        name, message = self._describe(outcome)
         return RetryAttempt(
             attempt_number=attempt,
             max_attempts=limit,
@@ -345,13 +445,14 @@ class Teller:
             kind=verdict.kind.value,
             key=key,
             log_level=self.plan.policy.log_level,
+            proof=self._proof(),
             **self._same,
         )
 
     def gave_up(
         self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = describe(outcome, self.plan.redact)
+        name, message = self._describe(outcome)
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
         return kind(
             total_attempts=attempt,
@@ -359,13 +460,16 @@ class Teller:
             final_exception_type=name,
             final_exception_message=message,
             kind=verdict.kind.value,
-            reason=self.plan.shown(f"{stop.text}; {verdict.reason}"),
+            reason=f"{stop.text}; {verdict.reason}",
+            proof=self._proof(),
             **self._same,
         )
 
     def call_succeeded(self, attempt: int, now: float) -> Event:
         seconds = max(0.0, now - self.started)
-        return CallSucceeded(total_attempts=attempt, total_seconds=seconds, **self._same)
+        return CallSucceeded(
+            total_attempts=attempt, total_seconds=seconds, proof=self._proof(), **self._same
+        )
 
     def call_interrupted(self, attempt: int, by: str) -> Event:
         return CallInterrupted(total_attempts=attempt, by=by, **self._same)
@@ -373,7 +477,10 @@ class Teller:
     def call_refused(self, refusal: BaseException) -> Event:
         name, message = describe(refusal, self.plan.redact)
         wait = getattr(refusal, "retry_after", None)
-        return CallRefused(by=name, reason=message, retry_after_seconds=wait, **self._same)
+        proof = self._proof()
+        return CallRefused(
+            by=name, reason=message, retry_after_seconds=wait, proof=proof, **self._same
+        )
 
     def hook_failed(self, hook: str, trouble: BaseException) -> Event:
         name, message = describe(trouble, self.plan.redact)
@@ -388,18 +495,19 @@ def describe(outcome: Any, redact: Redactor | None = None) -> tuple[str, str]:
     """The type and message of a failure, without secrets; a result not accepted has no message."""
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
-    cls = type(outcome)
-    name = cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
     try:
-        # Stray bytes of a file name have no UTF-8 form: they are shown, not a reason to fail.
-        text = str(outcome).encode("utf-8", "backslashreplace").decode()
-        return name, (redact or _usual()).text(text)
+        return name_of(type(outcome)), shown(str(outcome), redact)
     except Exception:  # a broken __str__ must not cost the event
-        return name, ""
+        return name_of(type(outcome)), ""
 
 
-def _usual() -> Redactor:
-    """Loaded when the first text is told: its expressions take a moment to compile."""
-    from mainstay.core.redact import REDACTOR
+def name_of(cls: type) -> str:
+    """A class as events name it."""
+    return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
 
-    return REDACTOR
+
+def shown(text: str, redact: Redactor | None = None) -> str:
+    """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
+    from mainstay.core.redact import REDACTOR  # when it is needed: its expressions take a moment
+
+    return (redact or REDACTOR).text(text.encode("utf-8", "backslashreplace").decode())

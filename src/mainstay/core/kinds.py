@@ -65,7 +65,7 @@ def kind_of(exception: BaseException) -> Known:
     status = status_of(exception)
     if status is not None:
         return Known(_kind_of_status(status), f"status {status}")
-    inner = _wrapped(exception)
+    inner = wrapped(exception)
     if inner is not None:
         known = kind_of(inner)
         return Known(known.kind, known.reason)  # of this instance, whatever its type
@@ -74,7 +74,7 @@ def kind_of(exception: BaseException) -> Known:
     return _kind_of_type(type(exception))
 
 
-def _wrapped(exception: BaseException) -> BaseException | None:
+def wrapped(exception: BaseException) -> BaseException | None:
     """The real exception inside urllib's URLError."""
     if not any(qualified_name(base) == "urllib.error.URLError" for base in type(exception).__mro__):
         return None
@@ -85,6 +85,11 @@ def _wrapped(exception: BaseException) -> BaseException | None:
 def qualified_name(cls: type) -> str:
     """`module.QualName`, as rules and records spell a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def spelled(cls: type) -> str:
+    """`module:QualName`, as proofs spell a class: it can be taken apart again."""
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 # --- HTTP ---------------------------------------------------------------------------------------

@@ -234,6 +234,14 @@ class MemoryRule(Value):
             return int(self._amount)
         return None if memory is None else int(memory * self._amount / 100)
 
+    def allows(self, used: float | None, limit: int | None) -> bool:
+        """Whether a retry may be started; where nothing is known, it may.
+
+        >>> MemoryRule("512MB").allows(600_000_000, 512_000_000)
+        False
+        """
+        return used is None or limit is None or used <= limit
+
 
 def _amount(limit: object) -> float | None:
     """Bytes or per cent; None for what is neither."""

@@ -58,6 +58,8 @@ def parse(value: object, date: object = None) -> Hint | None:
     >>> parse("Sun, 06 Nov 1994 08:49:37 GMT", date="Sun, 06 Nov 1994 08:49:27 GMT").seconds
     10.0
     """
+    if type(value) is Hint:
+        return value
     seconds = _number(value)
     if seconds is not None:
         return Hint(seconds=seconds)

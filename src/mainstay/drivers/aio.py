@@ -10,6 +10,7 @@ from mainstay.core.call import glance
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.notes import Notes
 from mainstay.frames import aside, enclosures, opened
 
 _GLANCE = 0.02
@@ -53,22 +54,33 @@ async def recover(
         return await drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before = site.entropy.draw(), 1, 0.0
+    notes = Notes(site, key, started) if site.listeners else None
     try:
         while (delay := glance(site, failure, attempt, key, before)) is not None:
+            if notes is not None:
+                notes.failed(failure)
             if delay < 0.0:
                 raise failure
             failure = None
             await current_sleep()(delay)
             try:
-                return await function(*args, **kwargs)
+                if notes is None:
+                    return await function(*args, **kwargs)
+                notes.waited()
+                return notes.returned(await function(*args, **kwargs))
             except Exception as error:
                 failure = error
             attempt, before = attempt + 1, delay
         box.append(failure)
         failure = None
-        call = Call(site, function, around, started, box, attempt, key, before)
+        begun = None
+        if notes is not None:
+            started, begun = notes.end_here()
+        call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
         return await drive(call, function, args, kwargs)
     finally:
+        if notes is not None:
+            notes.close()
         failure = None
 
 
@@ -173,13 +185,13 @@ async def wait(call: Call, delay: float) -> Stop | None:
     Even no delay lets other tasks run and a cancellation through.
     """
     if call.is_late(delay):
-        return TOO_LATE
+        return call.not_made(TOO_LATE)
     if call.cancel is None:
         call.failure = None
         await current_sleep()(delay)
     else:
         await _wait_watching(call, call.cancel, delay)
-    return TOO_LATE if call.is_late(0.0) else None
+    return call.not_made(TOO_LATE) if call.is_late(0.0) else None
 
 
 async def _wait_watching(call: Call, cancel: threading.Event, delay: float) -> None:

@@ -15,12 +15,12 @@ from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
-from mainstay.errors import CallCancelled, Refused
+from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.frames import FRAMES, aside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from mainstay.core.call import Life
@@ -50,6 +50,7 @@ class Call:
         key: the call's key for randomness, where it was drawn already.
         delay: how long was waited before the last attempt.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
+        begun: when the last attempt began, where it was not the first and that was noted.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Call:
         key: int | Question = Question.DRAW,
         delay: float = 0.0,
         limit: int = 0,
+        begun: float | None = None,
     ) -> None:
         if not site.operation:
             check_callable(function)
@@ -81,7 +83,10 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
-        self.teller = self._teller(now) if self.listeners else None
+        limit = 1 if "no_retry" in meddling else limit
+        self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
+        if self.teller is not None and key is not Question.DRAW:
+            self.teller.goes_on(key, attempts)
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.teller is None and not has_rules
         """Nobody wants to hear of a success."""
@@ -93,44 +98,49 @@ class Call:
         self.gate = site.gate
         self.tickets: list[Any] | None = None
         """The guards' leave for the attempt under way."""
-        self.begun = now
-        if self.gate is not None and self.failure is not None:
-            self.tickets = box[0] if box else None  # those it began with, unannounced
-            self.ended(self.failure)
+        self.begun = now if begun is None else begun
+        if self.failure is not None:
+            if self.gate is not None:
+                self.tickets = box[0] if box else None  # those it began with, unannounced
+            if started is not None or self.gate is not None:
+                self.ended(self.failure)
         self.story: Life = life(
             site,
             self.failure,
             key,
             until=self.until,
-            limit=1 if "no_retry" in meddling else limit,
+            limit=limit,
             teller=self.teller,
             attempt=attempts,
             delay=delay,
         )
 
-    def _teller(self, now: float) -> Teller:
+    def _teller(self, now: float, attempts: int, delay: float, limit: int) -> Teller:
         from mainstay.drivers.emit import teller_for
 
-        return teller_for(self.site, now)
+        until = None if self.until == NEVER else self.until
+        opening = (now, until, attempts, delay, limit)
+        return teller_for(self.site, now, self.listeners, opening)
 
     def answer(self, effect: Any) -> Any:
         """The answer to anything but waiting, invoking, hooks and the end."""
-        if effect is Question.ENCLOSING:
-            return _enclosing(self.around, self.failure)
-        if effect is Question.DRAW:
-            return self.site.entropy.draw()
-        if effect is Question.NOW:
-            return clock.current.monotonic()
-        if effect is Question.WALL:
-            return clock.current.wall()
-        does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
-        return does(effect)
+        if type(effect) is not Question:
+            does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
+            return does(effect)
+        answer: Any = _ASKED[effect](self)
+        if self.teller is not None:
+            self.teller.heard(answer.plain if type(answer) is Enclosing else answer)
+        return answer
 
     def _emit(self, event: Any) -> None:
         from mainstay.drivers.emit import emit
 
-        with aside(self.site, self.until):
-            emit(event, self.listeners, self.site.redact)
+        try:
+            with aside(self.site, self.until):
+                emit(event, self.listeners, self.site.redact)
+        except SinkError as trouble:
+            trouble.__context__ = self.failure
+            raise
 
     def _warn(self, effect: Warn) -> None:
         """Warns once; where warnings are errors, the user's exception still comes first."""
@@ -154,35 +164,56 @@ class Call:
         A refused first attempt raises the refusal: there is no failure to raise instead.
         """
         if self.gate is None:
+            if self.teller is not None:
+                self.begun = clock.current.monotonic()
             return None
         self.begun = clock.current.monotonic()
         riding = [guard for each in self.around for guard in guards_around(each)]
-        answer = self.gate.enter(self.attempts > 0, self.begun, riding)
+        saw = self.teller.saw if self.teller is not None and self.teller.keeps else None
+        answer = self.gate.enter(self.attempts > 0, self.begun, riding, saw)
         if not isinstance(answer, Refused):
             self.tickets = answer
             return None
         if self.attempts:
-            return Stop(self.site.shown(str(answer)))
+            return self.not_made(Stop(self.site.shown(str(answer))))
         if self.teller is not None:
             self._emit(self.teller.call_refused(answer))
         raise answer
 
+    def not_made(self, stop: Stop) -> Stop:
+        """Keeps why an attempt that was scheduled was not made."""
+        if self.teller is not None:
+            self.teller.heard({"stop": stop.text})
+        return stop
+
     def ended(self, outcome: Any) -> Any:
         """Tells the guards how an attempt has ended."""
+        if self.gate is None and self.teller is None:
+            return outcome
+        now = clock.current.monotonic()
+        if self.teller is not None:
+            self.teller.took = now - self.begun
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
-            now = clock.current.monotonic()
             self.gate.left(tickets, failure, now - self.begun, now)
         return outcome
 
     def _consult(self, effect: Consult) -> float | Stop:
-        now = clock.current.monotonic()
-        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now)
-        if isinstance(answer, Stop):
-            text = self.site.shown(answer.text)
-            return answer if text == answer.text else Stop(text)
+        now, teller = clock.current.monotonic(), self.teller
+        answer: float | Stop
+        saw = teller.saw if teller is not None and teller.keeps else None
+        answer = self.gate.consider(effect.failure, effect.delay, now, saw)
+        if type(answer) is Stop:
+            answer = self._shown(answer)
+        if teller is not None:
+            teller.heard({"stop": answer.text} if type(answer) is Stop else answer)
         return answer
+
+    def _shown(self, stop: Stop) -> Stop:
+        """A guard's reason as people may read it; nearly always the very same."""
+        text = self.site.shown(stop.text)
+        return stop if text == stop.text else Stop(text)
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -207,7 +238,7 @@ class Call:
         if self.teller is not None:
             self._emit(self.teller.hook_failed(effect.name, trouble))
             return
-        from mainstay.drivers.report import report
+        from mainstay.report import report
 
         message, name = "%s of policy %r raised and was passed over", self.site.policy.name
         report(trouble, message, effect.name, name, redact=self.site.redact)
@@ -231,6 +262,14 @@ class Call:
             self.tickets = None
         self.failure = None
         del self.story
+
+
+_ASKED: dict[Question, Callable[[Call], Any]] = {
+    Question.ENCLOSING: lambda call: _enclosing(call.around, call.failure),
+    Question.DRAW: lambda call: call.site.entropy.draw(),
+    Question.NOW: lambda _call: clock.current.monotonic(),
+    Question.WALL: lambda _call: clock.current.wall(),
+}
 
 
 def _enclosing(around: Sequence[Enclosure], failure: Any) -> Enclosing | None:

@@ -17,9 +17,9 @@ from mainstay.core import breaker as core
 from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.breaker_summary import CircuitSnapshot, summary
+from mainstay.core.circuit_commands import apply, changed
 from mainstay.core.effects import Stop
 from mainstay.core.entropy import key_of
-from mainstay.core.events import CircuitStateChanged
 from mainstay.core.policy import Policy
 from mainstay.core.validate import Checker
 from mainstay.core.window import begun
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar, Unpack
 
     from mainstay.core.breaker_settings import BreakerFields
+    from mainstay.core.circuit_commands import Command
+    from mainstay.core.events import CircuitStateChanged
+    from mainstay.drivers.gates import Saw
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -146,21 +149,15 @@ class CircuitBreaker(Guard, Verbs):
         >>> CircuitBreaker("payments").snapshot().failure_count
         0
         """
-        circuit = self._change(self._up_to_date)
+        counts = self.counts_calls
+        taken = self._counted.take
+        circuit, _ = self._change(lambda _, now: ("passed", now, taken() if counts else 0))
         now = clock.current.monotonic()
         return summary(self.name, self.settings, circuit, now, self._refusals.total())
 
     def _now(self) -> Circuit:
         """The circuit with the time that has passed counted in."""
-        return self._change(lambda circuit, now: core.advance(self.settings, circuit, now))
-
-    def _up_to_date(self, circuit: Circuit, now: float) -> Circuit:
-        """The circuit with the time and the successes counted in that nobody has asked for."""
-        successes = self._counted.take() if self.counts_calls else 0
-        if successes:
-            more = successes - 1
-            circuit = core.record(self.settings, circuit, None, now, failed=False, before=more)
-        return core.advance(self.settings, circuit, now)
+        return self._change(lambda _, now: ("advance", now))[0]
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self.name!r} {self._circuit.state.value}>"
@@ -192,18 +189,10 @@ class CircuitBreaker(Guard, Verbs):
         if failure is None or self.settings.counts(failure):
             self._record_by_hand(failed=True)
         else:
-            self._change(lambda circuit, _: _without_oldest_probe(circuit))
+            self._change(lambda *_: ("forget",))
 
     def _record_by_hand(self, *, failed: bool) -> None:
-        def step(circuit: Circuit, now: float) -> Circuit:
-            circuit = core.advance(self.settings, circuit, now)
-            if circuit.state is CircuitState.HALF_OPEN and not circuit.probes:
-                circuit, _ = core.admit(self.settings, circuit, now)
-            oldest = circuit.probes[0][0] if circuit.probes else 0
-            ticket = Ticket(circuit.generation, oldest)
-            return core.record(self.settings, circuit, ticket, now, failed=failed)
-
-        self._change(step)
+        self._change(lambda _, now: ("by_hand", now, failed))
 
     def __enter__(self) -> Self:
         self._enter_block(sys._getframe(1))
@@ -321,7 +310,7 @@ class CircuitBreaker(Guard, Verbs):
             from mainstay.core.redact import REDACTOR
 
             reason = REDACTOR.text(reason)
-        self._change(lambda circuit, now: core.order(self.settings, circuit, signal, now, reason))
+        self._change(lambda _, now: ("order", signal, now, reason))
 
     # --- shared through a store -------------------------------------------------------------------
 
@@ -331,19 +320,18 @@ class CircuitBreaker(Guard, Verbs):
 
     def inherit(self, circuit: Circuit, by: float) -> None:
         """Takes over a circuit from a clock that shows `by` seconds more, unless it has its own."""
-
-        def step(mine: Circuit, now: float) -> Circuit:
-            if mine.generation or mine.failures or mine.evidence.calls:
-                return mine
-            return core.advance(self.settings, core.moved_to(self.settings, circuit, -by), now)
-
-        self._change(step)
+        self._change(lambda _, now: ("inherit", circuit, by, now))
 
     def vote_open(self, seconds: float) -> None:
         """Opens for so long because most nodes have it open; probes then find out for this one."""
-        self._change(lambda circuit, now: core.voted(self.settings, circuit, seconds, now))
+        self._change(lambda _, now: ("vote", seconds, now))
 
     # --- as a guard ------------------------------------------------------------------------------
+
+    @property
+    def decides_by(self) -> BreakerSettings:
+        """Its settings."""
+        return self.settings
 
     def attach(self, gate: Gate) -> None:
         """Guards one more site."""
@@ -389,18 +377,30 @@ class CircuitBreaker(Guard, Verbs):
             return _ALONG
         return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
 
-    def _admit(self, now: float) -> Ticket | Refusal:
-        answers: list[Ticket | Refusal] = []
+    def enter_seen(self, is_retry: bool, now: float, saw: Saw) -> Ticket | CircuitOpenError:
+        """As `enter`; decided on the circuit as it was."""
+        seen: list[Circuit] = []
+        answer = self._admit(now, seen.append)
+        if isinstance(answer, Ticket):
+            return answer
+        if self._blocks and self._is_inside_block(sys._getframe(1)):
+            return _ALONG
+        saw(self.label, [seen[0], now], answer.retry_after)
+        return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
 
-        def step(circuit: Circuit, _: float) -> Circuit:
-            circuit, answer = core.admit(self.settings, circuit, now)
-            answers.append(answer)
-            return circuit
+    def _admit(
+        self, now: float, see: Callable[[Circuit], object] | None = None
+    ) -> Ticket | Refusal:
+        def step(circuit: Circuit, _: float) -> Command:
+            if see is not None:
+                see(circuit)
+            return "admit", now
 
-        self._change(step)
-        if isinstance(answers[0], Refusal):
+        _, answer = self._change(step)
+        assert answer is not None
+        if isinstance(answer, Refusal):
             self._refused()
-        return answers[0]
+        return answer
 
     def left(self, ticket: Any, failure: BaseException | None, seconds: float, now: float) -> None:
         """Counts how an attempt has ended, where that speaks for or against the other side."""
@@ -410,46 +410,57 @@ class CircuitBreaker(Guard, Verbs):
             return
         slow = self.slow_after is not None and seconds >= self.slow_after
 
-        def step(circuit: Circuit, _: float) -> Circuit:
+        def step(circuit: Circuit, _: float) -> Command:
             is_late = ticket is not None and ticket.generation != circuit.generation
             before = self._counted.take() if self.counts_calls and not is_late else 0
-            failed = failure is not None
-            return core.record(
-                self.settings, circuit, ticket, now, failed=failed, slow=slow, before=before
-            )
+            return "record", ticket, now, failure is not None, slow, before
 
         self._change(step)
 
     def withdrawn(self, ticket: Any, now: float) -> None:
         """Frees the place of an attempt that was not made, or cut off."""
-        self._change(lambda circuit, _: core.withdraw(circuit, ticket))
+        self._change(lambda *_: ("withdraw", ticket))
 
     def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
         """No call waits towards a circuit that will still be open then."""
+        return (
+            delay if core.is_worth_waiting(self.settings, self._circuit, delay, now) else self._stop
+        )
+
+    def consider_seen(
+        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    ) -> float | Stop:
+        """As `consider`; decided on the circuit as it is."""
         circuit = self._circuit
-        wait = core.retry_after(self.settings, circuit, now)
-        if circuit.state is CircuitState.HALF_OPEN or (wait is not None and wait <= delay):
-            return delay  # it is asked again when the time comes
-        return self._stop
+        allowed = core.is_worth_waiting(self.settings, circuit, delay, now)
+        saw(self.label, [circuit, now, delay], allowed)
+        return delay if allowed else self._stop
 
     # --- changing --------------------------------------------------------------------------------
 
-    def _change(self, step: Callable[[Circuit, float], Circuit]) -> Circuit:
+    def _change(
+        self, step: Callable[[Circuit, float], Command]
+    ) -> tuple[Circuit, Ticket | Refusal | None]:
         """The one place where the circuit is changed; then gates and listeners are told."""
         now = clock.current.monotonic()
         with self._lock:
             before = self._circuit
-            after = self._circuit = step(before, now)
+            command = step(before, now)
+            after, answer = apply(self.settings, before, command)
+            self._circuit = after
             troubled = _is_troubled(self.settings, after, now)
-            changed, self._troubled = troubled is not self._troubled, troubled
-            if changed or after.generation != before.generation:
+            is_news, self._troubled = troubled is not self._troubled, troubled
+            if is_news or after.generation != before.generation:
                 for known in self._gates:
                     gate = known()
                     if gate is not None:
                         gate.look()
             if after.generation != before.generation:
                 self._counted.take()  # what was counted until now speaks of the state before
-                self._untold.append(_told(self.name, self.settings, before, after, now))
+                told = changed(
+                    self.name, self.settings, before, command, after, now, with_proof=self._proves
+                )
+                self._untold.append(told)
         # One at a time, so that everybody hears of changes in their order: whoever comes while
         # another is telling, or from inside a listener, leaves the news to that one. Nobody waits.
         while self._untold and self._telling.acquire(blocking=False):
@@ -458,7 +469,11 @@ class CircuitBreaker(Guard, Verbs):
                     self._tell(self._untold.pop(0))
             finally:
                 self._telling.release()
-        return after
+        return after, answer
+
+    @property
+    def _proves(self) -> bool:
+        return any(getattr(each, "wants_evidence", False) for each in self._listeners)
 
     def _tell(self, event: CircuitStateChanged) -> None:
         if self._listeners:
@@ -474,26 +489,3 @@ def _is_troubled(settings: BreakerSettings, circuit: Circuit, now: float) -> boo
         in_a_row = settings.window is None and circuit.failures > 0
         return in_a_row or core.is_ramping(settings, circuit, now)
     return circuit.state not in (CircuitState.FORCED_CLOSED, CircuitState.DISABLED)
-
-
-def _told(
-    name: str, settings: BreakerSettings, before: Circuit, after: Circuit, now: float
-) -> CircuitStateChanged:
-    sums, weight = core.sums_of(settings, before, now), after.weight
-    has_closed = weight > 0 and after.state is CircuitState.CLOSED
-    return CircuitStateChanged(
-        operation=name,
-        from_state=before.state.value,
-        to_state=after.state.value,
-        reason=after.reason,
-        failure_count=sums.failed or before.failures if has_closed or not weight else weight,
-        success_count=weight if has_closed else before.successes,
-        generation=after.generation,
-        retry_after_seconds=core.retry_after(settings, after, now),
-    )
-
-
-def _without_oldest_probe(circuit: Circuit) -> Circuit:
-    if not circuit.probes:
-        return circuit
-    return core.withdraw(circuit, Ticket(circuit.generation, circuit.probes[0][0]))

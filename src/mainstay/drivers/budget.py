@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.drivers.gates import Gate
+    from mainstay.drivers.gates import Gate, Saw
 
 _RETRY = "retry"
 """The ticket of a retry, which is no call of its own."""
@@ -132,13 +132,26 @@ class RetryBudget(Guard):
 
     def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
         """Takes one retry, or says that there is none."""
+        return delay if self._take(now)[0] else self._stop
+
+    def consider_seen(
+        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    ) -> float | Stop:
+        """As `consider`; decided on the calls and retries of the window."""
+        allowed, calls, retries = self._take(now)
+        saw(self.label, [calls, retries], allowed)
+        return delay if allowed else self._stop
+
+    def _take(self, now: float) -> tuple[bool, int, int]:
+        """Whether one retry may be made, which is then counted; on what calls and retries."""
         with self._lock:
             self._hear_locked(now)
             calls, retries = self._counts.totals(now)
-            if not self.rule.allows(calls + self.elsewhere[0], retries + self.elsewhere[1]):
-                return self._stop
-            self._counts = self._counts.add(now, 0, 1)
-            return delay
+            calls, retries = calls + self.elsewhere[0], retries + self.elsewhere[1]
+            allowed = self.rule.allows(calls, retries)
+            if allowed:
+                self._counts = self._counts.add(now, 0, 1)
+            return allowed, calls, retries
 
     def _hear_locked(self, now: float) -> None:
         """Counts the calls that went well since the last time, as if they had come in evenly.
@@ -321,18 +334,31 @@ class TokenBudget(Guard):
 
     def consider(self, failure: BaseException | None, delay: float, _now: float) -> float | Stop:
         """Takes what a retry costs, or says that there is too little."""
+        return delay if self._take(failure)[0] else self._stop
+
+    def consider_seen(
+        self, failure: BaseException | None, delay: float, _now: float, saw: Saw
+    ) -> float | Stop:
+        """As `consider`; decided on the tokens there were, and the price."""
+        allowed, tokens, price = self._take(failure)
+        saw(self.label, [tokens, price], allowed)
+        return delay if allowed else self._stop
+
+    def _take(self, failure: BaseException | None) -> tuple[bool, int, int]:
+        """Whether there was enough for a retry; the tokens there were, and its price."""
         price = self.rule.price(failure is not None and kind_of(failure).kind is Kind.TIMEOUT)
         is_told = failure is not None and is_refusal(failure)
         with self._lock:
             self._hear_locked()
             if not is_told:  # retried by the caller's own rules: `left` did not take it for one
                 self._tokens = self.rule.failed(self._tokens)
-            tokens = self.rule.spent(self._tokens, price)
+            had = self._tokens
+            tokens = self.rule.spent(had, price)
             if tokens is None:
-                return self._stop
+                return False, had, price
             self._tokens = tokens
         _PAID.set((*(each for each in _PAID.get() if each[0] is not self), (self, price)))
-        return delay
+        return True, had, price
 
     def _collect(self) -> int:
         """What the retry of this call has cost; the usual where it was asked for elsewhere."""

@@ -1,8 +1,11 @@
-"""Brings events to those who listen. A listener that raises is reported and changes nothing."""
+"""Brings events to those who listen. A listener that raises is reported and changes nothing.
+
+Only SinkError goes through to the caller: whoever has a strict sink would rather fail than go on
+without a record.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
@@ -10,17 +13,26 @@ from msgspec.structs import force_setattr
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.events import Teller
+from mainstay.core.evidence import Opening
+from mainstay.core.timestamps import stamp
+from mainstay.errors import SinkError
+from mainstay.plans import register
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from mainstay.core.events import Event
     from mainstay.core.redact import Redactor
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink
 
 
-def teller_for(site: Site, started: float) -> Teller:
-    """The teller of one call, with the context it is made in."""
+def teller_for(
+    site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
+) -> Teller:
+    """The teller of one call, with the context it is made in; it keeps proof where one wants it."""
     context = CONTEXT.get()
+    wanted = any(getattr(each, "wants_evidence", False) for each in listeners)
     return Teller(
         site,
         started,
@@ -28,26 +40,33 @@ def teller_for(site: Site, started: float) -> Teller:
         tenant_id=context.tenant_id,
         correlation_id=context.correlation_id,
         trace_id=context.trace_id,
+        opening=Opening(*opening) if wanted else None,
+        plan_id=plan_of(site) if wanted else "",
     )
 
 
+def plan_of(site: Site) -> str:
+    """The number of a site's plan, which is declared where it is new."""
+    if site.plan_id is None:
+        guards = () if site.gate is None else site.gate.guards
+        rules = tuple((each.label, each.decides_by) for each in guards)
+        site.plan_id = register(site.policy, site.idempotency, rules)
+    return site.plan_id
+
+
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
-    """Stamps the event and tells every listener."""
-    force_setattr(event, "timestamp", _stamp())
+    """Stamps the event and tells every listener; raises SinkError where a strict one says so."""
+    force_setattr(event, "timestamp", stamp(clock.current.wall()))
+    refusal: SinkError | None = None
     for listener in listeners:
         try:
             listener(event)
+        except SinkError as trouble:
+            refusal = trouble  # the others hear of it all the same
         except Exception as trouble:
-            from mainstay.drivers.report import report
+            from mainstay.report import report
 
             message = "a listener raised on %s and was passed over"
             report(trouble, message, event.event_type, redact=redact)
-
-
-def _stamp() -> str:
-    """The wall clock's time; empty where the clock has left the calendar."""
-    try:
-        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return wall.isoformat().replace("+00:00", "Z")
+    if refusal is not None:
+        raise refusal

@@ -17,9 +17,11 @@ from mainstay.errors import Refused, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from mainstay.frames import Enclosure
+
+    Saw: TypeAlias = Callable[[str, Any, Any], None]
 
 
 RIDING = object()
@@ -79,6 +81,29 @@ class Guard:
         The failure is None for a result that was not accepted.
         """
         return delay
+
+    # Where a listener wants evidence, these are asked instead. `saw` takes what the decision was
+    # made on: the guard's label, the state as core/witness.py reads it, and what was said.
+
+    @property
+    def decides_by(self) -> Any:
+        """Its rule as a value; None where it has none."""
+        return getattr(self, "rule", None)
+
+    @property
+    def label(self) -> str:
+        """How records name it."""
+        return f"{type(self).__name__}:{getattr(self, 'name', '')}"
+
+    def enter_seen(self, is_retry: bool, now: float, _saw: Saw) -> Any:
+        """As `enter`; a refusal is told with what it was made on."""
+        return self.enter(is_retry, now)
+
+    def consider_seen(
+        self, failure: BaseException | None, delay: float, now: float, _saw: Saw
+    ) -> float | Stop:
+        """As `consider`, and tells what it was decided on."""
+        return self.consider(failure, delay, now)
 
 
 class Tally:
@@ -172,7 +197,11 @@ class Gate:
         self.left(tickets, None, seconds, clock.current.monotonic())
 
     def enter(
-        self, is_retry: bool, now: float, riding: Container[Guard] = ()
+        self,
+        is_retry: bool,
+        now: float,
+        riding: Container[Guard] = (),
+        saw: Saw | None = None,
     ) -> list[Any] | Refused:
         """Tickets for an attempt, one of each guard; or the first refusal.
 
@@ -181,7 +210,10 @@ class Gate:
         """
         tickets: list[Any] = []
         for guard in self.guards:
-            ticket = guard.enter(is_retry, now)
+            if saw is None:
+                ticket = guard.enter(is_retry, now)
+            else:
+                ticket = guard.enter_seen(is_retry, now, saw)
             if isinstance(ticket, Refused):
                 if guard not in riding:
                     self.give_back(tickets, now)
@@ -205,10 +237,15 @@ class Gate:
             if ticket is not RIDING:
                 guard.left(ticket, failure, seconds, now)
 
-    def consider(self, failure: BaseException | None, delay: float, now: float) -> float | Stop:
+    def consider(
+        self, failure: BaseException | None, delay: float, now: float, saw: Saw | None = None
+    ) -> float | Stop:
         """The longest delay any guard asks for, or the first reason not to repeat."""
         for guard in self.guards:
-            answer = guard.consider(failure, delay, now)
+            if saw is None:
+                answer = guard.consider(failure, delay, now)
+            else:
+                answer = guard.consider_seen(failure, delay, now, saw)
             if isinstance(answer, Stop):
                 return answer
             delay = max(delay, answer)

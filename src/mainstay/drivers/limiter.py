@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from mainstay.drivers.gates import Gate
+    from mainstay.drivers.gates import Gate, Saw
+
+_MOST_KEPT = 64
+"""Retries that wait for their turn which a record of a decision may hold."""
 
 
 class AdaptiveThrottle(Guard):
@@ -137,13 +141,26 @@ class AdaptiveThrottle(Guard):
 
     def enter(self, is_retry: bool, now: float) -> bool | CallShed:
         """Lets an attempt through, or not; one that is held back counts as a request at once."""
+        return self._enter(is_retry, now, None)
+
+    def enter_seen(self, is_retry: bool, now: float, saw: Saw) -> bool | CallShed:
+        """As `enter`; decided on requests, accepts and a number drawn."""
+        return self._enter(is_retry, now, saw)
+
+    def _enter(self, is_retry: bool, now: float, saw: Saw | None) -> bool | CallShed:
         with self._lock:
             probability = self._look_locked(now)
-            shed = bool(probability) and not is_retry and self._draw_locked(probability)
+            seen = self._counts.totals(now)
+            u = self._draw_locked() if probability and not is_retry else 1.0
+            shed = self.rule.sheds(probability, u)
             if shed:
                 self._count_locked(now, 1, 0)
         self._tell()
-        return CallShed(self.name, probability) if shed else True
+        if not shed:
+            return True
+        if saw is not None:
+            saw(self.label, [*seen, u], True)
+        return CallShed(self.name, probability)
 
     def left(
         self, _ticket: Any, failure: BaseException | None, _seconds: float, now: float
@@ -155,9 +172,9 @@ class AdaptiveThrottle(Guard):
             self._count_locked(now, 1, int(accepted))
         self._tell()
 
-    def _draw_locked(self, probability: float) -> bool:
+    def _draw_locked(self) -> float:
         self._draws += 1
-        return self.rule.sheds(probability, uniform(self._key, self._draws))
+        return uniform(self._key, self._draws)
 
     def _count_locked(self, now: float, requests: int, accepts: int) -> None:
         self._counts = self._counts.add(now, requests, accepts)
@@ -249,9 +266,25 @@ class RateLimit(Guard):
 
     def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
         """Reserves the first moment at which a retry may start; nothing where that is too late."""
-        with self._lock:
-            wait, self._calendar = self._calendar.reserve(self.rule, now, delay)
+        wait = self._reserve(now, delay)[0]
         return self._stop if wait is None else wait
+
+    def consider_seen(
+        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    ) -> float | Stop:
+        """As `consider`; decided on the calendar as it was, where it is short enough to keep."""
+        wait, calendar = self._reserve(now, delay)
+        if len(calendar.starts) <= _MOST_KEPT:
+            moments = [None if math.isinf(x) else x for x in (calendar.due, calendar.seen)]
+            saw(self.label, [*moments, list(calendar.starts), now, delay], wait)
+        return self._stop if wait is None else wait
+
+    def _reserve(self, now: float, delay: float) -> tuple[float | None, Calendar]:
+        """How long to wait, and the calendar that was decided on."""
+        with self._lock:
+            before = self._calendar
+            wait, self._calendar = before.reserve(self.rule, now, delay)
+        return wait, before
 
 
 class MemoryGuard(Guard):
@@ -318,8 +351,16 @@ class MemoryGuard(Guard):
 
     def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
         """Lets the retry be made unless there is too little memory left."""
+        return delay if self.rule.allows(self._look(now), self.limit) else self._stop
+
+    def consider_seen(
+        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    ) -> float | Stop:
+        """As `consider`; decided on the bytes in use, and the limit."""
         used = self._look(now)
-        return delay if used is None or self.limit is None or used <= self.limit else self._stop
+        allowed = self.rule.allows(used, self.limit)
+        saw(self.label, [used, self.limit], allowed)
+        return delay if allowed else self._stop
 
     def _look(self, now: float) -> float | None:
         with self._lock:
@@ -345,7 +386,7 @@ class MemoryGuard(Guard):
         with self._lock:
             is_first, self._is_reported = not self._is_reported, True
         if is_first:
-            from mainstay.drivers.report import report
+            from mainstay.report import report
 
             message = "%r cannot tell %s; retries are made"
             report(error, message, self, what, level=logging.WARNING)

@@ -60,8 +60,10 @@ class Site(Plan):
         "entropy",
         "gate",
         "hears_successes",
+        "is_clocked",
         "is_plain",
         "listeners",
+        "plan_id",
     )
 
     def __init__(
@@ -83,11 +85,16 @@ class Site(Plan):
         self.gate: Any = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
-        wants_more = listeners or cancel or gate or policy.is_demanding
+        hears = any(not hasattr(each, "take") for each in listeners)
+        wants_more = hears or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
-        """Whether a call needs nothing but attempts and waits."""
+        """Whether a call needs nothing but attempts and waits; who listens takes facts."""
         self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
         """Whether a listener wants to know of calls that never failed; it says so itself."""
+        self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
+        """Whether a listener wants to know how long a first attempt took."""
+        self.plan_id: str | None = None
+        """What records call its plan, once somebody has asked."""
         self.entropy = entropy
         self.cancel = cancel
         self.caller: Callable[..., Any] | None = None

@@ -12,6 +12,7 @@ from mainstay.core.call import glance
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.notes import Notes
 from mainstay.errors import WrapError
 from mainstay.frames import Enclosure, aside, enclosures, opened
 
@@ -42,8 +43,11 @@ def recover(
         return drive(Call(site, function, around, started, box), function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before = site.entropy.draw(), 1, 0.0
+    notes = Notes(site, key, started) if site.listeners else None
     try:
         while (delay := glance(site, failure, attempt, key, before)) is not None:
+            if notes is not None:
+                notes.failed(failure)
             if delay < 0.0:
                 raise failure
             failure = None
@@ -53,15 +57,23 @@ def recover(
                 else:
                     clock.current.sleep(delay)
             try:
-                return function(*args, **kwargs)
+                if notes is None:
+                    return function(*args, **kwargs)
+                notes.waited()
+                return notes.returned(function(*args, **kwargs))
             except Exception as error:
                 failure = error
             attempt, before = attempt + 1, delay
         box.append(failure)
         failure = None
-        call = Call(site, function, around, started, box, attempt, key, before)
+        begun = None
+        if notes is not None:
+            started, begun = notes.end_here()
+        call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
         return drive(call, function, args, kwargs)
     finally:
+        if notes is not None:
+            notes.close()
         # The traceback of what is raised holds this frame, and this frame held what is raised:
         # only the garbage collector could free them.
         failure = None
@@ -154,7 +166,7 @@ def wait(call: Call, delay: float) -> Stop | None:
     A hook may have taken its time, or the wait itself: the machine may have slept.
     """
     if call.is_late(delay):
-        return TOO_LATE
+        return call.not_made(TOO_LATE)
     cancel = call.cancel
     if cancel is None:
         call.failure = None
@@ -164,7 +176,7 @@ def wait(call: Call, delay: float) -> Stop | None:
         raise call.cancelled()
     else:
         call.failure = None
-    return TOO_LATE if call.is_late(0.0) else None
+    return call.not_made(TOO_LATE) if call.is_late(0.0) else None
 
 
 def call_hook(call: Call, effect: CallHook) -> None:

@@ -165,7 +165,7 @@ def path_of(site: Site, awaits: bool) -> tuple[str, ...]:
         return (f"{colour}whole",)
     slow = gate is not None and gate.slow_after is not None
     asked = {
-        "clocked": limited or slow,
+        "clocked": limited or slow or site.is_clocked,
         "counted": gate is not None and gate.counts_calls,
         "gated": gate is not None,
         "kept": limited or gate is not None,

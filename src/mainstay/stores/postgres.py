@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from mainstay.core.records import Decide, Reply
+    from mainstay.ports import Journal
     from mainstay.stores.postgres_steps import Rows, Steps, Trip
 
     Answer = TypeVar("Answer")
@@ -45,7 +46,9 @@ class PostgresStore:
             and as many for each event loop; all other parameters are libpq's own.
     """
 
-    abilities = frozenset({"records", "circuits", "budgets", "inbox", "durable", "transactions"})
+    abilities = frozenset(
+        {"records", "circuits", "budgets", "inbox", "durable", "transactions", "audit"}
+    )
     locks = False
 
     def __init__(self, url: str) -> None:
@@ -117,6 +120,16 @@ class PostgresStore:
                 top of one.
         """
         return _Within(self, connection)
+
+    def journal(self, *, closes: bool = False, synchronous: str = "") -> Journal:  # noqa: ARG002
+        """The audit log of this database; the server says how safe a commit is."""
+        from mainstay.stores.journal_postgres import PostgresJournal
+
+        return PostgresJournal(self, closes=closes)
+
+    def drive(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+        """Drives steps of somebody else's on a connection for threads."""
+        return self._run(what, make)
 
     def close(self) -> None:
         """Closes every connection; those in use when they come back."""

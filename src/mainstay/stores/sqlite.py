@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.records import Change, Decide, Reply
+    from mainstay.ports import Journal
 
 _CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
 _READ = f"SELECT {_CLOCK}, (SELECT value FROM mainstay_kept WHERE space = ? AND key = ?)"
@@ -56,7 +57,9 @@ class SqliteStore:
     b'1'
     """
 
-    abilities = frozenset({"records", "circuits", "budgets", "inbox", "transactions", "durable"})
+    abilities = frozenset(
+        {"records", "circuits", "budgets", "inbox", "transactions", "durable", "audit"}
+    )
     locks = True
 
     def __init__(self, url: str) -> None:
@@ -68,7 +71,9 @@ class SqliteStore:
                 f"synchronous = {found['synchronous']!r}: must be FULL, NORMAL or EXTRA"
             )
         self.synchronous: str = found["synchronous"]
-        self.path = _path_of(url)
+        self.path = path_of(url)
+        if self.path == ":memory:":  # there is only one connection to it
+            self.abilities = self.abilities - {"audit"}
         self._memory = _Held(self._connect()) if self.path == ":memory:" else None
         self._lock = threading.RLock()
         self._mine = threading.local()
@@ -147,6 +152,14 @@ class SqliteStore:
     def within(self, connection: sqlite3.Connection) -> SqliteStore:
         """This store on a connection of the caller's own: its steps commit with the caller's."""
         return _Bound(self, connection)
+
+    def journal(self, *, closes: bool = False, synchronous: str = "NORMAL") -> Journal:
+        """The audit log of this file, on a connection of its own."""
+        from mainstay.stores.journal_sqlite import SqliteJournal
+
+        if closes:
+            self.close()
+        return SqliteJournal(self.path, timeout=self.timeout, synchronous=synchronous)
 
     def close(self) -> None:
         """Ends the writer and closes every connection, each after the step it is in."""
@@ -346,7 +359,8 @@ def _write(connection: sqlite3.Connection, space: str, key: str, change: Change)
         connection.execute(_WRITE, (space, key, change.value, change.expires))
 
 
-def _path_of(url: str) -> str:
+def path_of(url: str) -> str:
+    """The file a URL names."""
     rest = urlsplit(url).path
     path = unquote(rest.removeprefix("/"))
     if not path:

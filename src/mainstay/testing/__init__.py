@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from mainstay.testing.proxy import FaultProxy
+from mainstay.testing.replays import assert_replays
 from mainstay.testing.scripts import Script, ScriptEnded, Step, scripted, scripted_async, takes
 from mainstay.testing.stores import StoreContract
 from mainstay.testing.switches import no_retry
@@ -28,6 +29,7 @@ __all__ = [
     "StoreContract",
     "Trace",
     "VirtualTime",
+    "assert_replays",
     "no_retry",
     "record",
     "scripted",

@@ -1,0 +1,35 @@
+"""The audit log: written by a sink, read and verified by anybody.
+
+`log.py` writes, `reading.py` reads, `verifying.py` checks, `replaying.py` decides again; `places`
+knows where a log may be, `keys.py` signs, `outside.py` brings heads to other places. What a log is
+made of is in `core/chain.py`, and how it is kept in `stores/journal_*.py`.
+
+>>> import tempfile
+>>> from mainstay import Engine
+>>> where = tempfile.mkdtemp() + "/audit.jsonl"
+>>> with Engine(sinks=[], audit=where) as engine:
+...     _ = engine.run("parse", int, "x")
+>>> [record.event.event_type for record in read_log(where)]
+['plan_declared', 'attempt_failed', 'call_failed']
+>>> verify_log(where).ok
+True
+"""
+
+from __future__ import annotations
+
+from mainstay.audit.keys import make_key
+from mainstay.audit.log import AuditLog
+from mainstay.audit.reading import Record, read_log
+from mainstay.audit.replaying import replay_log, replay_records
+from mainstay.audit.verifying import Verdict, verify_log
+
+__all__ = [
+    "AuditLog",
+    "Record",
+    "Verdict",
+    "make_key",
+    "read_log",
+    "replay_log",
+    "replay_records",
+    "verify_log",
+]

@@ -1,0 +1,137 @@
+"""Ed25519 keys: who has the private one signs heads, who has the public one checks them.
+
+Needs `cryptography`, of the extra `signing`. A key is given as PEM, as a path to it, or as an
+object of that library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mainstay.core.chain import message_of, signed
+from mainstay.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from mainstay.core.chain import Head
+
+
+class Signer:
+    """Signs heads with a private key; `id` is what its public key is known by."""
+
+    def __init__(self, key: Any) -> None:
+        self._key = _private(key)
+        self.id = key_id(self._key.public_key())
+
+    def sign(self, head: Head) -> Head:
+        """The head with a signature."""
+        return signed(head, self.id, self._key.sign(message_of(head)))
+
+
+class Checker:
+    """Checks signatures with a public key."""
+
+    def __init__(self, key: Any) -> None:
+        self._key = _public(key)
+        self.id = key_id(self._key)
+
+    def is_signed(self, head: Head) -> bool:
+        """Whether this key's owner has signed it."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._key.verify(bytes.fromhex(head.signature), message_of(head))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+def make_key(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Makes a key for signing: the private one at the path, the public one beside it.
+
+    Only the user may read the private key. Nothing is overwritten.
+
+    >>> import tempfile
+    >>> private, public = make_key(tempfile.mkdtemp() + "/audit.pem")
+    >>> public.name
+    'audit.pub.pem'
+    """
+    ed25519, pem = _library()
+    private = Path(path)
+    public = private.with_name(f"{private.stem}.pub{private.suffix or '.pem'}")
+    key = ed25519.Ed25519PrivateKey.generate()
+    secret = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
+    open_part = key.public_key().public_bytes(
+        pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo
+    )
+    for file, data, mode in ((private, secret, 0o600), (public, open_part, 0o644)):
+        _write_new(file, data, mode)
+    return private, public
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already", hint="give another path") from None
+    with os.fdopen(file, "wb") as opened:
+        opened.write(data)
+
+
+def key_id(public: Any) -> str:
+    """A short name for a public key."""
+    _, pem = _library()
+    raw = public.public_bytes(pem.Encoding.Raw, pem.PublicFormat.Raw)
+    return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def _private(key: Any) -> Any:
+    ed25519, pem = _library()
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key
+    try:
+        found = pem.load_pem_private_key(_text(key), password=None)
+    except (ValueError, TypeError) as trouble:
+        raise UsageError(f"key: cannot be read as a private key: {trouble}", hint=_HINT) from None
+    if not isinstance(found, ed25519.Ed25519PrivateKey):
+        raise UsageError("key: is no Ed25519 key", hint=_HINT)
+    return found
+
+
+def _public(key: Any) -> Any:
+    ed25519, pem = _library()
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return key
+    try:
+        found = pem.load_pem_public_key(_text(key))
+    except ValueError as trouble:
+        raise UsageError(f"public key: cannot be read: {trouble}", hint=_HINT) from None
+    if not isinstance(found, ed25519.Ed25519PublicKey):
+        raise UsageError("public key: is no Ed25519 key", hint=_HINT)
+    return found
+
+
+def _text(key: bytes | str | os.PathLike[str]) -> bytes:
+    """PEM as it is, or from a file."""
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str) and "-----BEGIN" in key:
+        return key.encode()
+    try:
+        return Path(key).read_bytes()
+    except OSError as trouble:
+        raise UsageError(f"key: {trouble}", hint=_HINT) from None
+
+
+_HINT = "mainstay audit keygen PATH makes one"
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingExtraError("cryptography", "signing") from None
+    return ed25519, serialization

@@ -1,0 +1,295 @@
+"""The sink that writes the audit log.
+
+Calls hand their events to a Buffer; its thread seals them into a block and appends it. So a call
+pays for one append to a queue, unless it is to wait: with `durability="call"` it goes on when its
+event is committed. What is in no block yet is lost by a kill; the journal is append-only, and shows
+where it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+import mainstay.clock as clock
+from mainstay.audit.outside import Outside
+from mainstay.audit.places import identity_of, open_journal
+from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
+from mainstay.core.events import describe, encode
+from mainstay.core.timestamps import stamp
+from mainstay.core.validate import Checker
+from mainstay.errors import UsageError
+from mainstay.plans import plan_before, plan_numbered
+from mainstay.sinks.buffer import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mainstay.audit.keys import Signer
+    from mainstay.audit.places import Where
+    from mainstay.core.chain import Anchor, Head, Tail
+    from mainstay.core.events import Event
+    from mainstay.facts import Facts
+    from mainstay.ports import Journal
+
+_log = logging.getLogger("mainstay")
+_DURABILITY = ("buffered", "call")
+_PRUNES = 5
+"""Steps of pruning after one block; the rest waits for the next."""
+
+
+class AuditLog:
+    """Writes every event to an append-only log that shows when it was changed.
+
+    Args:
+        where: `sqlite:///audit.db`, `postgresql://…`, the path of a .jsonl file, a store that can,
+            or a Journal of your own.
+        durability: "buffered", written within 100 ms or so; or "call", written before the call
+            goes on.
+        key: an Ed25519 private key that signs heads: PEM, or the path of it.
+        heads: where heads are brought besides the log: a path, "log:NAME" for a logger, a function
+            of one head, or a list of these.
+        every: how many records lie between two heads.
+        keep: seconds for which records are kept; None for ever.
+        rotate: bytes after which a .jsonl file is ended and another begun; None for never.
+        strict: a call whose event is not written raises SinkError.
+        spill: the folder for what cannot be written; None for the user's own, False for none.
+        successes: whether calls that never failed are recorded too.
+
+    >>> import tempfile
+    >>> from mainstay import Engine
+    >>> log = AuditLog(tempfile.mkdtemp() + "/audit.jsonl")
+    >>> with Engine(sinks=[log]) as engine:
+    ...     _ = engine.run("parse", int, "x")
+    >>> log.stats()["delivered"]
+    3
+    """
+
+    wants_evidence = True
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        durability: str = "buffered",
+        key: Any = None,
+        heads: Any = None,
+        every: int = 1000,
+        keep: float | None = None,
+        rotate: int | None = None,
+        strict: bool = False,
+        spill: str | os.PathLike[str] | bool | None = None,
+        successes: bool = False,
+    ) -> None:
+        check = Checker("AuditLog")
+        self.durability = check.choice("durability", durability, _DURABILITY)
+        self._every = check.count("every", every, 1_000_000_000)
+        self._keep = check.optional_seconds("keep", keep)
+        if rotate is not None:
+            check.count("rotate", rotate, 1 << 50)
+        check.close()
+        self.name = identity_of(where)
+        if rotate is not None and not self.name.endswith((".jsonl", ".json", ".log")):
+            raise UsageError(f"{self.name} is no file of lines", hint="rotate= is for those only")
+        self._where = where
+        self._rotate = rotate
+        self._signer = _signer(key)
+        self._outside = Outside(heads)
+        self.hears_successes = successes
+        self._buffer = Buffer(
+            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=2_000
+        )
+        self._waits = durability == "call" and not strict
+        self._known: set[str] = set()
+        self._journal: Journal | None = None
+        self._writer = ""
+        self._pid = 0
+        self._batch = 0
+        self._under_way: list[Event] | None = None
+        self._seen: int | None = None
+        self._has_head = True
+
+    # --- for calls -------------------------------------------------------------------------------
+
+    def __call__(self, event: Event) -> None:
+        """Takes an event, after the plan it refers to."""
+        proof = event.proof
+        if proof and proof.plan not in self._known:
+            plan = plan_before(event, set())
+            if plan is not None:
+                self._buffer.put(plan)
+                self._known.add(plan.plan)
+        if self._waits:
+            self._buffer.commit(event, kept_will_do=True)
+        else:
+            self._buffer.put(event)
+
+    def take(self, facts: Facts) -> None:
+        """Takes the facts of a call, of which events are made when they are written."""
+        if facts.plan_id not in self._known:
+            plan = plan_numbered(facts.plan_id)
+            if plan is not None:
+                self._buffer.put(replace(plan, timestamp=stamp(clock.current.wall())))
+                self._known.add(facts.plan_id)
+        if self._waits:
+            self._buffer.commit(facts, kept_will_do=True)
+        else:
+            self._buffer.put(facts)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until everything is written, or safe on disk; whether it is."""
+        return self._buffer.flush(timeout)
+
+    def close(self) -> None:
+        """Writes what is left, and a head; a later event opens the log again."""
+        self._buffer.flush()
+        if self._journal is not None and self._pid == os.getpid():
+            if not self._has_head:
+                try:
+                    self._end(self._journal)
+                except Exception as trouble:
+                    told = describe(trouble)[1]
+                    _log.warning("audit %s: no head at the end: %s", self.name, told)
+            self._journal.close()
+
+    def stats(self) -> dict[str, int]:
+        """How many events were taken, delivered, spilled, recovered and lost; see Buffer."""
+        return self._buffer.stats()
+
+    # --- for the buffer's thread -----------------------------------------------------------------
+
+    def _deliver(self, events: list[Event]) -> None:
+        """Appends a block; where the last try ended in doubt, looks first whether it is there."""
+        journal = self._open()
+        if self._under_way is not events:
+            self._under_way, self._seen = events, None
+            self._batch += 1
+        elif self._seen is not None and self._is_kept(journal, self._seen):
+            return
+        records = _encoded(events)
+        heads: list[Head] = []
+
+        def make(tail: Tail, carried: Sequence[bytes]) -> Entry:
+            self._seen = tail.block
+            block = seal(
+                tail,
+                [*carried, *records],
+                writer=self._writer,
+                time=_now(),
+                log=uuid4().hex[:16],
+                batch=self._batch,
+            )
+            after = tail_of(block)
+            if after.number // self._every == tail.number // self._every:
+                return Entry(block)
+            heads.append(self._head(after))
+            return Entry(block, heads[-1])
+
+        journal.append(make)
+        self._under_way = None
+        self._has_head = bool(heads)
+        self._after(journal, heads)
+
+    def _after(self, journal: Journal, heads: list[Head]) -> None:
+        for head in heads:
+            self._outside.keep(head)
+        if self._keep is not None:
+            try:
+                self._prune(journal, self._keep)
+            except Exception as trouble:
+                told = describe(trouble)[1]
+                _log.warning("audit %s: old records could not be dropped: %s", self.name, told)
+
+    def _is_kept(self, journal: Journal, after: int) -> bool:
+        """Whether the block of this batch was appended after all."""
+        found = (header_of(block) for block in journal.blocks(after))
+        return any(each.writer == self._writer and each.batch == self._batch for each in found)
+
+    def _open(self) -> Journal:
+        """The journal, opened by the first batch; a forked child opens its own."""
+        if self._journal is None or self._pid != os.getpid():
+            durable = self.durability == "call" or self._buffer.strict
+            self._journal = open_journal(self._where, durable=durable, rotate=self._rotate)
+            self._pid = os.getpid()
+            self._writer = f"{socket.gethostname()}:{self._pid}:{uuid4().hex[:8]}"
+        return self._journal
+
+    def _head(self, tail: Tail) -> Head:
+        head = head_of(tail, _now())
+        return head if self._signer is None else self._signer.sign(head)
+
+    def _end(self, journal: Journal) -> None:
+        heads: list[Head] = []
+
+        def make(tail: Tail, _: Sequence[bytes]) -> Entry:
+            heads.append(self._head(tail))
+            return Entry(None, heads[-1])
+
+        journal.append(make)
+        self._has_head = True
+        for head in heads:
+            self._outside.keep(head)
+
+    def _prune(self, journal: Journal, keep: float) -> None:
+        before = _moment(clock.current.wall() - keep)
+        for _ in range(_PRUNES):
+            if not journal.prune(before, self._noted):
+                return
+            self._has_head = False
+
+    def _noted(self, tail: Tail, anchor: Anchor) -> Entry:
+        """The block that says in the chain what was dropped."""
+        note = {
+            "pruned": {
+                "number": anchor.number,
+                "link": anchor.link.hex(),
+                "carried": hashlib.sha256(b"\n".join(anchor.carried)).hexdigest(),
+            }
+        }
+        return Entry(seal(tail, (), writer=self._writer, time=_now(), note=note))
+
+
+def _signer(key: Any) -> Signer | None:
+    if key is None:
+        return None
+    from mainstay.audit.keys import Signer
+
+    return Signer(key)
+
+
+def _encoded(events: list[Event]) -> list[bytes]:
+    """The events as they are written; one without a written form costs no other."""
+    try:
+        return [encode(event) for event in events]
+    except Exception:
+        return [record for event in events if (record := _one(event)) is not None]
+
+
+def _one(event: Event) -> bytes | None:
+    try:
+        return encode(event)
+    except Exception as trouble:
+        from mainstay.report import report
+
+        report(trouble, "audit: a %s has no written form, and is lost", event.event_type)
+        return None
+
+
+def _now() -> str:
+    return _moment(clock.current.wall())
+
+
+def _moment(wall: float) -> str:
+    """A time that sorts as text."""
+    try:
+        moment = datetime.fromtimestamp(wall, UTC)
+    except (OSError, OverflowError, ValueError):
+        moment = datetime.fromtimestamp(0, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,107 @@
+"""Brings heads to places outside the log, and reads them back.
+
+Whoever can rewrite a log can rewrite the heads in it. What was brought elsewhere, to a file on
+another machine's disk, a log that is collected, a function of yours, shows what the log was.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainstay.core.chain import Head, decode_head, encode_head
+from mainstay.core.events import describe, shown
+from mainstay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger("mainstay")
+_HINT = 'a path, "log:NAME" for a logger, or a function of one head'
+
+
+class Outside:
+    """The outside places of one log. One that fails is reported once, and asked again next time."""
+
+    def __init__(self, places: Any) -> None:
+        several = isinstance(places, list | tuple)
+        given = () if places is None else tuple(places) if several else (places,)
+        self._places = [(_shown(place), _writer(place)) for place in given]
+        self._silent: set[str] = set()
+
+    def keep(self, head: Head) -> None:
+        """Brings a head to each of them."""
+        for name, write in self._places:
+            try:
+                write(head)
+                self._silent.discard(name)
+            except Exception as trouble:
+                if name not in self._silent:
+                    self._silent.add(name)
+                    told = describe(trouble)[1]
+                    _log.warning("audit: a head could not be brought to %s: %s", name, told)
+
+
+def _shown(place: Any) -> str:
+    return shown(str(place) if isinstance(place, str | os.PathLike) else repr(place))
+
+
+def _writer(place: Any) -> Callable[[Head], object]:
+    if isinstance(place, logging.Logger):
+        return lambda head: place.info("%s", encode_head(head).decode())
+    if isinstance(place, str) and place.startswith("log:"):
+        return _writer(logging.getLogger(place.removeprefix("log:")))
+    if isinstance(place, str | os.PathLike):
+        return lambda head: _append(Path(place), encode_head(head) + b"\n")
+    if callable(place):
+        return lambda head: place(msgspec.to_builtins(head))
+    raise UsageError(f"heads = {place!r}: cannot be brought there", hint=_HINT)
+
+
+def _append(path: Path, line: bytes) -> None:
+    """One write of one line: whole, whoever else writes there."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, line)
+    finally:
+        os.close(file)
+
+
+def read_heads(given: Any) -> list[Head]:
+    """Heads that were kept outside: a file of lines, or heads as a function was given them.
+
+    Lines of a log may have something before the head; those without one are passed over.
+    """
+    if given is None:
+        return []
+    if isinstance(given, str | os.PathLike):
+        try:
+            with Path(given).open("rb") as file:
+                return [head for line in file if (head := _in_line(line)) is not None]
+        except OSError as trouble:
+            raise UsageError(f"heads: {trouble}", hint=_HINT) from None
+    if isinstance(given, Iterable):
+        return [each if isinstance(each, Head) else _from_plain(each) for each in given]
+    raise UsageError(f"heads = {given!r}: are no heads", hint=_HINT)
+
+
+def _from_plain(given: Any) -> Head:
+    try:
+        return msgspec.convert(given, Head)
+    except msgspec.ValidationError as trouble:
+        raise UsageError(f"heads: {given!r} is no head: {trouble}") from None
+
+
+def _in_line(line: bytes) -> Head | None:
+    start, end = line.find(b'{"block":'), line.rfind(b"}")
+    if start < 0 or end < start:
+        return None
+    try:
+        return decode_head(line[start : end + 1])
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,104 @@
+"""Where an audit log may be: a URL, a path, a store that can, or a Journal of your own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mainstay.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from mainstay.ports import Journal, Store
+
+    Where: TypeAlias = "str | os.PathLike[str] | Journal | Store"
+
+_HINT = "sqlite:///audit.db, postgresql://…, or the path of a .jsonl file"
+_MAGIC = b"SQLite format 3\x00"
+
+
+def open_journal(
+    where: Where, *, reads_only: bool = False, durable: bool = False, rotate: int | None = None
+) -> Journal:
+    """The journal at a place.
+
+    Args:
+        where: the place.
+        reads_only: whether nothing may be changed there, or made.
+        durable: whether each block outlives a power cut, not only a kill.
+        rotate: bytes after which another file is begun.
+    """
+    if not isinstance(where, str | os.PathLike):
+        return _journal_of(where, durable)
+    url = os.fspath(where)
+    scheme = url.partition("://")[0] if "://" in url else ""
+    if scheme in ("postgresql", "postgres"):
+        from mainstay.stores.postgres import PostgresStore
+
+        return PostgresStore(url).journal(closes=True)
+    if scheme == "sqlite" or (not scheme and _is_sqlite(url)):
+        return _in_sqlite(url if scheme else f"sqlite:///{url}", reads_only, durable)
+    if scheme:
+        raise StoreError(f"no audit log can be at {scheme}://", hint=_HINT)
+    from mainstay.stores.journal_jsonl import JsonlJournal
+
+    return JsonlJournal(url, rotate=rotate, syncs=durable, reads_only=reads_only)
+
+
+def _journal_of(where: Any, durable: bool) -> Journal:
+    """A journal as it is, or that of a store."""
+    if hasattr(where, "append") and hasattr(where, "blocks"):
+        return where  # type: ignore[no-any-return]
+    if "audit" in getattr(where, "abilities", ()):
+        return where.journal(synchronous="FULL" if durable else "NORMAL")  # type: ignore[no-any-return]
+    if hasattr(where, "abilities"):
+        raise StoreError(f"{where.url} cannot keep an audit log", hint=_HINT)
+    raise UsageError(f"{where!r} is no place for an audit log", hint=_HINT)
+
+
+def _in_sqlite(url: str, reads_only: bool, durable: bool) -> Journal:
+    from mainstay.stores.sqlite import SqliteStore, path_of
+
+    if reads_only:
+        from mainstay.stores.journal_sqlite import SqliteJournal
+
+        path = path_of(url)
+        if not Path(path).exists():
+            raise StoreError(f"there is no audit log at {path}")
+        return SqliteJournal(path, reads_only=True)
+    return SqliteStore(url).journal(closes=True, synchronous="FULL" if durable else "NORMAL")
+
+
+def _is_sqlite(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def identity_of(where: Where) -> str:
+    """What a place is called, the same from every folder and without secrets.
+
+    Raises where it can be known already that no log can be there.
+    """
+    if not isinstance(where, str | os.PathLike):
+        return str(getattr(where, "url", None) or _journal_of(where, durable=False).url)
+    url = os.fspath(where)
+    scheme = url.partition("://")[0] if "://" in url else ""
+    if scheme in ("postgresql", "postgres"):
+        from mainstay.stores import postgres  # which says what is missing
+        from mainstay.stores.postgres_url import Place
+
+        assert postgres is not None
+        return Place(url).shown
+    if scheme not in ("", "sqlite"):
+        raise StoreError(f"no audit log can be at {scheme}://", hint=_HINT)
+    from mainstay.stores.sqlite import path_of
+
+    path = Path(path_of(url) if scheme else url).absolute()
+    if str(path).endswith(":memory:") or not path.parent.is_dir():
+        raise StoreError(f"no audit log can be at {url}: {path.parent} is no folder", hint=_HINT)
+    return str(path)

@@ -1,0 +1,226 @@
+"""`mainstay audit whatif`: recorded traffic under another policy, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay.cli.audit_stats import clean, number, percent, seconds
+from mainstay.cli.options import example, json_option
+from mainstay.cli.output import write, write_json
+from mainstay.cli.trouble import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
+    from mainstay.cli.chart_svg import Bar
+    from mainstay.cli.policy_file import PolicyFile
+    from mainstay.core.comparison import Comparison, Pair
+    from mainstay.core.traffic import Traffic
+
+RULES = ("rate", "fail", "succeed")
+
+
+@click.command(
+    "whatif",
+    epilog=example(
+        "mainstay audit whatif audit.jsonl --policy patient.yml",
+        "mainstay audit whatif audit.jsonl --policy patient.yml --chart load.svg",
+    ),
+)
+@click.argument("log")
+@click.option("--policy", "file", metavar="FILE", required=True, help="YAML or JSON: the policy.")
+@click.option("--operation", multiple=True, help="Only this one; may be given more than once.")
+@click.option(
+    "--assume",
+    type=click.Choice(RULES),
+    default="rate",
+    show_default=True,
+    help="How an attempt ends that was never made: as often well as recorded ones did, or always.",
+)
+@click.option("--chart", metavar="FILE", help="Draw it too: a name that ends in .svg or .png.")
+@click.option(
+    "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows of the table."
+)
+@json_option
+def command(
+    log: str,
+    file: str,
+    operation: tuple[str, ...],
+    assume: str,
+    chart: str | None,
+    top: int,
+    as_json: bool,
+) -> None:
+    """Run recorded traffic again under another policy.
+
+    The calls of the log are lived again, attempt by attempt, by the code that decides in
+    production. Where the new policy stops sooner, the outcome is exact; where it goes on, an
+    attempt that was never made is assumed, and the result says how many were and on what rule.
+    """
+    from mainstay.cli.policy_file import PolicyFile
+
+    _check_chart(chart)
+    policies = PolicyFile(file)
+    found, traffic = _compare(log, policies, operation, assume, top)
+    if chart is not None:
+        _draw(chart, log, found)
+    if as_json:
+        document = {"log": log, "policy": file, **found.to_dict()}
+        write_json({**document, "left_out": dict(+traffic.left_out), "chart": chart})
+    else:
+        _show(log, file, found, traffic)
+        if chart is not None:
+            write(f"chart: {chart}")
+
+
+def _compare(
+    log: str, policies: PolicyFile, operations: tuple[str, ...], assume: str, top: int
+) -> tuple[Comparison, Traffic]:
+    """Two passes: what retried attempts came to, then the calls themselves."""
+    from mainstay.audit_stream import AuditStream
+    from mainstay.cli.progress import watched
+    from mainstay.core.comparison import compare
+
+    stream = AuditStream(log).filter(operation=operations or None)
+    return compare(
+        lambda: watched(stream.records(plans=True), "events"),
+        policies.choose,
+        assume=assume,
+        top=top,
+    )
+
+
+def _check_chart(chart: str | None) -> None:
+    if chart is not None and not chart.lower().endswith((".svg", ".png")):
+        raise CommandError(f"--chart {chart}: neither .svg nor .png", hint="--chart load.svg")
+
+
+def _draw(chart: str, log: str, found: Comparison) -> None:
+    from pathlib import Path
+
+    title = f"What if: {Path(log).name}"
+    bars, series = list(_bars(found)), found.load.series()
+    if chart.lower().endswith(".png"):
+        from mainstay.cli.chart_png import save
+
+        save(chart, title, _subtitle(found), bars, series)
+        return
+    from mainstay.cli.chart_svg import chart as drawn
+
+    picture = drawn(title, _subtitle(found), bars, series)
+    Path(chart).write_text(picture, encoding="utf-8")
+
+
+def _subtitle(found: Comparison) -> str:
+    total = found.total
+    of = f"{total.assumed_calls:,} of {total.calls:,} calls"
+    return f"{total.assumed:,} outcomes assumed, in {of}; rule: {found.assume}"
+
+
+def _bars(found: Comparison) -> Iterator[Bar]:
+    total = found.total
+    was, now = total.recorded, total.new
+    yield "attempts", was.attempts, now.attempts, f"{was.attempts:,}", f"{now.attempts:,}"
+    yield "given up", was.given_up, now.given_up, f"{was.given_up:,}", f"{now.given_up:,}"
+    for name, key in (("mean wait", "waited_mean"), ("p99 wait", "waited_p99")):
+        one, other = (side.to_dict()[key] or 0.0 for side in (was, now))
+        yield name, one, other, seconds(one), seconds(other)
+    one, other = found.load.peaks()
+    yield "peak load", one, other, f"{one:.3g}/s", f"{other:.3g}/s"
+
+
+def _show(log: str, file: str, found: Comparison, traffic: Traffic) -> None:
+    from mainstay.cli.screen import Screen, fields, table
+
+    screen = Screen()
+    screen.show(fields([("log", clean(log)), ("policy", clean(file))]), "")
+    screen.show(table(("all calls", "recorded", "new", "change"), _total_rows(found)), "")
+    screen.show(_operations(found), "")
+    for text in _notes(found, traffic):
+        screen.print(text, style="dim", soft_wrap=True)
+
+
+def _total_rows(found: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    total = found.total
+    was, now = total.recorded.to_dict(), total.new.to_dict()
+    calls = f"{total.calls:,}"
+    yield "calls", calls, calls, ""
+    for name, key in (
+        ("attempts", "attempts"),
+        ("succeeded", "succeeded"),
+        ("given up", "given_up"),
+    ):
+        yield name, f"{was[key]:,}", f"{now[key]:,}", f"{now[key] - was[key]:+,}"
+    yield "success", percent(was["success_rate"]), percent(now["success_rate"]), ""
+    for name, key in (
+        ("mean wait", "waited_mean"),
+        ("p50 wait", "waited_p50"),
+        ("p99 wait", "waited_p99"),
+    ):
+        yield name, seconds(was[key]), seconds(now[key]), _more(was[key], now[key])
+    one, other = found.load.peaks()
+    yield "peak attempts a second", number(one), number(other), _more(one, other)
+
+
+def _more(was: float | None, now: float | None) -> str:
+    return f"{(now - was) / was * 100:+.0f} %" if was and now is not None else ""
+
+
+def _operations(found: Comparison) -> Table:
+    from mainstay.cli.screen import table
+
+    rows, other = found.rows()
+    shown = [_row(clean(name) or "(no operation)", pair) for name, pair in rows]
+    if other is not None:
+        shown.append(_row("(other)", other))
+    columns = ("operation", "calls", "attempts", "saved", "success", "p99 wait", "assumed")
+    return table(columns, shown)
+
+
+def _row(name: str, pair: Pair) -> tuple[str, ...]:
+    was, now = pair.recorded.to_dict(), pair.new.to_dict()
+    return (
+        f"{name} †" if pair.missed else name,
+        f"{pair.calls:,}",
+        f"{was['attempts']:,} → {now['attempts']:,}",
+        f"{pair.saved:,}",
+        f"{percent(was['success_rate'])} → {percent(now['success_rate'])}",
+        f"{seconds(was['waited_p99'])} → {seconds(now['waited_p99'])}",
+        f"{pair.assumed:,}",
+    )
+
+
+def assumed_text(found: Comparison) -> str:
+    """How many outcomes are assumed, and on what rule."""
+    from mainstay.core.whatif import RULES as WORDS
+
+    total = found.total
+    if not total.assumed:
+        return "No outcome is assumed: the record holds every attempt."
+    return (
+        f"{total.assumed:,} outcomes are assumed, in {total.assumed_calls:,} of {total.calls:,}"
+        f" calls: an attempt that was never made {WORDS[found.assume]} ({found.assume})."
+    )
+
+
+def _notes(found: Comparison, traffic: Traffic) -> Iterator[str]:
+    yield assumed_text(found)
+    yield "Attempt n meets what it met in the record, also where it comes at another moment."
+    if found.unchanged:
+        yield f"{found.unchanged:,} calls keep their policy: the file has none for them."
+    if found.long_successes:
+        yield (
+            f"{found.long_successes:,} calls succeeded at once, in more time than an attempt has"
+            " now; they are counted as they were."
+        )
+    for reason, count in traffic.left_out.most_common():
+        if count:
+            yield f"{count:,} calls are left out on both sides: {reason}."
+    if traffic.unreadable:
+        yield f"{traffic.unreadable:,} records could not be read and are in no figure."
+    if any(pair.missed for _, pair in found.rows()[0]):
+        yield "† came late into a full table: some of its calls count as (other)."

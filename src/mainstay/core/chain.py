@@ -1,0 +1,284 @@
+"""The chain of an audit log: links, blocks and heads. Bytes in, bytes out.
+
+A log is a row of blocks. A block is a header and records, each of them canonical JSON, and a link
+for each: `link = SHA-256(link before + bytes)`, where the first header's link before is 32 zero
+bytes. So each link speaks for everything before it. A block keeps all of its links: where one
+differs from what its bytes give, that record is the first bad one.
+
+A head says which link a log had at the end of a block. Kept elsewhere, or signed, it shows that a
+log was cut or rewritten, which the chain alone cannot: whoever may write the log may also compute
+new links. Signatures are bytes that come from outside.
+
+| part | says |
+| --- | --- |
+| `Tail` | where a log ends: what the next block goes on from |
+| `Header` | which block it is, its first record's number, how many, who wrote it and when |
+| `Anchor` | where a log begins whose older blocks were pruned, and what was kept of them |
+| `Head` | what the tail was at some time, with a signature |
+| `Flaw` | the first thing that is not as it was written |
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SIZE = 32
+"""The bytes of a link."""
+START = bytes(SIZE)
+"""The link before the first block."""
+PLAN = b'"event_type":"plan_declared"'
+"""How a record begins that later ones need: it is carried along where older ones are dropped.
+Inside a text the quotes would be escaped."""
+
+
+class Tail(NamedTuple):
+    """Where a log ends: its id, the last block's number, the last record's, and the link."""
+
+    log: str = ""
+    block: int = 0
+    number: int = 0
+    link: bytes = START
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What stands before the records of a block, linked as they are.
+
+    Attributes:
+        batch: the writer's own count, by which it knows a block again.
+        note: what else happened to the log, such as `{"pruned": {...}}`.
+    """
+
+    block: int
+    first: int
+    count: int
+    log: str
+    writer: str
+    time: str
+    batch: int = 0
+    note: dict[str, Any] | None = None
+    version: int = 1
+
+
+class Block(NamedTuple):
+    """A header, its records, and the link of each, the header's first."""
+
+    header: bytes
+    records: Sequence[bytes]
+    links: bytes
+
+    @property
+    def link(self) -> bytes:
+        return self.links[-SIZE:]
+
+
+class Anchor(NamedTuple):
+    """Where a pruned log begins: the tail of what was dropped, and the records that were kept."""
+
+    log: str
+    block: int
+    number: int
+    link: bytes
+    carried: tuple[bytes, ...] = ()
+
+    @property
+    def tail(self) -> Tail:
+        return Tail(self.log, self.block, self.number, self.link)
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a log's tail was at some time. `link` and `signature` are hexadecimal.
+
+    >>> head = head_of(Tail("a1", 2, 17, bytes(32)), "2026-01-01T00:00:00Z")
+    >>> head.number, decode_head(encode_head(head)) == head
+    (17, True)
+    """
+
+    log: str
+    block: int
+    number: int
+    link: str
+    time: str
+    key: str = ""
+    signature: str = ""
+    version: int = 1
+
+
+class Entry(NamedTuple):
+    """What is appended in one step: a block, a head, both, or nothing."""
+
+    block: Block | None = None
+    head: Head | None = None
+
+
+class Flaw(NamedTuple):
+    """The first thing that is wrong: in which block, at which record, and what."""
+
+    block: int
+    number: int
+    problem: str
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_header = msgspec.json.Decoder(Header).decode
+_head = msgspec.json.Decoder(Head).decode
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def seal(
+    tail: Tail,
+    records: Sequence[bytes],
+    *,
+    writer: str,
+    time: str,
+    log: str = "",
+    batch: int = 0,
+    note: dict[str, Any] | None = None,
+) -> Block:
+    """The block that follows a tail; `log` names the log where there is none yet.
+
+    >>> block = seal(Tail(), [b"{}"], writer="me", time="now", log="a1")
+    >>> verify_block(Tail(), block).number
+    1
+    """
+    header = _encode(
+        Header(
+            block=tail.block + 1,
+            first=tail.number + 1,
+            count=len(records),
+            log=tail.log or log,
+            writer=writer,
+            time=time,
+            batch=batch,
+            note=note,
+        )
+    )
+    return Block(header, records, linked(tail.link, (header, *records)))
+
+
+def linked(link: bytes, parts: Iterable[bytes]) -> bytes:
+    """The link of each part, one after the other, after the link before."""
+    links: list[bytes] = []
+    keep = links.append
+    for part in parts:
+        link = sha256(link + part).digest()
+        keep(link)
+    return b"".join(links)
+
+
+def header_of(block: Block) -> Header:
+    """The block's header, read."""
+    return _header(block.header)
+
+
+def read_header(data: bytes) -> Header:
+    """A header, read."""
+    return _header(data)
+
+
+def tail_of(block: Block) -> Tail:
+    """Where a log ends whose last block this is."""
+    header = _header(block.header)
+    return Tail(header.log, header.block, header.first + header.count - 1, block.link)
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+def verify_block(tail: Tail, block: Block) -> Tail | Flaw:
+    """The tail after a block that follows as it was written; or the first thing that is wrong.
+
+    >>> block = seal(Tail(), [b'{"a":1}', b'{"a":2}'], writer="me", time="now", log="a1")
+    >>> verify_block(Tail(), block._replace(records=[b'{"a":1}', b'{"a":3}'])).number
+    2
+    """
+    try:
+        header = _header(block.header)
+    except msgspec.MsgspecError:
+        return Flaw(tail.block + 1, tail.number + 1, "the block's header cannot be read")
+    problem = _misplaced(tail, header)
+    if problem:
+        return Flaw(header.block, tail.number + 1, problem)
+    links = linked(tail.link, (block.header, *block.records))
+    if links == block.links and len(block.records) == header.count:
+        return Tail(header.log, header.block, tail.number + header.count, links[-SIZE:])
+    return _flaw(header, block, links)
+
+
+def _misplaced(tail: Tail, header: Header) -> str:
+    """Why this block cannot stand here; empty where it can."""
+    if tail.log and header.log != tail.log:
+        return f"block {header.block} is of another log"
+    if header.block != tail.block + 1:
+        return f"block {header.block} stands where block {tail.block + 1} should"
+    if header.first != tail.number + 1:
+        return f"block {header.block} begins with record {header.first}, not {tail.number + 1}"
+    return ""
+
+
+def _flaw(header: Header, block: Block, links: bytes) -> Flaw:
+    """Which link is the first that differs."""
+    if links[:SIZE] != block.links[:SIZE]:
+        return Flaw(header.block, header.first, "the block's header is not what was written")
+    for index in range(1, min(len(links), len(block.links)) // SIZE):
+        here = slice(index * SIZE, (index + 1) * SIZE)
+        if links[here] != block.links[here]:
+            number = header.first + index - 1
+            return Flaw(header.block, number, "the record is not what was written")
+    number = header.first + min(len(links), len(block.links)) // SIZE - 1
+    written = f"{header.count} were written and {len(block.records)} are there"
+    return Flaw(header.block, number, f"records of the block are missing or were added: {written}")
+
+
+# --- heads ----------------------------------------------------------------------------------------
+
+
+def head_of(tail: Tail, time: str) -> Head:
+    """The head of a tail, not signed yet."""
+    return Head(log=tail.log, block=tail.block, number=tail.number, link=tail.link.hex(), time=time)
+
+
+def signed(head: Head, key: str, signature: bytes) -> Head:
+    """The head with a signature, and which key made it."""
+    return msgspec.structs.replace(head, key=key, signature=signature.hex())
+
+
+def message_of(head: Head) -> bytes:
+    """What is signed: the head without its signature."""
+    bare = msgspec.structs.replace(head, key="", signature="")
+    return b"mainstay audit head\n" + _encode(bare)
+
+
+def encode_head(head: Head) -> bytes:
+    """A head as one line of canonical JSON."""
+    return _encode(head)
+
+
+def decode_head(data: bytes | str) -> Head:
+    """The head of such a line."""
+    return _head(data)
+
+
+# --- what is carried along ------------------------------------------------------------------------
+
+
+def carried(records: Iterable[bytes]) -> list[bytes]:
+    """The plans among records, the last of each; later records cannot be understood without.
+
+    >>> carried([b'{"event_type":"plan_declared","plan":"p1"}', b'{"event_type":"call_failed"}'])
+    [b'{"event_type":"plan_declared","plan":"p1"}']
+    """
+    found: dict[Any, bytes] = {}
+    for record in records:
+        if PLAN in record:
+            plan = msgspec.json.decode(record).get("plan")
+            found.pop(plan, None)
+            found[plan] = record
+    return list(found.values())

@@ -1,0 +1,156 @@
+"""What classification looked at in one failure: enough to judge it again without the exception.
+
+Names of classes, numbers and answers only; no text of the exception's own is here, so nothing here
+can hold a secret but what a service calls its error codes, which are redacted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mainstay.core.attributes import attribute
+from mainstay.core.classify import codes_of
+from mainstay.core.effects import Returned
+from mainstay.core.kinds import spelled, status_of, wrapped
+from mainstay.errors import AttemptTimeout
+
+if TYPE_CHECKING:
+    from mainstay.core.classify import Classification
+
+MOST_MEMBERS = 64
+"""Members of a group that are kept; a greater group is not replayed."""
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """One failure as its classification saw it; `cut` where a group had too many members to keep.
+
+    >>> evidence_of(ConnectionResetError(104, "reset")).classes[:2]
+    ('builtins:ConnectionResetError', 'builtins:ConnectionError')
+    """
+
+    classes: tuple[str, ...] = ()
+    status: int | None = None
+    codes: tuple[str, ...] = ()
+    errno: int | None = None
+    winerror: int | None = None
+    retry_after: float | None = None
+    retry_at: float | None = None
+    timeout: float | None = None
+    asked: tuple[bool, ...] = ()
+    """What the policy's own predicates answered, in the order they were asked."""
+    wrapped: Evidence | None = None
+    members: tuple[Evidence, ...] = ()
+    cut: bool = False
+
+
+class Opening(Struct, frozen=True):
+    """What a call began with, besides its plan; in the proof of its first failure."""
+
+    started: float = 0.0
+    until: float | None = None
+    """The moment of the deadline, on the monotonic clock; None where there is none."""
+    attempt: int = 1
+    delay: float = 0.0
+    """Which attempt the first one told of is, and how long was waited before it."""
+    limit: int = 0
+    """A smaller number of attempts than the policy's; 0 for the policy's own."""
+
+
+class Proof(Struct, frozen=True, omit_defaults=True):
+    """What replay needs besides the event itself.
+
+    `answers` are those the life of the call was given since the event before, in order: a float
+    for a clock, an integer for the key, the enclosing retry as [operation, attempts] or null, what
+    the guards said as a delay or {"stop": why}; and what it found by itself: {"inner": attempts} of
+    a retry further in, {"base": seconds} of a backoff that is a function.
+    """
+
+    plan: str = ""
+    opening: Opening | None = None
+    evidence: Evidence | None = None
+    answers: list[Any] = []
+    witness: list[Any] | None = None
+    """What guards looked at: [guard, state, what it said] each."""
+    settings: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+    command: list[Any] | None = None
+    """Of a circuit's change: its settings, what it was before, and what came."""
+
+
+def evidence_of(outcome: Any, verdict: Classification | None = None) -> Evidence:
+    """What a classification has to go by; for a result that was not accepted, nothing.
+
+    >>> error = RuntimeError()
+    >>> error.status_code = 503
+    >>> evidence_of(error).status
+    503
+    """
+    if type(outcome) is Returned:
+        return _NOTHING
+    carried = outcome.__dict__
+    if (carried and (len(carried) > 1 or "__notes__" not in carried)) or (
+        verdict and verdict.asked
+    ):
+        return _gathered(outcome, verdict)
+    key = (type(outcome), outcome.errno if isinstance(outcome, OSError) else None)
+    plain = _plain.get(key)
+    if plain is None:
+        plain = _gathered(outcome, verdict)
+        if _is_told_by_type(outcome):
+            if len(_plain) >= _MOST_PLAIN:
+                _plain.clear()
+            _plain[key] = plain
+    return plain
+
+
+def _gathered(failure: BaseException, verdict: Classification | None) -> Evidence:
+    hint = None if verdict is None else verdict.hint
+    members = failure.exceptions if isinstance(failure, BaseExceptionGroup) else ()
+    inner = wrapped(failure)
+    status = status_of(failure)
+    return Evidence(
+        classes=tuple(map(spelled, type(failure).__mro__[:-1])),
+        status=status,
+        codes=tuple(map(_shown, (code for code in codes_of(failure) if code != str(status)))),
+        errno=_whole(failure, "errno"),
+        winerror=_whole(failure, "winerror"),
+        retry_after=None if hint is None else hint.seconds,
+        retry_at=None if hint is None else hint.at,
+        timeout=failure.timeout if isinstance(failure, AttemptTimeout) else None,
+        asked=() if verdict is None else verdict.asked,
+        wrapped=None if inner is None else evidence_of(inner),
+        members=tuple(evidence_of(each) for each in members[:MOST_MEMBERS]),
+        cut=len(members) > MOST_MEMBERS,
+    )
+
+
+def _shown(code: str) -> str:
+    """What a service calls its error; one that holds a secret is none that a rule would name."""
+    from mainstay.core.redact import REDACTOR
+
+    return REDACTOR.text(code)
+
+
+def _whole(failure: BaseException, name: str) -> int | None:
+    """A number of the operating system's; only an OSError's means anything."""
+    number = attribute(failure, name) if isinstance(failure, OSError) else None
+    return number if type(number) is int else None
+
+
+_NOTHING = Evidence()
+_plain: dict[tuple[type, Any], Evidence] = {}
+"""Of exceptions that carry nothing; an OSError's number is all there is to it."""
+_MOST_PLAIN = 1000
+_TOLD = (
+    "status", "status_code", "response", "headers", "retry_after", "code", "error_code",
+    "sqlstate", "pgcode", "reason",
+)  # fmt: skip
+
+
+def _is_told_by_type(failure: BaseException) -> bool:
+    """Whether every bare exception of its type is alike."""
+    if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or hasattr(failure, "winerror"):
+        return False
+    return not any(hasattr(failure, name) for name in _TOLD)

@@ -1,0 +1,150 @@
+"""The life of a recorded call, run again: on stand-ins, with the answers that were given then."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from mainstay.core.call import life
+from mainstay.core.deadline import NEVER
+from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop
+from mainstay.core.events import (
+    AttemptFailed,
+    CallSucceeded,
+    Event,
+    GivenUp,
+    PlanDeclared,
+    RetryAttempt,
+    Teller,
+)
+from mainstay.core.marks import GaveUp
+from mainstay.core.plan import Plan
+from mainstay.core.standins import REJECTED, exception_of, policy_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Recorded = list[tuple[int, Event]]
+"""The events of one call, each with its number in the log."""
+
+
+class Declared:
+    """A plan from the log, ready to be run."""
+
+    def __init__(self, event: PlanDeclared) -> None:
+        self.bases: deque[float] = deque()
+        self.policy = policy_of(event.fields, self.bases)
+        self.idempotency = event.idempotency
+        self.rules = {each["guard"]: each["rule"] for each in event.guards}
+        self.is_guarded = bool(event.guards)
+
+
+class Retelling:
+    """The events that the life of a recorded call tells when it is run again.
+
+    Each recorded event brings the answers that were given before it, and the outcome of its
+    attempt.
+    """
+
+    def __init__(self, plan: Declared, call: Recorded) -> None:
+        self._call = [event for _, event in call]
+        self._declared = plan
+        self._answers: deque[Any] = deque()
+        self._index = -1
+        self._found: int | None = None
+        """The attempts of a retry further in that had given up."""
+
+    def __iter__(self) -> Iterator[Event | str]:
+        """Whatever the life tells; a sentence where it does something else than was recorded."""
+        first = self._call[0]
+        opening = first.proved and first.proved.opening
+        assert opening, "a call whose beginning is not in the log is not told again"
+        plan = Plan(self._declared.policy, first.operation, 1, self._declared.idempotency)
+        plan.is_guarded = self._declared.is_guarded
+        story = life(
+            plan,
+            self._outcome(),
+            until=NEVER if opening.until is None else opening.until,
+            limit=opening.limit,
+            teller=Teller(plan, opening.started),
+            attempt=opening.attempt,
+            delay=opening.delay,
+        )
+        answer: Any = None
+        while True:
+            effect = story.send(answer)
+            answer = None
+            if isinstance(effect, Event):
+                yield effect
+            elif type(effect) is float:
+                answer = self._outcome()
+                if answer is None:
+                    yield "another attempt"
+                    return
+            elif isinstance(effect, Question | Consult):
+                answer = self._answer(effect)
+                if answer is _MISSING:
+                    yield f"a question that was not asked: {effect}"
+                    return
+            elif isinstance(effect, BaseException | Returned):
+                return
+
+    def _outcome(self) -> Any:
+        """How the next attempt ended, as the next recorded event tells; None where none does."""
+        self._index += 1
+        event = self._event()
+        while isinstance(event, RetryAttempt):  # decided on the outcome before
+            self._index += 1
+            event = self._event()
+        if isinstance(event, AttemptFailed):
+            return self._failure(event)
+        if isinstance(event, CallSucceeded):
+            self._bring(event)
+            return Returned(None)
+        if isinstance(event, GivenUp):  # the attempt was not made
+            self._bring(event)
+            stop = self._answers.popleft() if self._answers else None
+            return Stop(stop["stop"]) if type(stop) is dict and "stop" in stop else None
+        return None
+
+    def _event(self) -> Event | None:
+        return self._call[self._index] if self._index < len(self._call) else None
+
+    def _failure(self, event: AttemptFailed) -> Any:
+        """The stand-in of a failure, with the answers up to the end of the decision on it."""
+        evidence = event.proved and event.proved.evidence
+        assert evidence, "a failure without evidence is not told again"
+        self._bring(event)
+        following = self._call[self._index + 1 : self._index + 2]
+        if following and isinstance(following[0], RetryAttempt | GivenUp):
+            self._bring(following[0])
+        if not evidence.classes:
+            return Returned(REJECTED)
+        failure = exception_of(evidence)
+        if self._found is not None:
+            GaveUp("", "", 2, self._found).put_on(failure)
+        return failure
+
+    def _bring(self, event: Event) -> None:
+        """Takes in the answers that an event has; what the life finds by itself is laid ready."""
+        self._found = None
+        for answer in event.proved.answers if event.proved else ():
+            if type(answer) is dict and "inner" in answer:
+                self._found = answer["inner"]
+            elif type(answer) is dict and "base" in answer:
+                self._declared.bases.append(answer["base"])
+            else:
+                self._answers.append(answer)
+
+    def _answer(self, effect: Question | Consult) -> Any:
+        if not self._answers:
+            return _MISSING
+        answer = self._answers.popleft()
+        if effect is Question.ENCLOSING:
+            return None if answer is None else Enclosing(*answer)
+        if isinstance(effect, Consult) and type(answer) is dict:
+            return Stop(answer["stop"])
+        return answer
+
+
+_MISSING = object()

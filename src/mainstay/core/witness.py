@@ -1,0 +1,83 @@
+"""What a guard said, said again: from its rule and what it looked at.
+
+A witness is [guard, state, said]; the guard is its class and name, the rule stands in the plan. The
+same plain functions decide here that decide in the guard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mainstay.core import breaker
+from mainstay.core.breaker import Circuit, Refusal
+from mainstay.core.budget import RatioRule, TokenRule
+from mainstay.core.circuit_commands import settings_from_plain
+from mainstay.core.limiter import Calendar, MemoryRule, RateRule, ThrottleRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNKNOWN = object()
+"""Said of a guard that is not one of ours, or whose rule is not in the record."""
+
+
+def said_again(guard: str, rule: dict[str, Any] | None, state: list[Any]) -> Any:
+    """What the guard's own rule makes of the state.
+
+    >>> rule = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
+    >>> said_again("RetryBudget:retries", rule, [4, 2])
+    False
+    """
+    does = _GUARDS.get(guard.partition(":")[0])
+    if does is None or rule is None:
+        return UNKNOWN
+    return does(rule, state)
+
+
+def _circuit(rule: dict[str, Any], state: list[Any]) -> Any:
+    """Asked whether an attempt may start: how long until it may; or whether waiting is of use."""
+    settings, circuit = settings_from_plain(rule), msgspec.convert(state[0], Circuit)
+    if len(state) == 3:
+        _, now, delay = state
+        return breaker.is_worth_waiting(settings, circuit, delay, now)
+    _, answer = breaker.admit(settings, circuit, state[1])
+    return answer.retry_after if isinstance(answer, Refusal) else "admitted"
+
+
+def _ratio(rule: dict[str, Any], state: list[Any]) -> bool:
+    return RatioRule(**rule).allows(*state)
+
+
+def _tokens(rule: dict[str, Any], state: list[Any]) -> bool:
+    return TokenRule(**rule).spent(*state) is not None
+
+
+def _throttle(rule: dict[str, Any], state: list[Any]) -> bool:
+    requests, accepts, u = state
+    throttle = ThrottleRule(**rule)
+    return throttle.sheds(throttle.probability(requests, accepts), u)
+
+
+def _rate(rule: dict[str, Any], state: list[Any]) -> float | None:
+    due, seen, starts, now, delay = state
+    never = float("-inf")
+    calendar = Calendar(
+        never if due is None else due, tuple(starts), never if seen is None else seen
+    )
+    return calendar.reserve(RateRule(**rule), now, delay)[0]
+
+
+def _memory(rule: dict[str, Any], state: list[Any]) -> bool:
+    return MemoryRule(rule["limit"]).allows(*state)
+
+
+_GUARDS: dict[str, Callable[[dict[str, Any], list[Any]], Any]] = {
+    "AdaptiveThrottle": _throttle,
+    "CircuitBreaker": _circuit,
+    "MemoryGuard": _memory,
+    "RateLimit": _rate,
+    "RetryBudget": _ratio,
+    "TokenBudget": _tokens,
+}

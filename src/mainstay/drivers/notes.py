@@ -1,0 +1,77 @@
+"""Keeps the facts of a call that needs only attempts and waits, for listeners that take facts."""
+
+from __future__ import annotations
+
+import sys
+
+import mainstay.clock as clock
+from mainstay.errors import SinkError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from mainstay.drivers.site import Site
+
+    R = TypeVar("R")
+
+
+class Notes:
+    """Taken while the call goes on; handed over once, however it ends."""
+
+    __slots__ = ("_facts", "_handled", "_listeners", "_starts")
+
+    def __init__(self, site: Site, key: int, started: float | None) -> None:
+        from mainstay.drivers.emit import plan_of
+        from mainstay.facts import Facts
+
+        self._listeners = site.listeners
+        self._facts: Facts | None = Facts(site, plan_of(site), key, started)
+        self._starts: float | None = None
+        self._handled = id(sys.exception())
+
+    def failed(self, failure: BaseException) -> None:
+        """An attempt has failed."""
+        assert self._facts is not None
+        self._facts.failed(failure, self._starts)
+
+    def waited(self) -> None:
+        """The next attempt starts now."""
+        assert self._facts is not None
+        self._starts = clock.current.monotonic()
+        self._facts.made += 1
+
+    def returned(self, value: R) -> R:
+        """The call has succeeded."""
+        assert self._facts is not None
+        self._facts.ended = clock.current.monotonic()
+        return value
+
+    def end_here(self) -> tuple[float, float | None]:
+        """The rest is told by somebody else; when the call and its last attempt began."""
+        assert self._facts is not None
+        began = self._facts.began
+        self.close()
+        return began, self._starts
+
+    def close(self) -> None:
+        """Hands the facts over."""
+        facts, self._facts = self._facts, None
+        if facts is None or not facts.attempts:
+            return
+        stop = sys.exception()
+        if stop is not None and id(stop) != self._handled and not isinstance(stop, Exception):
+            facts.by, facts.ended = type(stop).__name__, clock.current.monotonic()
+        refusal: SinkError | None = None
+        for listener in self._listeners:
+            try:
+                listener.take(facts)  # type: ignore[attr-defined]
+            except SinkError as trouble:
+                refusal = trouble  # as in emit: the others hear of it all the same
+            except Exception as trouble:
+                from mainstay.report import report
+
+                message = "a listener raised on the facts of %s and was passed over"
+                report(trouble, message, facts.plan.operation, redact=facts.plan.redact)
+        if refusal is not None:
+            raise refusal

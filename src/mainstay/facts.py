@@ -1,0 +1,162 @@
+"""What a call leaves behind for those who listen later: facts, of which events are made then.
+
+Telling a call's story as it goes costs more than the call. Where every listener takes facts (a
+sink behind a buffer does), a call that needs only attempts and waits keeps a few values; `events()`
+then runs the very same life on them, in the listener's own thread, and tells what would have been
+told. No exception is kept, only its class and text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import force_setattr
+
+import mainstay.clock as clock
+from mainstay.ambient import CONTEXT
+from mainstay.core.call import life
+from mainstay.core.effects import Question, Returned
+from mainstay.core.events import Event, Teller, name_of, shown
+from mainstay.core.evidence import Opening, evidence_of
+from mainstay.core.timestamps import stamp
+
+if TYPE_CHECKING:
+    from mainstay.core.classify import Classification
+    from mainstay.core.evidence import Evidence
+    from mainstay.core.plan import Plan
+
+
+class Facts:
+    """One call as it went: how each attempt ended and when, and how the call did."""
+
+    __slots__ = (
+        "attempts",
+        "began",
+        "by",
+        "context",
+        "ended",
+        "key",
+        "made",
+        "offset",
+        "plan",
+        "plan_id",
+    )
+
+    def __init__(self, plan: Plan, plan_id: str, key: int, began: float | None) -> None:
+        self.plan = plan
+        self.plan_id = plan_id
+        self.key = key
+        now = clock.current.monotonic()
+        self.began = now if began is None else began
+        self.offset = clock.current.wall() - now
+        self.context = CONTEXT.get()
+        self.attempts: list[tuple[type[BaseException], str, Evidence, float, float]] = []
+        self.ended: float | None = None
+        """When it returned or was cut off; None where the last failure was its end."""
+        self.made = 1
+        """How many attempts were started."""
+        self.by = ""
+        """What cut it off."""
+
+    def failed(self, failure: BaseException, began: float | None = None) -> None:
+        """An attempt ended so."""
+        try:
+            text = str(failure)
+        except Exception:  # a broken __str__ must not cost the record
+            text = ""
+        now = clock.current.monotonic()
+        kept = (type(failure), text, evidence_of(failure), began or self.began, now)
+        self.attempts.append(kept)
+
+    def events(self) -> list[Event]:
+        """What there is to tell, as it would have been told."""
+        return list(_Telling(self))
+
+
+def _bare(cls: type[BaseException]) -> BaseException:
+    """An exception of a class and nothing more; none of the class's own code is run."""
+    base: Any = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+    bare: BaseException = base.__new__(cls)
+    return bare
+
+
+class _LateTeller(Teller):
+    """Tells of a failure by its class, and by the text it had then."""
+
+    __slots__ = ("evidence", "text")
+    evidence: Evidence
+    text: str
+
+    def _describe(self, outcome: Any) -> tuple[str, str]:
+        return name_of(type(outcome)), shown(self.text, self.plan.redact)
+
+    def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:
+        return self.evidence
+
+
+class _Telling:
+    """Runs the life of a call on its facts."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._index = -1
+        self._now = facts.began
+        context = facts.context
+        self._teller = _LateTeller(
+            facts.plan,
+            facts.began,
+            category=context.category,
+            tenant_id=context.tenant_id,
+            correlation_id=context.correlation_id,
+            trace_id=context.trace_id,
+            opening=Opening(facts.began),
+            plan_id=facts.plan_id,
+        )
+
+    def __iter__(self) -> Any:
+        story = life(self._facts.plan, self._outcome(), teller=self._teller)
+        answer: Any = None
+        while True:
+            effect = story.send(answer)
+            answer = None
+            if isinstance(effect, Event):
+                yield self._stamped(effect)
+            elif type(effect) is float:
+                answer = self._outcome()
+                if answer is None:
+                    break
+            elif type(effect) is Question:
+                answer = self._answer(effect)
+            else:
+                return
+        if self._facts.by:
+            yield self._stamped(self._cut_off())
+
+    def _stamped(self, event: Event) -> Event:
+        force_setattr(event, "timestamp", stamp(self._now + self._facts.offset))
+        return event
+
+    def _cut_off(self) -> Event:
+        facts = self._facts
+        self._now = facts.ended or self._now
+        return self._teller.call_interrupted(facts.made, facts.by)
+
+    def _outcome(self) -> Any:
+        """How the next attempt ended; None where the facts end."""
+        facts = self._facts
+        self._index += 1
+        if self._index < len(facts.attempts):
+            cls, text, evidence, began, self._now = facts.attempts[self._index]
+            self._teller.took = self._now - began
+            self._teller.text, self._teller.evidence = text, evidence
+            return _bare(cls)
+        if facts.ended is None or facts.by:
+            return None
+        self._now = facts.ended
+        return Returned(None)
+
+    def _answer(self, question: Question) -> Any:
+        answers = {Question.DRAW: self._facts.key, Question.NOW: self._now}
+        answer = answers.get(question)
+        self._teller.heard(answer)
+        return answer

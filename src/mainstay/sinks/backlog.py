@@ -1,0 +1,207 @@
+"""What a buffer has taken and not delivered yet, in order: a batch, files, a queue.
+
+The batch under way is the oldest, then come the files (spill.py), then the queue. Events go from
+the queue to a file, or into a batch, under one lock; appending to the queue needs none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mainstay.facts import Facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mainstay.core.events import Event
+    from mainstay.sinks.spill import Spill
+
+
+class Ticket:
+    """Stands in the queue behind the events that somebody waits for.
+
+    Args:
+        kept_will_do: whether being safe on disk is enough.
+    """
+
+    __slots__ = ("_done", "kept_will_do")
+
+    def __init__(self, *, kept_will_do: bool = False) -> None:
+        self._done = threading.Event()
+        self.kept_will_do = kept_will_do
+
+    def settle(self) -> None:
+        self._done.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._done.wait(seconds)
+
+
+class Batch:
+    """Events that are delivered together, who waits for them, and the file they are in."""
+
+    __slots__ = ("events", "file", "number", "tickets")
+
+    def __init__(
+        self, number: int, events: list[Event], tickets: list[Ticket], file: Path | None = None
+    ) -> None:
+        self.number = number
+        self.events = events
+        self.tickets = tickets
+        self.file = file
+
+
+class Backlog:
+    """The batch, the files and the queue.
+
+    Attributes:
+        queue: where calls append.
+        counts: how many were taken out of the queue, spilled, recovered and lost.
+        unreadable: files that were set aside since somebody last asked.
+    """
+
+    def __init__(self, batch: int, spill: Spill | None) -> None:
+        self._batch = batch
+        self.spill = spill
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Empty, as a forked child begins: its parent has what was there."""
+        self.queue: deque[Event | Facts | Ticket] = deque()
+        self.current: Batch | None = None
+        self.counts = dict.fromkeys(("taken", "spilled", "recovered", "lost"), 0)
+        self.unreadable: list[Path] = []
+        self._order = threading.RLock()
+        self._tickets: dict[Path, list[Ticket]] = {}
+        self._recovered: set[Path] = set()
+        self._number = 0
+        if self.spill is not None:
+            self.spill.forget()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to deliver and nobody to tell."""
+        return not self.queue and self.current is None and not self._files
+
+    @property
+    def waiting(self) -> int:
+        """How many events are in memory only."""
+        current = self.current
+        is_in_memory = current is not None and current.file is None
+        return self.queued + (len(current.events) if current is not None and is_in_memory else 0)
+
+    @property
+    def queued(self) -> int:
+        """How many events are in the queue."""
+        return sum(not isinstance(each, Ticket) for each in self.queue.copy())
+
+    @property
+    def _files(self) -> deque[Path]:
+        return self.spill.pending if self.spill is not None else _NONE
+
+    def take_over(self) -> None:
+        """Makes the files of processes that are gone ours, before everything newer."""
+        if self.spill is not None:
+            with self._order, suppress(OSError):
+                self._recovered.update(self.spill.take_over())
+
+    def next(self) -> Batch | None:
+        """The oldest batch; the same one until it is done."""
+        with self._order:
+            while self.current is None and self._files:
+                self.current = self._read(self._files[0])
+            if self.current is None and self.queue:
+                self.current = self._take()
+            return self.current
+
+    def done(self, batch: Batch) -> None:
+        """The batch was delivered."""
+        with self._order:
+            self.current = None
+            if batch.file is not None and self.spill is not None:
+                batch.tickets += self._tickets.pop(batch.file, ())
+                self.spill.done(batch.file)
+            if batch.file in self._recovered:
+                self._recovered.discard(batch.file)
+                self.counts["recovered"] += len(batch.events)
+        for ticket in batch.tickets:
+            ticket.settle()
+
+    def keep(self, down_to: int = 0) -> None:
+        """Brings the batch under way and the queue's oldest events to disk.
+
+        Raises OSError where the disk refuses; then everything is where it was.
+        """
+        with self._order:
+            if self.spill is None:
+                raise FileNotFoundError("there is no spill folder")
+            if self.current is not None and self.current.file is None:
+                self._write(self.current, first=True)
+            while len(self.queue) > down_to:
+                batch = self._take()
+                try:
+                    self._write(batch)
+                except Exception:
+                    self._put_back(batch)
+                    raise
+
+    def _take(self) -> Batch:
+        """The queue's first events, and the tickets behind them."""
+        events: list[Event] = []
+        tickets: list[Ticket] = []
+        queue, most = self.queue, self._batch
+        while queue and (len(events) < most or isinstance(queue[0], Ticket)):
+            each = queue.popleft()
+            if isinstance(each, Ticket):
+                tickets.append(each)
+            elif isinstance(each, Facts):
+                events += self._told(each)
+            else:
+                events.append(each)
+        self._number += 1
+        self.counts["taken"] += len(events)
+        return Batch(self._number, events, tickets)
+
+    def _told(self, facts: Facts) -> list[Event]:
+        """The events of a call that left its facts; one that cannot be told costs no other."""
+        try:
+            return facts.events()
+        except Exception as trouble:
+            from mainstay.report import report
+
+            self.counts["lost"] += 1
+            message, redact = "the facts of a call of %s make no events", facts.plan.redact
+            report(trouble, message, facts.plan.operation, redact=redact)
+            return []
+
+    def _put_back(self, batch: Batch) -> None:
+        self.queue.extendleft(reversed([*batch.events, *batch.tickets]))
+        self.counts["taken"] -= len(batch.events)
+
+    def _write(self, batch: Batch, *, first: bool = False) -> None:
+        """Brings a batch to disk; who wanted no more than that is told."""
+        assert self.spill is not None
+        if batch.events:
+            batch.file, lost = self.spill.write(batch.events, batch.number, first=first)
+            self.counts["spilled"] += len(batch.events) - lost
+            self.counts["lost"] += lost
+        for ticket in batch.tickets:
+            if ticket.kept_will_do or batch.file is None:
+                ticket.settle()
+            else:
+                self._tickets.setdefault(batch.file, []).append(ticket)
+        batch.tickets = []
+
+    def _read(self, file: Path) -> Batch | None:
+        assert self.spill is not None
+        try:
+            return Batch(0, self.spill.read(file), [], file)
+        except Exception:  # not ours, or damaged: it must not keep the others from being delivered
+            self.unreadable.append(self.spill.set_aside(file))
+            return None
+
+
+_NONE: deque[Path] = deque()

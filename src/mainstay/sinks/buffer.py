@@ -1,0 +1,364 @@
+"""What stands between a call and a sink that does I/O: a bounded queue and one thread.
+
+`put()` appends and returns. The thread delivers batches, in order; a batch that fails is repeated
+with a growing delay. When the queue is full its oldest events go to disk, and come back before
+newer ones (backlog.py, spill.py). A second thread brings them there, and only then: the first may
+be waiting for the other side.
+
+Everything here lives in real time: what waits for another machine gains nothing from a virtual
+clock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from mainstay.clock import SYSTEM
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.events import describe
+from mainstay.core.validate import Checker
+from mainstay.errors import SinkError
+from mainstay.facts import Facts
+from mainstay.sinks.backlog import Backlog, Ticket
+from mainstay.sinks.spill import Spill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainstay.core.events import Event
+    from mainstay.sinks.backlog import Batch
+
+_CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
+_JITTER = Jitter.percent(0.2)
+_CALM = 50
+"""Rounds without anything to do after which the thread ends; the next event starts another."""
+_ROOM = 4
+"""How many times its size the queue may hold while its oldest events are on their way to disk."""
+_log = logging.getLogger("mainstay")
+
+
+class Buffer:
+    """Takes events from calls at once, and delivers them in batches from a thread of its own.
+
+    Args:
+        deliver: takes a list of events; raises where it could not keep them. It is called by one
+            thread at a time, and again with the same events until it returns.
+        name: what the log calls it and its files are known by: the kind of sink and where it
+            delivers to, without secrets.
+        size: how many events wait in memory.
+        batch: how many are delivered at once.
+        every: seconds between two deliveries.
+        spill: the folder for what finds no room; None for the user's own state folder, False for
+            none: then what finds no room is lost, and counted.
+        timeout: seconds that `flush` and a strict `put` wait.
+        strict: `put` returns when the event is delivered, and raises SinkError when it is not.
+
+    >>> kept = []
+    >>> buffer = Buffer(kept.extend, name="example")
+    >>> from mainstay.events import CallSucceeded
+    >>> buffer.put(CallSucceeded(operation="fetch"))
+    >>> buffer.flush()
+    True
+    >>> kept[0].operation, buffer.stats()["delivered"]
+    ('fetch', 1)
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[list[Event]], object],
+        *,
+        name: str,
+        size: int = 10_000,
+        batch: int = 1_000,
+        every: float = 0.1,
+        spill: str | os.PathLike[str] | bool | None = None,
+        timeout: float = 5.0,
+        strict: bool = False,
+    ) -> None:
+        check = Checker("Buffer")
+        self.name = check.name("name", name)
+        self.size = check.count("size", size, 10_000_000)
+        self._every = check.number("every", every, 0.001, 60.0, " of seconds")
+        self.timeout = check.number("timeout", timeout, 0.001, 3600.0, " of seconds")
+        most = check.count("batch", batch, 1_000_000)
+        check.close()
+        self.strict = strict
+        self._deliver = deliver
+        folder = None if spill is True else spill
+        self._backlog = Backlog(most, None if folder is False else Spill(name, folder))
+        self._half = max(1, self.size // 2)
+        self._most = self.size if folder is False else self.size * _ROOM
+        self._begin_anew()
+        _LIVE.add(self)
+
+    def _begin_anew(self) -> None:
+        """Empty, as a forked child begins: its parent delivers what it has taken."""
+        self._backlog.begin_anew()
+        self._queue = self._backlog.queue
+        self._thread: threading.Thread | None = None
+        self._is_spilling = False
+        self._lock = threading.Lock()
+        self._delivering = threading.Lock()
+        self._wake = threading.Event()
+        self._hurries = False
+        self._flushing = 0
+        self._in_a_row = 0
+        self._trouble: BaseException | None = None
+        self._disk_until = 0.0
+        self._counts = {"delivered": 0, "failures": 0, "lost": 0}
+        self._told: set[str] = set()
+
+    # --- for calls -------------------------------------------------------------------------------
+
+    def put(self, event: Event | Facts) -> None:
+        """Takes an event or the facts of a call, at once; never raises, unless it is strict."""
+        if self.strict:
+            self._put_strictly(event)
+            return
+        queue = self._queue
+        if len(queue) >= self._half and not self._has_room():
+            return
+        queue.append(event)
+        if self._thread is None:
+            self._start()
+
+    def commit(
+        self, event: Event | Facts, timeout: float | None = None, *, kept_will_do: bool = False
+    ) -> bool:
+        """Takes an event and waits until it is delivered; whether it was, in time.
+
+        Those who wait at the same time share one delivery. An event that was not delivered in time
+        still waits its turn. Where being safe on disk will do, nobody waits for another side that
+        is away.
+        """
+        if len(self._queue) >= self._half and not self._has_room():
+            return False
+        ticket = Ticket(kept_will_do=kept_will_do)
+        self._queue.extend((event, ticket))
+        if kept_will_do and self._in_a_row:
+            self._start()
+            return self._keep_all(ticket)
+        self._hurries = self._hurries or not self._in_a_row
+        return self._wait_for(ticket, timeout)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until everything taken so far is delivered, or safe on disk; whether it is."""
+        if threading.current_thread() is self._thread:
+            return False
+        ticket = Ticket(kept_will_do=True)
+        self._queue.append(ticket)
+        self._hurries = True
+        return self._wait_for(ticket, timeout)
+
+    def close(self) -> bool:
+        """Flushes; the thread ends by itself when nothing is left."""
+        return self.flush()
+
+    def stats(self) -> dict[str, int]:
+        """How many events were taken, delivered, spilled to disk, recovered from it and lost.
+
+        `recovered` were left by a process that is gone; `waiting` are in memory still; `failures`
+        are deliveries that failed.
+        """
+        backlog, lost = self._backlog, self._counts["lost"]
+        counts = {**self._counts, **backlog.counts, "waiting": backlog.waiting}
+        counts["lost"] += lost
+        counts["taken"] += backlog.queued + lost
+        return counts
+
+    def _put_strictly(self, event: Event | Facts) -> None:
+        if not self.commit(event):
+            what = "a call" if isinstance(event, Facts) else event.event_type
+            raise SinkError(self.name, what, self.timeout) from self._trouble
+
+    def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
+        """Sees that somebody is at it, and waits; then the disk has to do, where it may."""
+        with self._lock:
+            self._flushing += ticket.kept_will_do
+        try:
+            if self._start():
+                self._wake.set()
+                in_time = ticket.wait(self.timeout if timeout is None else timeout)
+            else:
+                self._pump()  # at the interpreter's end no thread can be started
+                in_time = ticket.wait(0.0)
+            return in_time or (ticket.kept_will_do and self._keep_all(ticket))
+        finally:
+            with self._lock:
+                self._flushing -= ticket.kept_will_do
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _start(self) -> bool:
+        """Starts the thread where there is none; whether there is one."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return True
+            name = f"mainstay-{self.name[:40]}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # at the interpreter's end, or where there are too many
+                return False
+            self._thread = thread
+            return True
+
+    def _run(self) -> None:
+        self._backlog.take_over()
+        calm = 0
+        while calm < _CALM or not self._may_end():
+            self._rest()
+            calm = calm + 1 if self._backlog.is_empty else 0
+            self._pump()
+
+    def _may_end(self) -> bool:
+        """Whether there is nothing to do; what comes from now on starts another thread."""
+        with self._lock:
+            self._thread = None
+        if self._backlog.is_empty:
+            return True
+        with self._lock:
+            if self._thread is not None:
+                return True
+            self._thread = threading.current_thread()
+            return False
+
+    def _rest(self) -> None:
+        """Lets events gather, for longer after each failure; who waits ends it at once."""
+        pause = self._every
+        if self._in_a_row:
+            delay = _CURVE.base(self._in_a_row)
+            pause = _JITTER.spread(delay, random.random(), delay, _CURVE)  # noqa: S311
+        end = SYSTEM.monotonic() + pause
+        while not self._hurries and (left := end - SYSTEM.monotonic()) > 0.0:
+            self._wake.wait(left)
+            self._wake.clear()
+            if not self._in_a_row and len(self._queue) >= self._half:
+                break
+        self._hurries = False
+
+    def _pump(self) -> None:
+        """Delivers until nothing is left, or the other side fails."""
+        with self._delivering:
+            while (batch := self._next()) is not None:
+                try:
+                    if batch.events:
+                        self._deliver(batch.events)
+                except Exception as trouble:
+                    self._failed(trouble)
+                    return
+                self._backlog.done(batch)
+                self._counts["delivered"] += len(batch.events)
+                self._in_a_row = 0
+            self._all_clear()
+
+    def _next(self) -> Batch | None:
+        batch = self._backlog.next()
+        while self._backlog.unreadable:
+            file = self._backlog.unreadable.pop()
+            _log.error("%s: cannot be read, and was set aside: %s", self.name, file)
+        return batch
+
+    def _failed(self, trouble: Exception) -> None:
+        self._trouble = trouble
+        self._in_a_row += 1
+        self._counts["failures"] += 1
+        self._tell("away", "%s: not delivered for now, and kept: %s", trouble)
+        if self._flushing:
+            self._keep_all()
+
+    # --- the disk --------------------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        """Whether one more event may be taken; sees that there will be room for others."""
+        waiting = len(self._queue)
+        if not self._in_a_row and not self._wake.is_set():
+            self._wake.set()
+        if waiting >= self.size and not self._is_spilling:
+            self._make_room()
+        if waiting < self._most:
+            return True
+        with self._lock:
+            self._counts["lost"] += 1
+        self._tell(
+            "lost", "%s: events are being lost: %s wait, and the disk takes no more", waiting
+        )
+        return False
+
+    def _make_room(self) -> None:
+        """Has the queue's older half brought to disk by a thread that does nothing else."""
+        with self._lock:
+            is_time = SYSTEM.monotonic() >= self._disk_until
+            if self._is_spilling or self._backlog.spill is None or not is_time:
+                return
+            self._is_spilling = True
+            name = f"mainstay-{self.name[:40]}-spill"
+            try:
+                threading.Thread(target=self._spill, name=name, daemon=True).start()
+            except RuntimeError:
+                self._is_spilling = False
+
+    def _spill(self) -> None:
+        try:
+            while len(self._queue) >= self.size and self._keep(self._half):
+                pass
+        finally:
+            self._is_spilling = False
+
+    def _keep_all(self, ticket: Ticket | None = None) -> bool:
+        """Brings everything to disk that is in memory only; whether the ticket is settled."""
+        if self._backlog.spill is not None:
+            self._keep(0)
+        return ticket is not None and ticket.wait(0.0)
+
+    def _keep(self, down_to: int) -> bool:
+        try:
+            self._backlog.keep(down_to)
+        except Exception as trouble:
+            self._disk_until = SYSTEM.monotonic() + 1.0
+            self._tell("disk", "%s: what cannot be delivered cannot be spilled either: %s", trouble)
+            return False
+        assert self._backlog.spill is not None
+        self._tell("spilled", "%s: events wait in %s", self._backlog.spill.where)
+        return True
+
+    # --- what is said ----------------------------------------------------------------------------
+
+    def _tell(self, kind: str, text: str, what: object) -> None:
+        """Says a thing once for each trouble."""
+        if kind not in self._told:
+            self._told.add(kind)
+            told = describe(what)[1] if isinstance(what, BaseException) else what
+            _log.warning(text, self.name, told)
+
+    def _all_clear(self) -> None:
+        if self._told:
+            self._told.clear()
+            _log.info("%s: everything is delivered again", self.name)
+
+
+_LIVE: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+
+def flush_all() -> None:
+    """Flushes every buffer of the process, as its end does."""
+    for buffer in list(_LIVE):
+        buffer.flush()
+
+
+def _in_a_child() -> None:
+    for buffer in list(_LIVE):
+        buffer._begin_anew()  # noqa: SLF001 -- of this module
+
+
+atexit.register(flush_all)
+if hasattr(threading, "_register_atexit"):  # a child of multiprocessing runs no other handlers
+    threading._register_atexit(flush_all)  # noqa: SLF001
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_child)

@@ -1,0 +1,258 @@
+"""An audit log in a file of JSON lines, for several processes at once.
+
+Writers share the lock of a file beside it (`audit.jsonl.lock`). A writer looks at what others have
+appended since, marks what a killed one has left, and appends a block with one write. A file that
+has grown to `rotate` bytes becomes `audit.000001.jsonl`, and the next one begins with its last
+link and with the plans that were declared in it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mainstay.core.chain import PLAN, START, Tail, carried, decode_head, header_of
+from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.filelock import lock as wait_for_lock
+from mainstay.stores.jsonl_lines import Reader, lines_of, start_before, tail_after
+from mainstay.stores.jsonl_place import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from mainstay.core.chain import Anchor, Block, Entry, Head
+
+
+class JsonlJournal:
+    """The audit log of a file.
+
+    Args:
+        path: the file; its folder is there already.
+        rotate: bytes after which a new file is begun; None for never.
+        syncs: whether each block is brought to the disk itself, so that it outlives a power cut.
+        timeout: seconds to wait for the lock.
+        reads_only: whether nothing may be written.
+
+    Attributes:
+        torn: how many writes that were cut off the last reading has passed over.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rotate: int | None = None,
+        syncs: bool = False,
+        timeout: float = 5.0,
+        reads_only: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.url = str(path)
+        self.torn = 0
+        self._rotate = rotate
+        self._syncs = syncs
+        self._timeout = timeout
+        self._reads_only = reads_only
+        self._lock = threading.RLock()
+        self._place = Place()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(self, make: Callable[[Tail, Sequence[bytes]], Entry]) -> Tail:
+        """Seals and keeps what comes next, as one step; where the log ends then."""
+        with self._writing("append") as place:
+            plans: list[bytes] = []
+            if self._rotate is not None and place.end >= self._rotate:
+                plans = self._turn(place)
+            entry = make(place.tail, plans)
+            place.write(lines_of(entry), syncs=self._syncs)
+            if entry.block is not None:
+                header = header_of(entry.block)
+                number = header.first + header.count - 1
+                place.tail = Tail(header.log, header.block, number, entry.block.link)
+            return place.tail
+
+    def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
+        """Deletes the oldest files that were ended before a time; how many records were dropped."""
+        with self._writing("prune") as place:
+            old = list(takewhile(lambda file: _was_ended(file, before), self._older()))
+            starts = self._starts()
+            first, begins = starts[0], starts[len(old)]
+            if not old or begins is None:
+                return 0
+            place.write(lines_of(make(place.tail, begins)), syncs=True)
+            place.forget()
+            for file in old:
+                file.unlink()
+            return begins.number - (first.number if first is not None else 0)
+
+    def _turn(self, place: Place) -> list[bytes]:
+        """Ends the file and begins another; the plans that were declared in it."""
+        files = self._older()
+        number = _number_in(files[-1]) + 1 if files else 1
+        plans = carried(_plans_in(self.path))
+        ended = self.path.with_name(f"{self.path.stem}.{number:06d}{self.path.suffix}")
+        self.path.rename(ended)
+        tail = place.tail
+        place.open(self.path, ends=tail)
+        return plans
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def tail(self) -> Tail:
+        """Where the log ends."""
+        with ExitStack() as opened:
+            for file in reversed(self._files(opened)):
+                tail = _tail_in(file)
+                if tail.block:
+                    return tail
+        return Tail()
+
+    def blocks(self, after: int = 0) -> Iterator[Block]:
+        """The blocks after a number, in order, from file to file."""
+        self.torn = 0
+        link: bytes | None = None if after else START
+        with ExitStack() as opened:
+            for file in self._files(opened):
+                size = os.fstat(file.fileno()).st_size
+                reader = Reader(file, start_before(file, size, after) if after else 0, link)
+                for found in reader:
+                    self.torn += bool(found.torn)
+                    if found.block is not None:
+                        link = found.block.link
+                        if not after or not _is_before(found.block, after):
+                            yield found.block
+                self.torn += reader.end < size
+
+    def heads(self) -> list[Head]:
+        """The heads that are kept in the log."""
+        with ExitStack() as opened:
+            return [head for file in self._files(opened) for head in _heads_in(file)]
+
+    def anchor(self) -> Anchor | None:
+        """Where the log begins, if older files were deleted."""
+        return self._starts()[0]
+
+    def close(self) -> None:
+        """Closes the file; the next use opens it again."""
+        with self._lock:
+            self._place.forget()
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def _older(self) -> list[Path]:
+        """The files that were ended, the oldest first."""
+        pattern = re.compile(
+            re.escape(self.path.stem) + r"\.\d{6,}" + re.escape(self.path.suffix) + "$"
+        )
+        try:
+            names = [each for each in self.path.parent.iterdir() if pattern.match(each.name)]
+        except FileNotFoundError:
+            return []
+        return sorted(names, key=_number_in)
+
+    def _files(self, opened: ExitStack) -> list[BinaryIO]:
+        """All files, open; one that is being ended meanwhile is among them once."""
+        found: dict[int, BinaryIO] = {}
+        for path in (self.path, *reversed(self._older())):
+            with suppress(FileNotFoundError):
+                file = opened.enter_context(path.open("rb"))
+                found.setdefault(os.fstat(file.fileno()).st_ino, file)
+        if not found and self._reads_only:
+            raise StoreError(f"there is no audit log at {self.path}")
+        return list(reversed(found.values()))
+
+    def _starts(self) -> list[Anchor | None]:
+        """What each file goes on from, the oldest first."""
+        with ExitStack() as opened:
+            firsts = [next(iter(Reader(file)), None) for file in self._files(opened)]
+        return [first.anchor if first is not None else None for first in firsts] or [None]
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[Place]:
+        """The place to write to, with the lock that all writers share."""
+        if self._reads_only:
+            raise StoreError(f"{self.path} was opened to be read")
+        with self._lock, _told(self.url, what):
+            name = self.path.with_name(f"{self.path.name}.lock")
+            lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                if not wait_for_lock(lock, self._timeout):
+                    raise TimeoutError(f"somebody else held {name} for {self._timeout:g} s")
+                is_new = not self.path.exists() or not self.path.stat().st_size
+                ends = self.tail() if is_new and self._older() else None
+                self._place.open(self.path, ends=ends)
+                yield self._place
+            finally:
+                os.close(lock)
+
+
+def _tail_in(file: BinaryIO) -> Tail:
+    tail, size = Tail(), os.fstat(file.fileno()).st_size
+    for start in (start_before(file, size), 0):
+        for found in Reader(file, start):
+            tail = tail_after(found, tail)
+        if tail.block:
+            break
+    return tail
+
+
+def _was_ended(path: Path, before: str) -> bool:
+    """Whether the last block of a file was written before a time."""
+    last = ""
+    with path.open("rb") as file:
+        for found in Reader(file, start_before(file, path.stat().st_size)):
+            last = header_of(found.block).time if found.block is not None else last
+    return bool(last) and last < before
+
+
+def _is_before(block: Block, after: int) -> bool:
+    try:
+        return header_of(block).block <= after
+    except msgspec.MsgspecError:
+        return False
+
+
+def _number_in(path: Path) -> int:
+    return int(path.stem.rpartition(".")[2])
+
+
+def _plans_in(path: Path) -> Iterator[bytes]:
+    """The records of a file that declare a plan."""
+    with path.open("rb") as file:
+        for line in file:
+            if PLAN in line:
+                yield line[line.index(b'"record":') + 9 : -2]
+
+
+def _heads_in(file: BinaryIO) -> list[Head]:
+    """The heads of a file, without reading the records between them."""
+    found: list[Head] = []
+    if not os.fstat(file.fileno()).st_size:
+        return found
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        at = memory.find(b'\n{"head":')
+        while at >= 0:
+            end = memory.find(b"\n", at + 1)
+            with suppress(msgspec.MsgspecError):
+                found.append(decode_head(memory[at + 9 : end - 1]))
+            at = memory.find(b'\n{"head":', at + 1)
+    return found
+
+
+@contextmanager
+def _told(url: str, what: str) -> Iterator[None]:
+    """Puts the system's trouble into words."""
+    try:
+        yield
+    except OSError as trouble:
+        raise StoreUnavailable(url, what, str(trouble)) from trouble

@@ -1,0 +1,173 @@
+"""An audit log in PostgreSQL: one row for each block, written under an advisory lock.
+
+The tables come with the store's other ones (`sql/postgres/0002_audit.sql`). The steps are the
+store's own kind, and go over its connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.chain import decode_head, encode_head, header_of, tail_of
+from mainstay.stores.journal_rows import (
+    MOST_PRUNED,
+    anchor_after,
+    anchor_of,
+    block_of,
+    body_of,
+    is_older,
+    tail_of_row,
+)
+from mainstay.stores.postgres_steps import Trip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
+    from mainstay.stores.postgres import PostgresStore
+    from mainstay.stores.postgres_steps import Rows, Steps
+
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '.mainstay_audit', 0))"
+_TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"
+_INSERT = (
+    "INSERT INTO mainstay_audit_blocks (block, header, links, body) VALUES"
+    " (%(block)s::bigint, %(header)s::bytea, %(links)s::bytea, %(body)s::bytea)"
+)
+_HEAD = "INSERT INTO mainstay_audit_heads (block, head) VALUES (%(block)s::bigint, %(head)s::bytea)"
+_BLOCKS = (
+    "SELECT header, links, body, block FROM mainstay_audit_blocks"
+    " WHERE block > %(after)s::bigint ORDER BY block LIMIT %(most)s::bigint"
+)
+_HEADS = "SELECT head FROM mainstay_audit_heads ORDER BY block"
+_ANCHOR = "SELECT log, block, number, link, carried FROM mainstay_audit_anchor"
+_SET_ANCHOR = (
+    "INSERT INTO mainstay_audit_anchor (log, block, number, link, carried) VALUES (%(log)s::text,"
+    " %(block)s::bigint, %(number)s::bigint, %(link)s::bytea, %(carried)s::bytea)"
+)
+_OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT %(most)s::bigint"
+_DROP_BLOCKS = "DELETE FROM mainstay_audit_blocks WHERE block <= %(upto)s::bigint"
+_DROP_HEADS = "DELETE FROM mainstay_audit_heads WHERE block <= %(upto)s::bigint"
+_PAGE = 16
+"""Blocks that are read at once: some megabytes."""
+
+
+class PostgresJournal:
+    """The audit log of a PostgreSQL database.
+
+    Args:
+        store: the store whose connections it uses.
+        closes: whether the store is this log's own, and ends with it.
+    """
+
+    def __init__(self, store: PostgresStore, *, closes: bool = False) -> None:
+        self.url = store.url
+        self._store = store
+        self._closes = closes
+
+    def tail(self) -> Tail:
+        """Where the log ends."""
+        return self._store.drive("read", _tail)
+
+    def append(self, make: Callable[[Tail, Sequence[bytes]], Entry]) -> Tail:
+        """Seals and keeps what comes next, as one step; where the log ends then."""
+        return self._store.drive("append", lambda: _append(make))
+
+    def blocks(self, after: int = 0) -> Iterator[Block]:
+        """The blocks after a number, in order."""
+        while True:
+            rows = self._rows(_BLOCKS, {"after": after, "most": _PAGE})
+            if not rows:
+                return
+            after = rows[-1][3]
+            yield from map(block_of, rows)
+
+    def heads(self) -> list[Head]:
+        """The heads that are kept in the log."""
+        return [decode_head(bytes(row[0])) for row in self._rows(_HEADS, {})]
+
+    def anchor(self) -> Anchor | None:
+        """Where the log begins, if older blocks were dropped."""
+        return self._store.drive("read", _anchor)
+
+    def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
+        """Drops blocks written before a time, but never the last; how many records.
+
+        It drops so many that others hardly notice: where there are more, ask again.
+        """
+        return self._store.drive("prune", lambda: _prune(before, make))
+
+    def close(self) -> None:
+        """Closes the store, where it is this log's own."""
+        if self._closes:
+            self._store.close()
+
+    def _rows(self, text: str, values: dict[str, object]) -> Rows:
+        def step() -> Steps[Rows]:
+            return (yield Trip(text, values))
+
+        return self._store.drive("read", step)
+
+
+def _append(make: Callable[[Tail, Sequence[bytes]], Entry]) -> Steps[Tail]:
+    yield Trip("BEGIN")
+    yield Trip(_LOCK)
+    tail = yield from _tail()
+    tail = yield from _put(tail, make(tail, ()))
+    yield Trip("COMMIT")
+    return tail
+
+
+def _put(tail: Tail, entry: Entry) -> Steps[Tail]:
+    block, head = entry
+    if block is not None:
+        yield Trip(
+            _INSERT,
+            {
+                "block": header_of(block).block,
+                "header": block.header,
+                "links": block.links,
+                "body": body_of(block.records),
+            },
+        )
+        tail = tail_of(block)
+    if head is not None:
+        yield Trip(_HEAD, {"block": head.block, "head": encode_head(head)})
+    return tail
+
+
+def _tail() -> Steps[Tail]:
+    rows = yield Trip(_TAIL)
+    if rows:
+        return tail_of_row(rows[0], None)
+    anchor = yield from _anchor()
+    return tail_of_row(None, anchor)
+
+
+def _anchor() -> Steps[Anchor | None]:
+    rows = yield Trip(_ANCHOR)
+    return anchor_of(rows[0] if rows else None)
+
+
+def _prune(before: str, make: Callable[[Tail, Anchor], Entry]) -> Steps[int]:
+    yield Trip("BEGIN")
+    yield Trip(_LOCK)
+    tail = yield from _tail()
+    old = yield from _anchor()
+    upto = 0
+    for block, header in (yield Trip(_OLD, {"most": MOST_PRUNED})):
+        if block >= tail.block or not is_older(header, before):
+            break
+        upto = block
+    if not upto:
+        yield Trip("ROLLBACK")
+        return 0
+    rows = yield Trip(_BLOCKS, {"after": 0, "most": MOST_PRUNED})
+    anchor = anchor_after(old, (block_of(row) for row in rows if row[3] <= upto))
+    yield from _put(tail, make(tail, anchor))
+    yield Trip(_DROP_BLOCKS, {"upto": upto})
+    yield Trip(_DROP_HEADS, {"upto": upto})
+    yield Trip("DELETE FROM mainstay_audit_anchor")
+    kept = {**anchor._asdict(), "carried": body_of(anchor.carried)}
+    yield Trip(_SET_ANCHOR, kept)
+    yield Trip("COMMIT")
+    return anchor.number - (old.number if old is not None else 0)

@@ -1,0 +1,73 @@
+"""The blocks of an audit log as rows: what SQLite and PostgreSQL have in common.
+
+The records of a block are one JSON array, a record on each line. No record has a line break in it,
+so the array is taken apart without reading it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.chain import START, Anchor, Block, Tail, carried, read_header, tail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+MOST_PRUNED = 200
+"""Blocks that are dropped in one step; while it lasts, nobody else can write."""
+_BETWEEN = b",\n"
+
+
+def body_of(records: Sequence[bytes]) -> bytes:
+    """The records as one JSON array."""
+    return b"[%b]" % _BETWEEN.join(records)
+
+
+def records_of(body: Any) -> list[bytes]:
+    """The records of such an array; whoever changed the row may have left anything there."""
+    data = _as_bytes(body)
+    return data[1:-1].split(_BETWEEN) if len(data) > 2 else []
+
+
+def block_of(row: Sequence[Any]) -> Block:
+    """The block of a row: header, links, body."""
+    return Block(_as_bytes(row[0]), records_of(row[2]), _as_bytes(row[1]))
+
+
+def tail_of_row(row: Sequence[Any] | None, anchor: Anchor | None) -> Tail:
+    """Where a log ends, by its last row: header, links."""
+    if row is None:
+        return Tail() if anchor is None else anchor.tail
+    return tail_of(Block(_as_bytes(row[0]), (), _as_bytes(row[1])))
+
+
+def anchor_of(row: Sequence[Any] | None) -> Anchor | None:
+    """The anchor of a row: log, block, number, link, carried."""
+    if row is None:
+        return None
+    log, block, number, link, kept = row
+    return Anchor(str(log), int(block), int(number), _as_bytes(link), tuple(records_of(kept)))
+
+
+def is_older(header: Any, before: str) -> bool:
+    """Whether a block was written before a time."""
+    return read_header(_as_bytes(header)).time < before
+
+
+def anchor_after(old: Anchor | None, dropped: Iterable[Block]) -> Anchor:
+    """The anchor in the place of blocks that are dropped, and of the anchor before them."""
+    last: Block | None = None
+    plans: list[bytes] = list(old.carried) if old is not None else []
+    for block in dropped:
+        last = block
+        plans = carried([*plans, *block.records])
+    assert last is not None, "nothing is dropped"
+    tail = tail_of(last)
+    return Anchor(tail.log, tail.block, tail.number, tail.link or START, tuple(plans))
+
+
+def _as_bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else b""

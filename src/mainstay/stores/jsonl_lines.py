@@ -1,0 +1,261 @@
+"""The lines of an audit log in a file: how they are written, and how they are read.
+
+| line | is |
+| --- | --- |
+| `{"link":"…","block":{…}}` | a block's header |
+| `{"link":"…","record":{…}}` | a record; as many follow a header as it says |
+| `{"link":"…","anchor":{…}}` | the first line of a file that goes on from another |
+| `{"head":{…}}` | a head, between blocks |
+| `{"torn":{"bytes":n}}` | the n bytes before are what a killed writer has left |
+
+Links stand at the same place in every line: a reader needs no JSON to check a record. Nothing is
+ever taken out of a file: what a killed writer has left stays, and the next writer marks it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from mainstay.core.chain import (
+    SIZE,
+    Anchor,
+    Block,
+    Tail,
+    decode_head,
+    encode_head,
+    linked,
+    read_header,
+    tail_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from mainstay.core.chain import Entry, Head
+
+_LINK = slice(9, 9 + 2 * SIZE)
+_AFTER = _LINK.stop
+_BLOCK, _RECORD, _ANCHOR = b'","block":', b'","record":', b'","anchor":'
+_HEADER_AT, _RECORD_AT = _AFTER + len(_BLOCK), _AFTER + len(_RECORD)
+_HEAD, _TORN = b'{"head":', b'{"torn":'
+_SEARCHED = 64 * 1024 * 1024
+"""How far to look for the mark of a torn write: a block is never as long."""
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def lines_of(entry: Entry) -> bytes:
+    """A block and a head as lines."""
+    parts: list[bytes] = []
+    if entry.block is not None:
+        header, records, links = entry.block
+        digits = links.hex().encode()
+        step = 2 * SIZE
+        parts.append(b'{"link":"%b","block":%b}\n' % (digits[:step], header))
+        parts += [
+            b'{"link":"%b","record":%b}\n' % (digits[at : at + step], record)
+            for at, record in zip(range(step, len(digits), step), records, strict=True)
+        ]
+    if entry.head is not None:
+        parts.append(b'{"head":%b}\n' % encode_head(entry.head))
+    return b"".join(parts)
+
+
+def anchor_line(tail: Tail) -> bytes:
+    """The first line of a file that goes on from another one."""
+    where = msgspec.json.encode({"block": tail.block, "log": tail.log, "number": tail.number})
+    return b'{"link":"%b","anchor":%b}\n' % (tail.link.hex().encode(), where)
+
+
+def torn_line(count: int, *, ends_a_line: bool) -> bytes:
+    """The mark behind what a killed writer has left."""
+    return b'%b{"torn":{"bytes":%d}}\n' % (b"" if ends_a_line else b"\n", count)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """What a reader comes to, and where the file goes on after it."""
+
+    end: int
+    block: Block | None = None
+    anchor: Anchor | None = None
+    head: Head | None = None
+    torn: int = 0
+
+
+class Reader:
+    """Goes through a file, from its beginning or that of a block on.
+
+    What is neither a block nor marked as torn comes as a block that cannot be right. What a killed
+    writer has left at the very end is passed over; `end` is where that begins.
+
+    Args:
+        file: open for reading.
+        start: where to begin.
+        link: the link before, where it is known.
+    """
+
+    def __init__(self, file: BinaryIO, start: int = 0, link: bytes | None = None) -> None:
+        self._file = file
+        self._link = link
+        self.end = start
+        file.seek(start)
+
+    def __iter__(self) -> Iterator[Found]:
+        line = self._file.readline()
+        while line:
+            found, line = self._look(line)
+            if found is None:
+                return
+            self.end = found.end
+            if found.block is not None:
+                self._link = found.block.link
+            elif found.anchor is not None:
+                self._link = found.anchor.link
+            yield found
+
+    def _look(self, line: bytes) -> tuple[Found | None, bytes]:
+        """What begins with this line, and the line after it."""
+        end = self.end + len(line)
+        if line[-1:] != b"\n":
+            return self._odd(Block(line, (), b""), end)
+        if line[_AFTER:_HEADER_AT] == _BLOCK:
+            return self._block(line)
+        if line.startswith(_HEAD):
+            return Found(end, head=_head_of(line)), self._file.readline()
+        if line[_AFTER:].startswith(_ANCHOR):
+            return Found(end, anchor=_anchor_of(line)), self._file.readline()
+        if line.startswith(_TORN):  # of something that is not there any more
+            return Found(end), self._file.readline()
+        return self._odd(Block(line, (), b""), end)
+
+    def _block(self, line: bytes) -> tuple[Found | None, bytes]:
+        """A header and the records it promises."""
+        header = line[_HEADER_AT:-2]
+        try:
+            count = read_header(header).count
+        except msgspec.MsgspecError:
+            return self._odd(Block(header, (), b""), self.end + len(line))
+        lines = list(islice(self._file, count))
+        after = self._file.readline()
+        end = self.end + len(line) + sum(map(len, lines))
+        links = _links(line, lines)
+        is_cut = len(lines) < count or not (_goes_on(after) or _is_whole((lines or [line])[-1]))
+        if links and not is_cut and not after.startswith(_TORN):
+            return Found(end, Block(header, [each[_RECORD_AT:-2] for each in lines], links)), after
+        whole = lines[:-1] if is_cut and lines and not _is_whole(lines[-1]) else lines
+        block = Block(header, [each[_RECORD_AT:-2] for each in whole], _links(line, whole))
+        return self._odd(block, end, may_be_cut=is_cut and self._is_prefix(block))
+
+    def _is_prefix(self, block: Block) -> bool:
+        """Whether this is the beginning of a block as it was written."""
+        if self._link is None:
+            return linked(block.links[:SIZE], block.records) == block.links[SIZE:]
+        return linked(self._link, (block.header, *block.records)) == block.links
+
+    def _odd(
+        self, block: Block, end: int, *, may_be_cut: bool = True
+    ) -> tuple[Found | None, bytes]:
+        """What is left of a write that was cut off, if it is marked, or the file ends with it."""
+        file, here = self._file, self.end
+        file.seek(here)
+        while here - self.end < _SEARCHED and (line := file.readline()):
+            if _torn_bytes(line) == here - self.end:
+                return Found(here + len(line), torn=here - self.end), file.readline()
+            may_be_cut = may_be_cut and (here < end or not _goes_on(line))
+            here += len(line)
+        if may_be_cut:
+            return None, b""
+        file.seek(end)
+        return Found(end, block), file.readline()
+
+
+def _goes_on(line: bytes) -> bool:
+    """Whether a line is one that a writer begins with, who has found all before in order."""
+    return line[_AFTER:_HEADER_AT] == _BLOCK or line.startswith(_HEAD)
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line was written to its end; a later writer may have added the line break."""
+    try:
+        msgspec.json.decode(line)
+    except msgspec.MsgspecError:
+        return False
+    return line[-1:] == b"\n"
+
+
+def _links(first: bytes, lines: list[bytes]) -> bytes:
+    """The links of lines; none at all where one of them has no link."""
+    try:
+        return bytes.fromhex((first[_LINK] + b"".join([each[_LINK] for each in lines])).decode())
+    except ValueError:
+        return b""
+
+
+def _torn_bytes(line: bytes) -> int:
+    """How many bytes before a mark are torn; -1 where it is none."""
+    if not line.startswith(_TORN) or line[-1:] != b"\n":
+        return -1
+    try:
+        return int(msgspec.json.decode(line)["torn"]["bytes"])
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        return -1
+
+
+def _anchor_of(line: bytes) -> Anchor | None:
+    try:
+        found = msgspec.json.decode(line)
+        where = found["anchor"]
+        link = bytes.fromhex(found["link"])
+        return Anchor(str(where["log"]), int(where["block"]), int(where["number"]), link)
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _head_of(line: bytes) -> Head | None:
+    try:
+        return decode_head(line[len(_HEAD) : -2])
+    except msgspec.MsgspecError:
+        return None
+
+
+# --- looking from the end -------------------------------------------------------------------------
+
+_CHUNK = 1024 * 1024
+
+
+def start_before(file: BinaryIO, size: int, block: int | None = None) -> int:
+    """Where a block begins from which on to read: near the end, or not after a block's number."""
+    chunk = _CHUNK
+    while chunk < size:
+        start = size - chunk
+        file.seek(start)
+        file.readline()
+        for line in iter(file.readline, b""):
+            if line[_AFTER:_HEADER_AT] == _BLOCK and line[-1:] == b"\n":
+                if block is None or _number_of(line) <= block:
+                    return file.tell() - len(line)
+                break
+        chunk *= 8
+    return 0
+
+
+def _number_of(line: bytes) -> int:
+    try:
+        return read_header(line[_HEADER_AT:-2]).block
+    except msgspec.MsgspecError:
+        return 0
+
+
+def tail_after(found: Found, tail: Tail) -> Tail:
+    """Where a log ends after what was found."""
+    if found.block is not None:
+        return tail_of(found.block)
+    return found.anchor.tail if found.anchor is not None else tail

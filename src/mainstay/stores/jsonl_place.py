@@ -1,0 +1,105 @@
+"""The file an audit log is written to: how far it is known, and what a killed writer has left."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mainstay.core.chain import Tail
+from mainstay.stores.jsonl_lines import Reader, anchor_line, start_before, tail_after, torn_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+
+class Place:
+    """The file that is written to, and how far it is known."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+        self._pid = 0
+        self.tail = Tail()
+        self.end = 0
+
+    def open(self, path: Path, *, ends: Tail | None = None) -> None:
+        """Opens the file, or goes on with it, and looks at what others have appended."""
+        if self._file is None or self._is_another(path):
+            self.forget()
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+            self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=256 * 1024)
+            self._pid = os.getpid()
+        self._catch_up()
+        if ends is not None and not self.end:
+            self.write(anchor_line(ends), syncs=False)
+            self.tail = ends
+
+    def forget(self) -> None:
+        """Closes the file; a parent's is not a child's to close."""
+        file, self._file = self._file, None
+        self.tail, self.end = Tail(), 0
+        if file is not None:
+            with suppress(OSError):
+                file.close()
+
+    def __del__(self) -> None:
+        self.forget()
+
+    def write(self, data: bytes, *, syncs: bool) -> None:
+        """Appends bytes; where the disk refuses, as far as possible none of them."""
+        assert self._file is not None
+        number, left = self._file.fileno(), memoryview(data)
+        try:
+            while left:
+                left = left[os.write(number, left) :]
+        except OSError:
+            with suppress(OSError):  # else the next writer marks it as torn
+                os.ftruncate(number, self.end)
+            raise
+        if syncs:
+            os.fsync(number)
+        self.end += len(data)
+
+    def _is_another(self, path: Path) -> bool:
+        """Whether the file was ended by somebody else, or this is a forked child."""
+        assert self._file is not None
+        if self._pid != os.getpid():
+            return True
+        mine = os.fstat(self._file.fileno())
+        try:
+            now = path.stat()
+        except FileNotFoundError:
+            return True
+        return (mine.st_ino, mine.st_dev) != (now.st_ino, now.st_dev)
+
+    def _catch_up(self) -> None:
+        """Reads what was appended since, and marks what a killed writer has left."""
+        assert self._file is not None
+        size = os.fstat(self._file.fileno()).st_size
+        if size == self.end:
+            return
+        if size < self.end:
+            self.tail, self.end = Tail(), 0  # it was cut: begin anew
+        start = self.end or start_before(self._file, size)
+        self._follow(start, self.tail.link if self.end else None)
+        if start and not self.tail.block:
+            self._follow(0, None)
+        if self.end < size:
+            self._file.seek(size - 1)
+            ends_a_line = self._file.read(1) == b"\n"
+            self._mark(size - self.end, ends_a_line)
+
+    def _follow(self, start: int, link: bytes | None) -> None:
+        assert self._file is not None
+        reader = Reader(self._file, start, link)
+        for found in reader:
+            self.tail = tail_after(found, self.tail)
+        self.end = reader.end
+
+    def _mark(self, count: int, ends_a_line: bool) -> None:
+        """Marks what is torn; a line break that the mark brings counts with it."""
+        assert self._file is not None
+        number = self._file.fileno()
+        os.write(number, torn_line(count + (not ends_a_line), ends_a_line=ends_a_line))
+        self.end = os.fstat(number).st_size

@@ -1,0 +1,391 @@
+"""Replay: whatever was decided is decided again, and what was changed is found."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstay import (
+    AdaptiveThrottle,
+    Backoff,
+    BreakerSettings,
+    Engine,
+    Jitter,
+    KindRule,
+    MemoryGuard,
+    RateLimit,
+    RetryBudget,
+    RetryPolicy,
+    TokenBudget,
+    Window,
+)
+from mainstay.core.events import decode, encode
+from mainstay.core.evidence import MOST_MEMBERS, evidence_of
+from mainstay.core.replay import MOST_OPEN, Replay
+from mainstay.core.standins import exception_of
+from mainstay.plans import plan_before
+from mainstay.testing import virtual_time
+
+RECORDED = Path(__file__).parent / "recorded" / "logs"
+
+
+class Recorder:
+    """A sink that keeps records as a log does: each plan before its first use."""
+
+    wants_evidence = True
+    hears_successes = False
+
+    def __init__(self):
+        self.lines = []
+        self.known = set()
+
+    def __call__(self, event):
+        plan = plan_before(event, self.known)
+        self.lines += [encode(each) for each in (plan, event) if each is not None]
+
+
+def replayed(lines):
+    replay = Replay()
+    for number, line in enumerate(lines, 1):
+        replay.feed(number, "w", decode(line))
+    return replay.finish()
+
+
+# --- failures of every sort -----------------------------------------------------------------------
+
+
+class Throttled(Exception):
+    """As a service's own exception."""
+
+
+class Slow(Throttled, TimeoutError):
+    """Of two families."""
+
+
+class Denied(Exception):
+    """With a status of its own."""
+
+    status_code = 403
+
+
+def carrying(cls, **attributes):
+    error = cls("text")
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+class Response:
+    def __init__(self, status, headers):
+        self.status_code = status
+        self.headers = headers
+
+
+FAILURES = [
+    lambda: ConnectionResetError(104, "reset"),
+    lambda: OSError(11, "again"),
+    lambda: OSError("no number"),
+    lambda: PermissionError(13, "denied"),
+    lambda: ValueError("mistake"),
+    lambda: KeyError("missing"),
+    TimeoutError,
+    lambda: Throttled("slow down"),
+    lambda: Slow("both"),
+    lambda: Denied("no"),
+    lambda: carrying(RuntimeError, status_code=503),
+    lambda: carrying(RuntimeError, code="ThrottlingException"),
+    lambda: carrying(RuntimeError, code=7, sqlstate="40001", error_code="E", pgcode="P"),
+    lambda: carrying(Throttled, retry_after=0.7),
+    lambda: carrying(Throttled, retry_after="Sun, 15 Nov 2026 13:15:00 GMT"),
+    lambda: carrying(Throttled, retry_after=4000.0),
+    lambda: carrying(Throttled, response={"Error": {"Code": "SlowDown"}}),
+    lambda: carrying(Throttled, response=Response(429, {"Retry-After": "1"})),
+    lambda: ExceptionGroup("several", [ConnectionError(), Throttled()]),
+    lambda: ExceptionGroup("several", [ConnectionError(), ValueError()]),
+    lambda: json.JSONDecodeError("bad", "doc", 0),
+    lambda: UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+    lambda: type("Outer", (), {"Inner": type("Inner", (Throttled,), {})}).Inner(),
+]
+
+
+@pytest.mark.req("CP-16")
+@pytest.mark.parametrize("make", FAILURES, ids=[str(n) for n in range(len(FAILURES))])
+def test_a_stand_in_is_judged_as_the_failure_was(make):
+    """By every sort of rule: class, base, name, code, kind; also after JSON."""
+    failure = make()
+    for rules in (None, (OSError,), (Throttled,), ("Throttled", "SlowDown", "40001", "7"), ("P",)):
+        policy = RetryPolicy(retry_on=rules, never_retry_on=("E",))
+        verdict = policy.classification(failure)
+        again = policy.replace(
+            retry_on=tuple("Throttled" if rule is Throttled else rule for rule in rules or ())
+            if rules
+            else None
+        ).classification(exception_of(evidence_of(failure, verdict)))
+        assert (again.kind, again.retryable) == (verdict.kind, verdict.retryable)
+        assert again.retry_after == verdict.retry_after
+
+
+def rule_of(index):
+    return (
+        OSError, ConnectionError, Throttled, Exception, "Throttled", "SlowDown", "403", Denied,
+        lambda error: "text" in str(error), PermissionError, ExceptionGroup,
+    )[index]  # fmt: skip
+
+
+RULES = st.lists(st.integers(0, 10), max_size=3).map(lambda found: tuple(map(rule_of, found)))
+SECONDS = st.sampled_from([0.0, 0.1, 0.5, 2.0])
+BACKOFFS = st.sampled_from(
+    [
+        Backoff.constant(0.2),
+        Backoff.exponential(0.1, factor=3.0, max_delay=1.0),
+        Backoff.linear(0.1, step=0.3),
+        Backoff.custom(lambda n: n * 0.37),
+        Backoff.custom(lambda n: 1 / (n - 2)),
+    ]
+)
+JITTERS = st.sampled_from(
+    [Jitter.none(), Jitter.full(), Jitter.equal(), Jitter.percent(0.3), Jitter.decorrelated(),
+     Jitter.additive(0.4)]
+)  # fmt: skip
+POLICIES = st.builds(
+    RetryPolicy,
+    name=st.just("standard"),
+    max_attempts=st.integers(1, 5),
+    backoff=BACKOFFS,
+    jitter=JITTERS,
+    retry_on=st.none() | RULES,
+    never_retry_on=RULES,
+    classify=st.none() | st.just({Throttled: "throttled", (lambda e: "rese" in str(e)): "timeout"}),
+    per_kind=st.none()
+    | st.just({"throttled": KindRule(max_attempts=2, backoff=Backoff.constant(0.3))})
+    | st.just({"transient": KindRule(jitter=Jitter.full())}),
+    retry_if_result=st.none() | st.just(lambda value: value == "not this"),
+    deadline=st.none() | st.floats(0.05, 3.0),
+    max_retry_after=st.sampled_from([0.5, 60.0]),
+)
+OUTCOMES = st.lists(st.integers(-2, len(FAILURES) - 1), min_size=1, max_size=40)
+
+
+def guards_of(names):
+    makers = {
+        "budget": lambda: RetryBudget(floor=3, ratio=0.1),
+        "tokens": lambda: TokenBudget(capacity=20, cost=5),
+        "rate": lambda: RateLimit(per_second=2.0, burst=1, max_wait=1.0),
+        "throttle": lambda: AdaptiveThrottle(floor=4, seed=1),
+        "memory": lambda: MemoryGuard(1000, probe=lambda: 1200),
+        "little": lambda: MemoryGuard(1000, probe=lambda: 100),
+    }
+    return [makers[name]() for name in names]
+
+
+GUARDS = st.lists(
+    st.sampled_from(["budget", "tokens", "rate", "throttle", "memory", "little"]),
+    unique=True, max_size=3,
+)  # fmt: skip
+BREAKERS = st.sampled_from(
+    [
+        None,
+        BreakerSettings(failure_threshold=3, recovery_timeout=1.0),
+        BreakerSettings(window=Window.calls(6), min_calls=3, ramp=2.0),
+        BreakerSettings(
+            window=Window.seconds(10.0), min_calls=3, recovery_jitter=Jitter.percent(0.5)
+        ),
+    ]
+)
+
+
+def throws(error):
+    def function():
+        raise error
+
+    return function
+
+
+def run(engine, outcomes, time):
+    """Calls until the outcomes are used up; time goes on between them."""
+    left = list(reversed(outcomes))
+
+    def function():
+        which = left.pop() if left else -1
+        time.advance(0.03)
+        if which < 0:
+            return "this" if which == -1 else "not this"
+        failure = FAILURES[which]()
+        raise failure
+
+    for _ in range(len(outcomes)):
+        engine.run("op", function)
+        time.advance(0.4)
+
+
+@pytest.mark.req("CP-16", "CP-12", "CP-13")
+@settings(max_examples=150, deadline=None)
+@given(policy=POLICIES, outcomes=OUTCOMES, guards=GUARDS, breaker=BREAKERS)
+def test_any_sequence_of_outcomes_replays(policy, outcomes, guards, breaker):
+    """Under any policy, behind any guards: from the bytes of the log alone."""
+    sink = Recorder()
+    with virtual_time() as time:
+        engine = Engine(
+            sinks=[sink], policies=[policy], guards=guards_of(guards), breaker=breaker, seed=5
+        )
+        run(engine, outcomes, time)
+    report = replayed(sink.lines)
+    assert report.divergence is None
+    assert not report.unproved
+    assert report.events == len(sink.lines)
+
+
+def a_log(seed=1, **fields):
+    """A log of sixty calls with trouble of every sort."""
+    sink, rand = Recorder(), random.Random(seed)
+    with virtual_time(start=1000.0) as time:
+        policy = RetryPolicy(name="standard", max_attempts=3, retry_on=(OSError, Throttled))
+        engine = Engine(
+            sinks=[sink],
+            policies=[policy.replace(**fields)],
+            guards=[RetryBudget(floor=4)],
+            breaker=BreakerSettings(failure_threshold=6, recovery_timeout=1.0),
+            seed=seed,
+        )
+        run(engine, [rand.randrange(-6, len(FAILURES)) for _ in range(60)], time)
+    return sink.lines
+
+
+@pytest.mark.req("CP-16")
+def test_a_changed_policy_is_named_at_the_first_decision_that_differs():
+    """Both sides are shown."""
+    lines = a_log()
+    plan = json.loads(lines[0])
+    plan["fields"]["max_attempts"] = 2
+    report = replayed([json.dumps(plan), *lines[1:]])
+    first = next(n for n, line in enumerate(lines, 1) if b"attempt_failed" in line)
+    found = report.divergence
+    assert (found.number, found.field, found.recorded, found.recomputed) == (
+        first, "max_attempts", 3, 2
+    )  # fmt: skip
+    assert str(found).startswith(f"record {first} (attempt_failed of 'op', call ")
+
+
+DECIDED = {
+    "attempt_failed": ("kind", "reason", "retryable"),
+    "retry_attempt": ("delay_seconds", "kind", "key"),
+    "retry_exhausted": ("reason", "total_attempts", "total_seconds"),
+    "call_failed": ("reason", "kind"),
+    "call_succeeded": ("total_attempts",),
+    "circuit_state_changed": ("to_state", "reason", "generation", "failure_count"),
+}
+CHANGED = [(name, field) for name, fields in DECIDED.items() for field in fields]
+
+
+@pytest.mark.parametrize(("name", "field"), CHANGED, ids=[f"{n}-{f}" for n, f in CHANGED])
+def test_a_decision_that_was_recorded_otherwise_is_found(name, field):
+    """Every field the core decides, of every event; the record's number, and both values."""
+    lines = a_log()
+    events = [json.loads(line) for line in lines]
+    told = [i for i, event in enumerate(events) if event["event_type"] == name]
+    at = next(i for i in told if events[i]["call_id"] or name == "circuit_state_changed")
+    event = events[at]
+    right = event[field]
+    event[field] = not right if type(right) is bool else right + ("x" if type(right) is str else 1)
+    report = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]])
+    assert report.divergence.number == at + 1
+    assert report.divergence.field == field
+    assert report.divergence.recomputed == right
+
+
+def test_what_a_guard_said_otherwise_is_found():
+    """A budget that is recorded as having allowed what it cannot."""
+    lines = a_log()
+    at = next(i for i, line in enumerate(lines) if b'"RetryBudget:retries"' in line and i)
+    event = json.loads(lines[at])
+    mine = next(w for w in event["proof"]["witness"] if w[0] == "RetryBudget:retries")
+    mine[2] = not mine[2]
+    report = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]])
+    assert (report.divergence.number, report.divergence.field) == (at + 1, "RetryBudget:retries")
+
+
+def test_a_refusal_is_decided_again():
+    """From the circuit as it was."""
+    lines = a_log()
+    at = next(i for i, line in enumerate(lines) if b'"event_type":"call_refused"' in line)
+    assert replayed(lines).ok
+    event = json.loads(lines[at])
+    event["proof"]["witness"][0][1][0]["state"] = "closed"
+    report = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]])
+    assert (report.divergence.number, report.divergence.recomputed) == (at + 1, "admitted")
+
+
+def test_a_missing_event_of_a_call_is_found():
+    """A call that tells of a retry it never decided on is no such call."""
+    lines = a_log()
+    at = next(i for i, line in enumerate(lines) if b'"event_type":"retry_attempt"' in line)
+    assert not replayed([*lines[:at], *lines[at + 1 :]]).ok
+
+
+def test_what_lacks_proof_is_counted_and_not_guessed():
+    """A log of a sink that wanted no evidence, one without its plans, one cut at its start."""
+    sink = Recorder()
+    sink.wants_evidence = False
+    with virtual_time():
+        Engine(sinks=[sink], seed=1).run("op", throws(ConnectionError()))
+    report = replayed(sink.lines)
+    assert report.ok
+    assert dict(report.unproved) == {"its beginning or its proof is not in the log": 1}
+    lines = a_log()
+    report = replayed(lines[1:])
+    assert report.calls == 0
+    assert report.unproved["its plan is not in the log"] > 10
+    start = next(i for i, line in enumerate(lines) if b'"event_type":"retry_attempt"' in line)
+    report = replayed([lines[0], *lines[start:]])
+    assert report.ok
+    assert report.unproved["its beginning or its proof is not in the log"] == 1
+
+
+def test_a_group_too_large_to_keep_is_not_replayed():
+    """It would be judged by a part of it."""
+    sink = Recorder()
+    many = [ConnectionError() for _ in range(MOST_MEMBERS + 1)]
+    with virtual_time():
+        Engine(sinks=[sink]).run("op", throws(ExceptionGroup("x", many)))
+    assert dict(replayed(sink.lines).unproved) == {"a group of exceptions was too large to keep": 1}
+
+
+def test_calls_of_several_writers_do_not_mix():
+    """The same seed in two processes gives the same call ids."""
+    one, other = a_log(), a_log(retry_on=(ValueError, OSError, Throttled))
+    replay = Replay()
+    for number, (a, b) in enumerate(zip(one, other, strict=False), 1):
+        replay.feed(2 * number, "a", decode(a))
+        replay.feed(2 * number + 1, "b", decode(b))
+    assert replay.finish().ok
+
+
+def test_calls_that_never_end_are_let_go(monkeypatch):
+    """In bounded memory, and counted."""
+    assert MOST_OPEN >= 10_000
+    monkeypatch.setattr("mainstay.core.replay.MOST_OPEN", 3)
+    lines = [line for line in a_log() if b'"attempt_failed"' in line]
+    assert replayed(lines).unfinished == len({json.loads(line)["call_id"] for line in lines})
+
+
+def test_nothing_is_checked_after_the_first_divergence():
+    """The events are still counted."""
+    lines = a_log()
+    plan = json.loads(lines[0])
+    plan["fields"]["max_attempts"] = 2
+    report = replayed([json.dumps(plan), *lines[1:]])
+    assert report.events == len(lines)
+    assert not report.ok
+
+
+@pytest.mark.req("CP-22", "CP-16")
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_an_old_log_replays_for_ever(path):
+    """These files are never edited."""
+    report = replayed(path.read_bytes().splitlines())
+    assert report.ok
+    assert report.calls > 20
+    assert not report.unproved

@@ -1,0 +1,465 @@
+"""One contract for the three places of an audit log, and what is special about files."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, closing
+
+import pytest
+
+from mainstay.core.chain import Entry, Flaw, Tail, head_of, header_of, seal, tail_of, verify_block
+from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.journal_jsonl import JsonlJournal
+from mainstay.stores.journal_sqlite import SqliteJournal
+from mainstay.stores.sqlite import SqliteStore
+
+KINDS = ("sqlite", "postgres", "jsonl")
+
+
+@pytest.fixture(params=KINDS)
+def journals(request, tmp_path):
+    """Opens journals of one log: each as another process would."""
+    kind, opened = request.param, []
+    url = request.getfixturevalue("postgres_database") if kind == "postgres" else None
+
+    def open_one(**options):
+        if kind == "jsonl":
+            made = JsonlJournal(tmp_path / "audit.jsonl", **options)
+        elif kind == "sqlite":
+            made = SqliteStore(f"sqlite:///{tmp_path}/audit.db").journal(closes=True)
+        else:
+            from mainstay.stores.postgres import PostgresStore
+
+            made = PostgresStore(url).journal(closes=True)
+        opened.append(made)
+        return made
+
+    yield open_one
+    for each in opened:
+        each.close()
+
+
+def add(journal, *records, time="2026-01-01T00:00:00Z", head=False, note=None):
+    """Appends a block; where the log ends then."""
+
+    def make(tail, carried):
+        block = seal(tail, [*carried, *records], writer="w", time=time, log="a1", note=note)
+        return Entry(block, head_of(tail_of(block), time) if head else None)
+
+    return journal.append(make)
+
+
+def read(journal, after=0):
+    """The records by number, and the tail; everything must verify."""
+    anchor = journal.anchor()
+    tail = Tail() if anchor is None else anchor.tail
+    found = {}
+    for block in journal.blocks(after):
+        if not after:
+            tail = verify_block(tail, block)
+            assert not isinstance(tail, Flaw), tail
+        first = header_of(block).first
+        found.update(dict(enumerate(block.records, first)))
+    return found, tail
+
+
+def test_an_empty_log_ends_nowhere(journals):
+    """No block, no head, no anchor."""
+    journal = journals()
+    assert journal.tail() == Tail()
+    assert list(journal.blocks()) == []
+    assert journal.heads() == []
+    assert journal.anchor() is None
+
+
+def test_blocks_come_back_as_they_were_appended(journals):
+    """Also with what JSON has to escape, and without any record."""
+    journal = journals()
+    odd = b'{"a":"\\u0000 \xc3\xa9 \\n ,\\n"}'
+    add(journal, b'{"a":1}', odd)
+    add(journal, note={"why": "because"})
+    tail = add(journal, b'{"a":3}')
+    assert tail.number == 3
+    found, end = read(journals())
+    assert found == {1: b'{"a":1}', 2: odd, 3: b'{"a":3}'}
+    assert end == tail == journals().tail()
+
+
+def test_blocks_can_be_had_from_a_number_on(journals):
+    """Whoever follows a log reads only what is new."""
+    journal = journals()
+    for number in range(1, 30):
+        add(journal, b"%d" % number)
+    assert sorted(read(journal, after=27)[0]) == [28, 29]
+    assert read(journal, after=29)[0] == {}
+    assert len(read(journal)[0]) == 29
+
+
+def test_heads_are_kept_beside_the_blocks(journals):
+    """With the block they speak of, in order, also without one."""
+    journal = journals()
+    first = add(journal, b"1", head=True)
+    last = add(journal, b"2")
+    journal.append(lambda tail, _: Entry(None, head_of(tail, "later")))
+    heads = journals().heads()
+    assert [(h.block, h.number, h.link) for h in heads] == [
+        (1, 1, first.link.hex()),
+        (2, 2, last.link.hex()),
+    ]
+    assert read(journal)[1] == last
+
+
+def test_several_writers_keep_one_chain(journals):
+    """Each sees what the others have appended, in turns and at once."""
+    several = [journals() for _ in range(3)]
+    for turn in range(4):
+        for journal in several:
+            add(journal, b"%d" % turn)
+
+    def write(journal):
+        for _ in range(10):
+            add(journal, b"{}")
+
+    threads = [threading.Thread(target=write, args=(each,)) for each in several]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    found, tail = read(journals())
+    assert len(found) == tail.number == 42
+
+
+def test_what_the_seal_raises_leaves_nothing(journals):
+    """A step that fails is no step, and the next one works."""
+    journal = journals()
+    add(journal, b"1")
+
+    def make(tail, carried):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        journal.append(make)
+    add(journal, b"2")
+    assert sorted(read(journal)[0]) == [1, 2]
+
+
+def test_a_pruned_log_begins_at_its_anchor(journals):
+    """Old blocks go, plans stay, and the chain verifies from the anchor on."""
+    journal = journals(rotate=1)
+    plan = b'{"event_type":"plan_declared","plan":"p1"}'
+    add(journal, plan, b"2", time="2026-01-01", head=True)
+    add(journal, b"3", time="2026-01-02")
+    add(journal, b"4", time="2026-01-03")
+    add(journal, b"5", time="2026-01-04")
+    asked = []
+
+    def make(tail, anchor):
+        asked.append(anchor)
+        note = {"pruned": {"number": anchor.number, "link": anchor.link.hex()}}
+        return Entry(seal(tail, [], writer="w", time="2026-01-05", note=note))
+
+    dropped = journal.prune("2026-01-03", make)
+    assert dropped >= 3
+    anchor = journals().anchor()
+    assert anchor.number == dropped
+    assert anchor[:4] == asked[0][:4]
+    found, tail = read(journals())
+    records = [*anchor.carried, *found.values()]
+    assert plan in records
+    assert [r for r in records if r != plan][-2:] == [b"4", b"5"]
+    assert b"3" not in records
+    assert not [head for head in journal.heads() if head.block <= anchor.block]
+    assert journal.prune("2026-01-03", make) == 0
+    assert add(journal, b"6").number == tail.number + (2 if plan in found.values() else 1)
+
+
+def test_nothing_is_pruned_where_nothing_is_old(journals):
+    """And the last block always stays, so that the log goes on from something."""
+    journal = journals(rotate=1)
+    make = pytest.fail
+    assert journal.prune("2026-01-03", make) == 0
+    add(journal, b"1", time="2026-01-01")
+    assert journal.prune("2020-01-01", make) == 0
+    assert journal.prune("2027-01-01", make) == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_single_events_can_be_read_with_sql(kind, request, tmp_path):
+    """The view mainstay_audit has a row for each event."""
+    event = {"event_type": "call_failed", "operation": "pay", "timestamp": "t", "version": 1}
+    records = [json.dumps(event).encode(), b'{"event_type":"x","operation":"other"}']
+    question = "SELECT number, event_type, operation, writer, event FROM mainstay_audit"
+    if kind == "sqlite":
+        journal = SqliteStore(f"sqlite:///{tmp_path}/a.db").journal(closes=True)
+        add(journal, b"{}")
+        add(journal, *records)
+        with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+            rows = connection.execute(f"{question} ORDER BY 1").fetchall()
+    else:
+        import psycopg
+
+        from mainstay.stores.postgres import PostgresStore
+
+        url = request.getfixturevalue("postgres_database")
+        journal = PostgresStore(url).journal(closes=True)
+        add(journal, b"{}")
+        add(journal, *records)
+        with psycopg.connect(url) as connection:
+            rows = connection.execute(f"{question} ORDER BY 1").fetchall()
+    journal.close()
+    assert [row[:4] for row in rows] == [
+        (1, None, None, "w"),
+        (2, "call_failed", "pay", "w"),
+        (3, "x", "other", "w"),
+    ]
+    shown = rows[1][4]
+    assert (json.loads(shown) if isinstance(shown, str) else shown) == event
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "jsonl"])
+def test_ten_processes_may_create_the_log_at_once(kind, request, tmp_path):
+    """Tables and files are made once, and every process has its block in the one chain."""
+    script = """
+import sys
+from mainstay.audit import AuditLog
+from mainstay.events import CallSucceeded
+print("ready", flush=True)
+sys.stdin.readline()
+log = AuditLog(sys.argv[1])
+log(CallSucceeded(operation=sys.argv[2]))
+assert log.flush(60)
+log.close()
+"""
+    where = {
+        "sqlite": f"sqlite:///{tmp_path}/a.db",
+        "jsonl": str(tmp_path / "a.jsonl"),
+    }.get(kind) or request.getfixturevalue("postgres_database")
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, where, str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(10)
+    ]
+    try:
+        for child in children:
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        assert [child.wait(90) for child in children] == [0] * 10
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+    from mainstay.audit import read_log, verify_log
+
+    assert verify_log(where).ok
+    assert {record.event.operation for record in read_log(where)} == set(map(str, range(10)))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def lines():
+    """Opens journals in files, and closes them."""
+    with ExitStack() as opened:
+        yield lambda *given, **options: opened.enter_context(
+            closing(JsonlJournal(*given, **options))
+        )
+
+
+def cuts(size):
+    """Every place in a block where a kill can cut it."""
+    return range(1, size)
+
+
+def test_a_torn_write_is_marked_and_passed_over(path, lines):
+    """Wherever a writer was killed: the next one marks what is left, and the log verifies."""
+    add(lines(path), b'{"a":1}')
+    good = path.read_bytes()
+    add(lines(path), b'{"a":2}', b'{"a":3}')
+    last = path.read_bytes()[len(good) :]
+    for cut in cuts(len(last)):
+        path.write_bytes(good + last[:cut])
+        journal = lines(path)
+        assert read(journal)[0] == {1: b'{"a":1}'}, cut
+        assert journal.torn == 1
+        add(journal, b'{"a":"new"}')
+        add(journal, b'{"a":"newer"}')
+        again = lines(path)
+        assert read(again)[0] == {1: b'{"a":1}', 2: b'{"a":"new"}', 3: b'{"a":"newer"}'}, cut
+        assert again.torn == 1
+        assert path.read_bytes().startswith(good + last[:cut]), "what was torn stays visible"
+        assert again.tail().number == 3
+
+
+def test_a_mark_that_is_torn_itself_is_marked_again(path, lines):
+    """A writer may be killed while it marks what another has left."""
+    add(lines(path), b'{"a":1}')
+    good = path.read_bytes()
+    add(lines(path), b'{"a":2}')
+    torn = path.read_bytes()[:-5]
+    path.write_bytes(torn)
+    add(lines(path), b'{"a":"x"}')
+    mark = path.read_bytes()[len(torn) :].split(b"}}\n")[0] + b"}}\n"
+    for cut in range(1, len(mark)):
+        path.write_bytes(torn + mark[:cut])
+        add(lines(path), b'{"a":"new"}')
+        found, _ = read(lines(path))
+        assert found == {1: b'{"a":1}', 2: b'{"a":"new"}'}, cut
+        assert path.read_bytes().startswith(good)
+
+
+def test_a_removed_line_is_no_torn_write(path, lines):
+    """Only the beginning of a block can be left by a killed writer."""
+    journal = lines(path)
+    add(journal, b"1", b"2", b"3")
+    kept = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*kept[:2], *kept[3:]]))
+    (block,) = lines(path).blocks()
+    assert verify_block(Tail(), block).number == 2
+
+
+def test_a_file_is_ended_at_its_size_and_the_next_goes_on(path, lines):
+    """The chain goes from file to file, the plans come along, and each file says where from."""
+    plan = b'{"event_type":"plan_declared","plan":"p1"}'
+    journal, other = lines(path, rotate=1000), lines(path, rotate=1000)
+    add(journal, plan)
+    for number in range(30):
+        add(journal if number % 2 else other, b'{"number":%d}' % number)
+    files = sorted(each.name for each in path.parent.iterdir() if each.suffix == ".jsonl")
+    assert files[:2] == ["audit.000001.jsonl", "audit.000002.jsonl"]
+    assert files[-1] == "audit.jsonl"
+    found, tail = read(lines(path))
+    assert [r for r in found.values() if r != plan] == [b'{"number":%d}' % n for n in range(30)]
+    assert list(found.values()).count(plan) == len(files)
+    for name in files[1:]:
+        first, _, second = (path.parent / name).read_bytes().splitlines()[:3]
+        assert json.loads(first)["anchor"]["log"] == "a1"
+        assert json.loads(second)["record"]["plan"] == "p1"
+    assert lines(path).tail() == tail
+
+
+def test_a_missing_file_in_the_middle_shows(path, lines):
+    """Numbered files belong together: one that is gone is a gap in the chain."""
+    journal = lines(path, rotate=1)
+    for number in range(4):
+        add(journal, b"%d" % number)
+    (path.parent / "audit.000002.jsonl").unlink()
+    tail = Tail()
+    for block in lines(path).blocks():
+        tail = verify_block(tail, block)
+        if isinstance(tail, Flaw):
+            break
+    assert tail == Flaw(3, 2, "block 3 stands where block 2 should")
+
+
+def test_a_writer_killed_between_two_files_costs_nothing(path, lines):
+    """The file was ended and no other begun, or an empty one: the next writer goes on."""
+    for is_there in (False, True):
+        add(lines(path, rotate=1), b"1")
+        path.rename(path.with_name("audit.000001.jsonl"))
+        if is_there:
+            path.write_bytes(b"")
+        add(lines(path, rotate=1), b"2")
+        found, tail = read(lines(path))
+        assert (found, tail.number) == ({1: b"1", 2: b"2"}, 2)
+        for each in path.parent.iterdir():
+            each.unlink()
+
+
+def test_a_long_file_is_read_from_near_its_end(path, lines):
+    """Opening, following and appending to a log of megabytes does not read all of it."""
+    journal = lines(path)
+    record = b'{"a":"%b"}' % (b"x" * 5000)
+    for _ in range(60):
+        add(journal, *[record] * 10)
+    assert path.stat().st_size > 3_000_000
+    fresh = lines(path)
+    assert fresh.tail().number == 600
+    assert add(fresh, b"601").number == 601
+    assert len(read(fresh, after=59)[0]) == 11
+    assert len(read(fresh)[0]) == 601
+
+
+def test_a_block_longer_than_the_look_from_the_end_is_found(path, lines):
+    """A single block may be longer than what is read first."""
+    record = b'{"a":"%b"}' % (b"x" * 5000)
+    add(lines(path), *[record] * 600)
+    assert lines(path).tail().number == 600
+    assert add(lines(path), b"1").number == 601
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_log_whole(path, lines):
+    """What does not fit is refused with a reason, and nothing of it stays."""
+    journal = lines(path)
+    add(journal, b"1")
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        with pytest.raises(StoreUnavailable, match="File too large"):
+            add(journal, b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert add(journal, b"2").number == 2
+
+
+def test_a_lock_that_is_not_given_back_is_an_error(path, lines):
+    """A writer that stands still does not make others wait for ever."""
+    from mainstay.filelock import try_lock
+
+    add(lines(path), b"1")
+    held = os.open(path.with_name("audit.jsonl.lock"), os.O_RDWR)
+    try:
+        assert try_lock(held)
+        with pytest.raises(StoreUnavailable, match=r"for 0\.05 s"):
+            add(lines(path, timeout=0.05), b"2")
+    finally:
+        os.close(held)
+
+
+def test_who_only_reads_changes_nothing(path, lines, tmp_path):
+    """Not even a file that is not there is made."""
+    with pytest.raises(StoreError, match="there is no audit log"):
+        list(lines(path, reads_only=True).blocks())
+    with pytest.raises(StoreError, match="opened to be read"):
+        add(lines(path, reads_only=True), b"1")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StoreUnavailable):
+        SqliteJournal(tmp_path / "no.db", reads_only=True).tail()
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    with (
+        closing(SqliteJournal(tmp_path / "empty.db", reads_only=True)) as empty,
+        pytest.raises(StoreError, match="holds no audit log"),
+    ):
+        empty.tail()
+
+
+def test_reading_leaves_a_sqlite_file_as_it_was(tmp_path):
+    """As evidence that was put away: not a byte of it changes."""
+    with closing(SqliteStore(f"sqlite:///{tmp_path}/a.db").journal(closes=True)) as journal:
+        add(journal, b"1")
+    before = (tmp_path / "a.db").read_bytes()
+    with closing(SqliteJournal(tmp_path / "a.db", reads_only=True)) as journal:
+        assert journal.tail().number == 1
+        with pytest.raises(StoreUnavailable, match="readonly"):
+            add(journal, b"2")
+    assert (tmp_path / "a.db").read_bytes() == before
