@@ -22,7 +22,7 @@ import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
-from mainstay.core.events import CallSucceeded, encode
+from mainstay.core.events import CallSucceeded, describe, encode
 from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
 from mainstay.errors import UsageError
@@ -181,7 +181,8 @@ class AuditLog:
                 try:
                     self._end(self._journal)
                 except Exception as trouble:
-                    _log.warning("audit %s: no head at the end: %s", self.name, trouble)
+                    told = describe(trouble)[1]
+                    _log.warning("audit %s: no head at the end: %s", self.name, told)
             self._journal.close()
 
     def stats(self) -> dict[str, int]:
@@ -229,7 +230,8 @@ class AuditLog:
             try:
                 self._prune(journal, self._keep)
             except Exception as trouble:
-                _log.warning("audit %s: old records could not be dropped: %s", self.name, trouble)
+                told = describe(trouble)[1]
+                _log.warning("audit %s: old records could not be dropped: %s", self.name, told)
 
     def _is_kept(self, journal: Journal, after: int) -> bool:
         """Whether the block of this batch was appended after all."""
@@ -299,8 +301,10 @@ def _encoded(events: list[Event]) -> list[bytes]:
 def _one(event: Event) -> bytes | None:
     try:
         return encode(event)
-    except Exception:
-        _log.exception("audit: a %s has no written form, and is lost", event.event_type)
+    except Exception as trouble:
+        from mainstay.report import report
+
+        report(trouble, "audit: a %s has no written form, and is lost", event.event_type)
         return None
 
 
