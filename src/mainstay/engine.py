@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
+    from mainstay.drivers.counting import CallCounts
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
@@ -126,6 +127,7 @@ class Engine:
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
+        self._counts: CallCounts | None = None
         interval, patience = _seconds(share, store_wait)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
@@ -138,19 +140,24 @@ class Engine:
     ) -> AuditLog | None:
         """The audit log hears what every other sink hears."""
         try:
-            found = audit_of(audit, store)
+            found = audit_of(_among(self._sinks) if audit is None else audit, store)
         except Exception:
             store.close()
             raise
         if found is not None and found not in self._sinks:
             self._sinks = (*self._sinks, found)
             self.circuits.listen(found)
+        if found is not None and found.counts_calls:
+            from mainstay.drivers.counting import CallCounts
+
+            self._counts = CallCounts()
+            found.count_by(self._counts.events)
         return found
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
-        has_circuits = self.circuits.is_used or any(hasattr(g, "elsewhere") for g in self._guards)
-        if interval is None or not has_circuits or "durable" not in self.store.abilities:
+        is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
+        if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
         from mainstay.drivers.sharing import Sharing
 
@@ -216,6 +223,7 @@ class Engine:
         self,
         name: str,
         *,
+        policy: RetryPolicy | None = None,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
         key: object = None,
@@ -229,25 +237,26 @@ class Engine:
 
         Args:
             name: the operation.
+            policy: what it runs under, in place of the policy that its name leads to.
             idempotency: how safe repeating it is.
             cancel: once set, a wait ends at once with CallCancelled.
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash, wait and store_wait.
+            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait and metadata.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
         7
         """
         if key is not None or connection is not None or options:
-            site = self._site(name, idempotency or "keyed", cancel)
+            site = self._site(name, idempotency or "keyed", cancel, policy)
             if key is None:
                 raise UsageError("these options need a key", hint='key="order-7"')
             records = self.records if connection is None else self.records.within(connection)
             return KeyedOperation(site, records, KeyOptions(key=key, **options))
-        if idempotency is not None or cancel is not None:
-            return Operation(self._site(name, idempotency, cancel))
+        if idempotency is not None or cancel is not None or policy is not None:
+            return Operation(self._site(name, idempotency, cancel, policy))
         found = self._operations.get(name)
         if found is None:
             if len(self._operations) >= _MAX_OPERATIONS:
@@ -309,7 +318,8 @@ class Engine:
                 which a process that says nothing counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
                 key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
-                `store_wait`, seconds to wait for a store that is away.
+                `store_wait`, seconds to wait for a store that is away; `metadata`, what is kept
+                beside the outcome.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -393,7 +403,13 @@ class Engine:
         policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}
         return explain_operations(policies, self.circuits.settings_of, self._guards)
 
-    def _site(self, name: str, idempotency: str | None, cancel: threading.Event | None) -> Site:
+    def _site(
+        self,
+        name: str,
+        idempotency: str | None,
+        cancel: threading.Event | None,
+        policy: RetryPolicy | None = None,
+    ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
         if idempotency is None and self.strict:
@@ -401,7 +417,7 @@ class Engine:
                 f"operation {name!r} does not say how safe repeating it is",
                 hint='idempotency="idempotent", "keyed" or "unsafe"',
             )
-        policy = self.policies.of(name)
+        policy = self.policies.of(name) if policy is None else policy
         check_idempotency(idempotency or "idempotent", policy)
         return Site(
             policy,
@@ -410,9 +426,13 @@ class Engine:
             listeners=self._sinks,
             entropy=self._entropy,
             cancel=cancel,
-            gate=gate_of(self.circuits.of(name), self._guards),
+            gate=gate_of(self.circuits.of(name), self._guards, self._counted(name)),
             redact=self._redact,
         )
+
+    def _counted(self, name: str) -> Guard | None:
+        """Counts the calls of an operation, where the audit log wants to know their number."""
+        return None if self._counts is None else self._counts.of(name)
 
     def close(self) -> None:
         """Flushes every sink, ends the audit log with a head, and closes the store.
@@ -661,6 +681,12 @@ _ABLE = {
     "audit": ("sqlite", "postgresql"),
 }
 """The stores that can do what not every store can."""
+
+
+def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
+    """The audit log that was given as one of the sinks."""
+    found = [each for each in sinks if hasattr(each, "counts_calls")]
+    return found[0] if found else None  # type: ignore[return-value]
 
 
 def audit_of(

@@ -43,6 +43,21 @@ def test_async_waits_are_instant_and_exact(loop):
         assert time.elapsed == 200.0
 
 
+@pytest.mark.parametrize("start", [2e7, 1_769_375_700.0, 1e12])
+def test_async_waits_end_however_late_the_clock_is(start):
+    """After 194 days of uptime a step of the clock is longer than what a loop takes for "now"."""
+
+    async def main():
+        for _ in range(3):
+            await asyncio.sleep(0.3)
+        async with asyncio.timeout(5.0):
+            await asyncio.sleep(0.1)
+
+    with virtual_time(start=start) as time:
+        asyncio.run(main())
+        assert time.elapsed == pytest.approx(1.0, abs=1e-3)
+
+
 def test_concurrent_waits_take_as_long_as_the_longest():
     """Time jumps from timer to timer, in order."""
     order = []

@@ -11,7 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from mainstay.core.plan import Plan
     from mainstay.drivers.site import Site
 
     R = TypeVar("R")
@@ -74,12 +73,9 @@ class Notes:
             except SinkError as trouble:
                 refusal = trouble  # as in emit: the others hear of it all the same
             except Exception as trouble:
-                self._report(facts.plan, trouble)
+                from mainstay.report import report
+
+                message = "a listener raised on the facts of %s and was passed over"
+                report(trouble, message, facts.plan.operation, redact=facts.plan.redact)
         if refusal is not None:
             raise refusal
-
-    def _report(self, plan: Plan, trouble: Exception) -> None:
-        from mainstay.drivers.report import report
-
-        text = "a listener raised on the facts of %s and was passed over"
-        report(trouble, text, plan.operation, redact=plan.redact)

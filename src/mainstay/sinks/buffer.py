@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.events import describe
 from mainstay.core.validate import Checker
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
@@ -344,7 +345,8 @@ class Buffer:
         """Says a thing once for each trouble."""
         if kind not in self._told:
             self._told.add(kind)
-            _log.warning(text, self.name, what)
+            told = describe(what)[1] if isinstance(what, BaseException) else what
+            _log.warning(text, self.name, told)
 
     def _all_clear(self) -> None:
         if self._told:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time as _time
 from contextlib import contextmanager
+from math import ulp
 from typing import TYPE_CHECKING, Any
 
 import mainstay.clock as clock
@@ -152,6 +153,8 @@ def _patch_asyncio(virtual: VirtualTime, threads: Threads) -> Any:
     real_time, real_step = loops.time, loops._run_once
 
     def run_once(loop: Any) -> None:
+        # What is due within the clock's resolution runs; a late clock's steps are longer than that.
+        loop._clock_resolution = max(loop._clock_resolution, ulp(virtual.monotonic()))
         if not loop._ready and not loop._stopping and loop._scheduled and not _is_real(loop):
             _jump(loop, virtual, threads)
         real_step(loop)
