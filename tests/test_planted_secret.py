@@ -213,6 +213,28 @@ def test_no_keyed_call_or_store_tells_of_it(plant):
 
 
 @planting
+@pytest.mark.req("AG-02")
+def test_no_audit_log_holds_it(tmp_path_factory, plant):
+    """Told later from its facts, or as it goes; with an error code that holds it too."""
+    secret, text = plant
+    path = tmp_path_factory.mktemp("audit") / "audit.jsonl"
+
+    def refused():
+        error = ConnectionError(text)
+        error.code = text
+        raise error
+
+    with reading() as readers, virtual_time():
+        for sinks in ([], [readers.hear]):
+            with Engine(policies=[POLICY], sinks=sinks, audit=path) as engine:
+                engine.run("api", failing(text, text), secret)
+                engine.run("api", refused)
+    readers.read.append(path.read_text("utf-8"))
+    assert readers.holds(secret) == []
+    assert readers.read[-1].count("attempt_failed") == 12
+
+
+@planting
 def test_an_engine_takes_what_is_secret_with_its_user(plant):
     """Patterns and fields of one's own, in events, notes, the log, the inbox and layers."""
     _, text = plant

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
+    from mainstay.drivers.counting import CallCounts
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
@@ -126,6 +127,7 @@ class Engine:
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
+        self._counts: CallCounts | None = None
         interval, patience = _seconds(share, store_wait)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
@@ -138,13 +140,18 @@ class Engine:
     ) -> AuditLog | None:
         """The audit log hears what every other sink hears."""
         try:
-            found = audit_of(audit, store)
+            found = audit_of(_among(self._sinks) if audit is None else audit, store)
         except Exception:
             store.close()
             raise
         if found is not None and found not in self._sinks:
             self._sinks = (*self._sinks, found)
             self.circuits.listen(found)
+        if found is not None and found.counts_calls:
+            from mainstay.drivers.counting import CallCounts
+
+            self._counts = CallCounts()
+            found.count_by(self._counts.events)
         return found
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
@@ -419,9 +426,13 @@ class Engine:
             listeners=self._sinks,
             entropy=self._entropy,
             cancel=cancel,
-            gate=gate_of(self.circuits.of(name), self._guards),
+            gate=gate_of(self.circuits.of(name), self._guards, self._counted(name)),
             redact=self._redact,
         )
+
+    def _counted(self, name: str) -> Guard | None:
+        """Counts the calls of an operation, where the audit log wants to know their number."""
+        return None if self._counts is None else self._counts.of(name)
 
     def close(self) -> None:
         """Flushes every sink, ends the audit log with a head, and closes the store.
@@ -670,6 +681,12 @@ _ABLE = {
     "audit": ("sqlite", "postgresql"),
 }
 """The stores that can do what not every store can."""
+
+
+def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
+    """The audit log that was given as one of the sinks."""
+    found = [each for each in sinks if hasattr(each, "counts_calls")]
+    return found[0] if found else None  # type: ignore[return-value]
 
 
 def audit_of(

@@ -16,7 +16,7 @@ import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.call import life
 from mainstay.core.effects import Question, Returned
-from mainstay.core.events import Event, Teller, name_of, printable
+from mainstay.core.events import Event, Teller, name_of, shown
 from mainstay.core.evidence import Opening, evidence_of
 from mainstay.core.timestamps import stamp
 
@@ -88,7 +88,7 @@ class _LateTeller(Teller):
     text: str
 
     def _describe(self, outcome: Any) -> tuple[str, str]:
-        return name_of(type(outcome)), self.plan.shown(printable(self.text))
+        return name_of(type(outcome)), shown(self.text, self.plan.redact)
 
     def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:
         return self.evidence

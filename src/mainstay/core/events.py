@@ -454,7 +454,7 @@ class Teller:
             exception_type=name,
             exception_message=message,
             kind=verdict.kind.value,
-            reason=self.plan.shown(verdict.reason),
+            reason=verdict.reason,
             retryable=verdict.retryable,
             retry_after_seconds=verdict.retry_after,
             attempt_seconds=self.took,
@@ -496,7 +496,7 @@ class Teller:
             final_exception_type=name,
             final_exception_message=message,
             kind=verdict.kind.value,
-            reason=self.plan.shown(f"{stop.text}; {verdict.reason}"),
+            reason=f"{stop.text}; {verdict.reason}",
             proof=self._proof(),
             **self._same,
         )
@@ -532,7 +532,7 @@ def describe(outcome: Any, redact: Redactor | None = None) -> tuple[str, str]:
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
     try:
-        return name_of(type(outcome)), (redact or _usual()).text(printable(str(outcome)))
+        return name_of(type(outcome)), shown(str(outcome), redact)
     except Exception:  # a broken __str__ must not cost the event
         return name_of(type(outcome)), ""
 
@@ -542,13 +542,8 @@ def name_of(cls: type) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
 
 
-def printable(text: str) -> str:
-    """A text as events hold it. Stray bytes of a file name have no UTF-8 form: they are shown."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def shown(text: str, redact: Redactor | None = None) -> str:
+    """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
+    from mainstay.core.redact import REDACTOR  # when it is needed: its expressions take a moment
 
-
-def _usual() -> Redactor:
-    """Loaded when the first text is told: its expressions take a moment to compile."""
-    from mainstay.core.redact import REDACTOR
-
-    return REDACTOR
+    return (redact or REDACTOR).text(text.encode("utf-8", "backslashreplace").decode())

@@ -215,12 +215,16 @@ class Call:
         now, teller = clock.current.monotonic(), self.teller
         saw = teller.saw if teller is not None and teller.keeps else None
         answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, saw)
-        if isinstance(answer, Stop):
-            text = self.site.shown(answer.text)
-            answer = answer if text == answer.text else Stop(text)
+        if type(answer) is Stop:
+            answer = self._shown(answer)
         if teller is not None:
-            teller.heard({"stop": answer.text} if isinstance(answer, Stop) else answer)
+            teller.heard({"stop": answer.text} if type(answer) is Stop else answer)
         return answer
+
+    def _shown(self, stop: Stop) -> Stop:
+        """A guard's reason as people may read it; nearly always the very same."""
+        text = self.site.shown(stop.text)
+        return stop if text == stop.text else Stop(text)
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -245,7 +249,7 @@ class Call:
         if self.teller is not None:
             self._emit(self.teller.hook_failed(effect.name, trouble))
             return
-        from mainstay.drivers.report import report
+        from mainstay.report import report
 
         message, name = "%s of policy %r raised and was passed over", self.site.policy.name
         report(trouble, message, effect.name, name, redact=self.site.redact)

@@ -64,7 +64,7 @@ def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = No
         except SinkError as trouble:
             refusal = trouble  # the others hear of it all the same
         except Exception as trouble:
-            from mainstay.drivers.report import report
+            from mainstay.report import report
 
             message = "a listener raised on %s and was passed over"
             report(trouble, message, event.event_type, redact=redact)

@@ -217,7 +217,7 @@ class Book:
         try:
             answer = self.hedge.budget.consider(None, 0.0, now)
         except Exception as trouble:
-            from mainstay.drivers.report import report
+            from mainstay.report import report
 
             report(trouble, "the budget of a hedge raised, and there is no hedge")
             answer = _TROUBLE

@@ -386,7 +386,7 @@ class MemoryGuard(Guard):
         with self._lock:
             is_first, self._is_reported = not self._is_reported, True
         if is_first:
-            from mainstay.drivers.report import report
+            from mainstay.report import report
 
             message = "%r cannot tell %s; retries are made"
             report(error, message, self, what, level=logging.WARNING)

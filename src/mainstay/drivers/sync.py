@@ -68,7 +68,7 @@ def recover(
         failure = None
         begun = None
         if notes is not None:
-            started, begun = notes.end_here()
+            started, begun = notes.end_here(box[-1])
         call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
         return drive(call, function, args, kwargs)
     finally:

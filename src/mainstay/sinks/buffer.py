@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.events import describe
 from mainstay.core.validate import Checker
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
@@ -120,6 +121,10 @@ class Buffer:
         if self.strict:
             self._put_strictly(event)
             return
+        self.add(event)
+
+    def add(self, event: Event | Facts) -> None:
+        """Takes an event and waits for nothing, also where it is strict: another one follows."""
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
             return
@@ -179,7 +184,7 @@ class Buffer:
 
     def _put_strictly(self, event: Event | Facts) -> None:
         if not self.commit(event):
-            what = "a call" if isinstance(event, Facts) else event.event_type
+            what = "call" if isinstance(event, Facts) else event.event_type
             raise SinkError(self.name, what, self.timeout) from self._trouble
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
@@ -340,7 +345,8 @@ class Buffer:
         """Says a thing once for each trouble."""
         if kind not in self._told:
             self._told.add(kind)
-            _log.warning(text, self.name, what)
+            told = describe(what)[1] if isinstance(what, BaseException) else what
+            _log.warning(text, self.name, told)
 
     def _all_clear(self) -> None:
         if self._told:
