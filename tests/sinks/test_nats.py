@@ -155,6 +155,14 @@ def test_credentials_are_given_and_never_shown(tmp_path, make, settings, login, 
         server.kill()
 
 
+def test_a_password_is_not_given_to_a_server_without_tls(nats_url, make, caplog):
+    """Whoever writes tls:// means it."""
+    sink = make(nats_url.replace("nats://", "tls://ann:hunter2@"))
+    sink(event(1))
+    until(lambda: sink.stats()["failures"])
+    assert "the server offers no TLS" in caplog.text
+
+
 def test_an_idle_connection_is_replaced(nats_url, make, monkeypatch):
     """Nobody answered the server's pings meanwhile."""
     sink = make(nats_url)

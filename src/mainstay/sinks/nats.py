@@ -154,7 +154,7 @@ class NatsSink(BufferedSink):
         if self._client is not None and self._client.is_connected:
             return self._client
         await _ended(self._client)
-        client = self._client = Client()
+        client = self._client = self._server.client()
         await self._server.connect(client)
         await self._prepare(client)
         return client
@@ -180,6 +180,16 @@ class _RealTimeLoop(asyncio.SelectorEventLoop):
         return time.monotonic()
 
 
+class _TlsClient(Client):
+    """Whoever writes tls:// means it: a server that does not encrypt gets no password."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not (info.get("tls_required") or info.get("tls_available")):
+            raise NatsError("the server offers no TLS")
+        info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+
 class _Server:
     """A URL, taken apart: hosts, credentials, and how it is shown."""
 
@@ -199,6 +209,10 @@ class _Server:
             self._login = {"token": unquote(user)}
         self._timeout: Any = timeout
         self._trouble: BaseException | None = None
+
+    def client(self) -> Client:
+        """One that is not connected yet."""
+        return _TlsClient() if self._hosts[0].startswith("tls:") else Client()
 
     async def connect(self, client: Client) -> None:
         """Connects once to one of the hosts, or raises what the last one said."""
