@@ -239,6 +239,38 @@ class FallbackUsed(Event, frozen=True, kw_only=True, tag="fallback_used"):
     level: ClassVar[str] = "WARNING"
 
 
+class Alert(Event, frozen=True, kw_only=True):
+    """What the two ends of an alert have in common; whom it is about stands in the fields above."""
+
+    alert: str = ""
+    metric: str = ""
+    value: float = 0.0
+    threshold: float = 0.0
+    window_seconds: float = 0.0
+    group: str = ""
+
+
+class AlertFired(Alert, frozen=True, kw_only=True, tag="alert_fired"):
+    """A metric has gone past the threshold of an alert rule.
+
+    >>> AlertFired(alert="failing", metric="failure_rate", value=0.7).event_type
+    'alert_fired'
+    """
+
+    level: ClassVar[str] = "WARNING"
+
+
+class AlertCleared(Alert, frozen=True, kw_only=True, tag="alert_cleared"):
+    """A metric that had fired an alert is well back.
+
+    >>> AlertCleared(alert="failing", lasted_seconds=90.0).event_type
+    'alert_cleared'
+    """
+
+    lasted_seconds: float = 0.0
+    level: ClassVar[str] = "INFO"
+
+
 class PlanDeclared(Event, frozen=True, kw_only=True, tag="plan_declared"):
     """A plan that proofs refer to: the policy, how safe repeating is, and the guards.
 
@@ -265,6 +297,8 @@ class CallsCounted(Event, frozen=True, kw_only=True, tag="calls_counted"):
 CATALOGUE: dict[str, type[Event]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (
+        AlertCleared,
+        AlertFired,
         AttemptFailed,
         AttemptHedged,
         CallFailed,
@@ -285,7 +319,9 @@ CATALOGUE: dict[str, type[Event]] = {
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(
-    AttemptFailed
+    AlertCleared
+    | AlertFired
+    | AttemptFailed
     | AttemptHedged
     | CallFailed
     | CallInterrupted

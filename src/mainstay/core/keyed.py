@@ -63,6 +63,8 @@ class Keyed(Struct, frozen=True):
     on_crash: str = "retry"
     wait: float = 30.0
     """Seconds to wait at most while another call has the key."""
+    metadata: str = ""
+    """What is kept beside the outcome, as JSON."""
     redact: Redactor | None = None
     """What takes secrets out of notes; the usual one where there is none."""
 
@@ -198,7 +200,7 @@ def _record_value(call: Keyed, epoch: int, outcome: Returned) -> KeyedLife:
         # It has been done: better a call that is not repeated than a result that is.
         trouble = _unkept(error)
         data = encode_outcome(Failed(trouble))
-    settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl)
+    settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, outcome)
     yield Tell("record")
     if trouble is not None:  # said last: a warning may be made an error
@@ -215,7 +217,7 @@ def _unkept(error: Exception) -> UsageError:
 
 def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
     data = encode_outcome(Failed(failure))
-    settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl)
+    settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, failure)
     yield Tell("record")
     yield failure

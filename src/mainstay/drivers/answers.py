@@ -13,6 +13,7 @@ from mainstay.core import deadline
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.drivers import following
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mainstay.core.hooks import CallHook
     from mainstay.drivers.site import Site
     from mainstay.frames import Enclosure
+    from mainstay.ports import Follower
 
 meddling: dict[str, Any] = {}
 """What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
@@ -54,8 +56,9 @@ class Call:
     """
 
     __slots__ = (
-        "around", "attempts", "begun", "cancel", "failure", "gate", "handled", "is_accepted",
-        "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets", "until",
+        "around", "attempts", "begun", "cancel", "failure", "followers", "gate", "handled",
+        "is_accepted", "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,9 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
+        self.followers: tuple[Follower, ...] = ()
+        if site.follows:
+            self.listeners, self.followers = following.begun(self.listeners, site)
         limit = 1 if "no_retry" in meddling else limit
         self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
         if self.teller is not None and key is not Question.DRAW:
@@ -180,6 +186,10 @@ class Call:
             self._emit(self.teller.call_refused(answer))
         raise answer
 
+    def began(self) -> None:
+        """Tells those who follow the call that an attempt begins."""
+        following.tell(self.followers, "attempt_began", self.attempts)
+
     def not_made(self, stop: Stop) -> Stop:
         """Keeps why an attempt that was scheduled was not made."""
         if self.teller is not None:
@@ -187,12 +197,14 @@ class Call:
         return stop
 
     def ended(self, outcome: Any) -> Any:
-        """Tells the guards how an attempt has ended."""
+        """Tells the guards, and those who follow the call, how an attempt has ended."""
         if self.gate is None and self.teller is None:
             return outcome
         now = clock.current.monotonic()
         if self.teller is not None:
             self.teller.took = now - self.begun
+            if self.followers:
+                following.tell(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
@@ -201,9 +213,8 @@ class Call:
 
     def _consult(self, effect: Consult) -> float | Stop:
         now, teller = clock.current.monotonic(), self.teller
-        answer: float | Stop
         saw = teller.saw if teller is not None and teller.keeps else None
-        answer = self.gate.consider(effect.failure, effect.delay, now, saw)
+        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, saw)
         if type(answer) is Stop:
             answer = self._shown(answer)
         if teller is not None:
@@ -260,6 +271,8 @@ class Call:
         if self.tickets is not None and self.gate is not None:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None
+        if self.followers:
+            following.tell(self.followers, "call_ended")
         self.failure = None
         del self.story
 

@@ -47,11 +47,15 @@ class Notes:
         self._facts.ended = clock.current.monotonic()
         return value
 
-    def end_here(self) -> tuple[float, float | None]:
+    def end_here(self, failure: BaseException) -> tuple[float, float | None]:
         """The rest is told by somebody else; when the call and its last attempt began."""
         assert self._facts is not None
         began = self._facts.began
-        self.close()
+        try:
+            self.close()
+        except SinkError as refusal:
+            refusal.__context__ = failure
+            raise
         return began, self._starts
 
     def close(self) -> None:

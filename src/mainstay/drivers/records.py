@@ -25,7 +25,7 @@ from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
 from mainstay.errors import StoreError, WrapError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, Self, TypedDict
 
     from mainstay.core.redact import Redactor
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         on_conflict: str
         on_crash: str
         wait: float
+        metadata: Mapping[str, Any] | None
+        store_wait: float | None
 
 
 class KeyOptions(Value):
@@ -55,12 +57,16 @@ class KeyOptions(Value):
         on_conflict: "wait" for another call with the same key, or "raise" Conflict.
         on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
         wait: seconds to wait at most.
+        metadata: what is kept beside the outcome, for whoever looks at the record.
+        store_wait: seconds to wait for a store that is away; None for what the engine says.
 
     >>> KeyOptions(key="order-7", lease=5.0).on_conflict
     'wait'
     """
 
-    __slots__ = ("key", "lease", "on_conflict", "on_crash", "scope", "ttl", "wait")
+    __slots__ = (
+        "key", "lease", "metadata", "on_conflict", "on_crash", "scope", "store_wait", "ttl", "wait",
+    )  # fmt: skip
     key: Any
     scope: str | None
     lease: float
@@ -68,6 +74,8 @@ class KeyOptions(Value):
     on_conflict: str
     on_crash: str
     wait: float
+    metadata: str
+    store_wait: float | None
 
     def __init__(
         self,
@@ -79,6 +87,8 @@ class KeyOptions(Value):
         on_conflict: str = "wait",
         on_crash: str = "retry",
         wait: float = 30.0,
+        metadata: Mapping[str, Any] | None = None,
+        store_wait: float | None = None,
     ) -> None:
         check = Checker("the options of a keyed call")
         if scope is not None:
@@ -91,6 +101,8 @@ class KeyOptions(Value):
             on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
             on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),
             wait=check.seconds("wait", wait),
+            metadata=canonical(dict(metadata)).decode() if metadata else "",
+            store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
         )
         check.close()
 
@@ -109,10 +121,13 @@ class Records:
         counts: Counter[str] | None = None,
         *,
         is_bound: bool = False,
+        store_wait: float = 0.0,
         redact: Redactor | None = None,
     ) -> None:
         self.store = store
         self._redact = redact
+        self.store_wait = store_wait
+        """Seconds to wait for a store that is away, where an operation says nothing else."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
@@ -148,9 +163,12 @@ class Records:
         payload = fingerprint(bound_arguments(function, args, kwargs))
         key = options.key(*args, **kwargs) if callable(options.key) else options.key
         text = payload if options.key is None else key_text(key)
+        return KeyedCall(self, site, options, text, payload, self.address(site, options, text))
+
+    def address(self, site: Site, options: KeyOptions, key: str) -> str:
+        """Where the record is: keys of one tenant and operation are apart from all others."""
         who = CONTEXT.get().tenant_id if options.scope is None else options.scope
-        address = canonical([who, site.operation, text]).decode()
-        return KeyedCall(self, site, options, text, payload, address)
+        return canonical([who, site.operation, key]).decode()
 
     def keyed_of(self, call: KeyedCall) -> Keyed:
         """What the core is told of a call that is not replayed."""
@@ -165,6 +183,7 @@ class Records:
             on_conflict="raise" if self.is_bound else options.on_conflict,
             on_crash="unknown" if site.idempotency == "unsafe" else options.on_crash,
             wait=min(options.wait, site.policy.deadline or NEVER, left_now()),
+            metadata=options.metadata,
             redact=site.redact,
         )
 

@@ -58,6 +58,7 @@ class Site(Plan):
         "caller",
         "cancel",
         "entropy",
+        "follows",
         "gate",
         "hears_successes",
         "is_clocked",
@@ -89,7 +90,11 @@ class Site(Plan):
         wants_more = hears or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits; who listens takes facts."""
-        self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
+        self.follows = bool(listeners) and any(hasattr(each, "follow") for each in listeners)
+        """Whether a listener wants to know when attempts begin and end."""
+        self.hears_successes = self.follows or any(
+            getattr(each, "hears_successes", True) for each in listeners
+        )
         """Whether a listener wants to know of calls that never failed; it says so itself."""
         self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
         """Whether a listener wants to know how long a first attempt took."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.events import (
+    AlertCleared,
+    AlertFired,
     AttemptFailed,
     AttemptHedged,
     CallFailed,
@@ -70,8 +72,8 @@ class JsonFormatter(logging.Formatter):
         redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> record = logging.makeLogRecord({"name": "app", "levelname": "INFO", "msg": "token=abc"})
-    >>> JsonFormatter().format(record)[:66]
-    '{"level":"INFO","logger":"app","message":"token=[redacted]","timest'
+    >>> JsonFormatter().format(record)
+    '{"level":"INFO","logger":"app","message":"token=[redacted]","timestamp":"..."}'
     """
 
     def __init__(self, redact: Redactor | None = None) -> None:
@@ -169,7 +171,23 @@ def _fallback(e: Any) -> str:
     return f"{e.operation}: the fallback answered for {e.exception_type}: {e.exception_message}"
 
 
+def _alert_fired(e: Any) -> str:
+    return (
+        f"{e.operation or e.group or 'everything'}: alert {e.alert} fired: {e.metric} is"
+        f" {e.value:.4g}, threshold {e.threshold:.4g}, over {e.window_seconds:g} s"
+    )
+
+
+def _alert_cleared(e: Any) -> str:
+    return (
+        f"{e.operation or e.group or 'everything'}: alert {e.alert} cleared after"
+        f" {e.lasted_seconds:.0f} s: {e.metric} is {e.value:.4g}"
+    )
+
+
 _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
+    AlertCleared: _alert_cleared,
+    AlertFired: _alert_fired,
     AttemptFailed: _attempt_failed,
     AttemptHedged: _hedged,
     CallFailed: _gave_up,

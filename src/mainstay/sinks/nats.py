@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,9 @@ class NatsSink(BufferedSink):
         self._server = _Server(url, self._timeout)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
-        self._pid = 0
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+        """Held by whoever uses the connection: a delivery, or who closes it."""
         self._used = 0.0
         self._known: OrderedDict[str, int] = OrderedDict()
         """How often a message was delivered, by its hash: two events may be alike."""
@@ -89,7 +92,9 @@ class NatsSink(BufferedSink):
     def close(self) -> None:
         """Flushes, and ends the connection; a later event opens another."""
         super().close()
-        self._drop()
+        if self._pid == os.getpid():
+            with self._turn:
+                self._drop()
 
     # --- in the buffer's thread ------------------------------------------------------------------
 
@@ -97,7 +102,13 @@ class NatsSink(BufferedSink):
         messages = self._named([encode(event) for event in events])
         if self._pid != os.getpid():  # a forked child's connection is its own
             self._loop = self._client = None
-            self._pid = os.getpid()
+            self._pid, self._turn = os.getpid(), threading.Lock()
+        with self._turn:
+            self._send(messages)
+        for name, _ in messages:
+            self._remember(name.partition("-")[0])
+
+    def _send(self, messages: list[tuple[str, bytes]]) -> None:
         if time.monotonic() - self._used > _IDLE:
             self._drop()
         if self._loop is None:
@@ -108,8 +119,6 @@ class NatsSink(BufferedSink):
             self._drop()
             raise
         self._used = time.monotonic()
-        for name, _ in messages:
-            self._remember(name.partition("-")[0])
 
     def _named(self, records: list[bytes]) -> list[tuple[str, bytes]]:
         """Each record with its Nats-Msg-Id: its hash, and how many such there were before."""
@@ -131,7 +140,7 @@ class NatsSink(BufferedSink):
         """Ends the connection and its loop."""
         loop, client = self._loop, self._client
         self._loop = self._client = None
-        if loop is None or self._pid != os.getpid():
+        if loop is None:
             return
         try:
             loop.run_until_complete(_ended(client))

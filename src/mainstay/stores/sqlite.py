@@ -55,6 +55,7 @@ class SqliteStore:
     >>> store.transact("seen", "a", lambda value, now: (Change(b"1"), value))
     >>> store.transact("seen", "a", lambda value, now: (Change(b"2"), value))
     b'1'
+    >>> store.close()
     """
 
     abilities = frozenset(
@@ -80,7 +81,11 @@ class SqliteStore:
         self._opened: list[_Held] = []
         self._is_closed = False
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
-        self._migrate()
+        try:
+            self._migrate()
+        except BaseException:  # nobody else could close what is open by now
+            self.close()
+            raise
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -181,8 +186,12 @@ class SqliteStore:
             check_same_thread=False,
             uri=self.path.startswith("file:"),
         )
-        connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
-        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _connection(self) -> sqlite3.Connection:
@@ -196,11 +205,19 @@ class SqliteStore:
             return self._memory
         held: _Held | None = getattr(self._mine, "held", None)
         if held is None or held.pid != os.getpid():  # a forked child opens its own
-            held = self._mine.held = _Held(self._connect())
-            with self._lock:
-                self._drop_idle_locked()
-                self._opened.append(held)
+            held = self._mine.held = self._open()
         return held
+
+    def _open(self) -> _Held:
+        """A connection that `close` will find, or none where it has been by meanwhile."""
+        held = _Held(self._connect())
+        with self._lock:
+            self._drop_idle_locked()
+            if not self._is_closed:
+                self._opened.append(held)
+                return held
+        held.close(0.0)
+        raise StoreUnavailable(self.url, "use", "it was closed")
 
     def _drop_idle_locked(self) -> None:
         """Closes the connections of threads that have ended: a server may have one per request."""
@@ -246,12 +263,19 @@ class _Held:
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != os.getpid() or not self.lock.acquire(timeout=patience):
+        if self.pid != os.getpid():
+            _inherited.append(self.connection)
+            return
+        if not self.lock.acquire(timeout=patience):
             return
         try:
             self.connection.close()
         finally:
             self.lock.release()
+
+
+_inherited: list[sqlite3.Connection] = []
+"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
 
 
 class _Guarded:
