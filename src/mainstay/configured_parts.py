@@ -83,7 +83,7 @@ class Parts:
                 text = "unknown option" + ("" if near else f"; there are {_camels(takes)}")
                 self._place.say((*where, option), text, camel(near) if near else "")
         needed = [n for n in takes if taken[n].default is inspect.Parameter.empty]
-        if name not in ("alerts", "audit"):
+        if name not in ("alerts", "notify"):
             for option in needed:
                 if option not in options and taken[option].kind not in _SEVERAL:
                     self._place.say(where, f"{camel(option)} is missing")

@@ -69,7 +69,21 @@ def _told(node: Node) -> object:
         return node.shown
     if isinstance(node.value, dict | list):
         return type(node.value)()
-    return "null" if node.value is None else node.visible
+    if node.value is None:
+        return NULL if node.text is None else node.text
+    return node.visible
+
+
+class _Null(str):
+    """A value that is there and says nothing, other than one that is not shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "null"
+
+
+NULL = _Null("null")
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
