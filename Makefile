@@ -23,12 +23,13 @@ help: ## list the commands
 
 setup: $(READY) ## create .venv with everything the other commands need
 
-$(READY): pyproject.toml tools/find-python
+$(READY): pyproject.toml tools/find-python tools/get-promtool
 	@PYTHON='$(PYTHON)' tools/find-python > /dev/null
 	$(call say,setup,creating $(VENV); a minute or two)
 	@test -x $(BIN)/python || "$$(PYTHON='$(PYTHON)' tools/find-python)" -m venv $(VENV)
 	$(call calm,$(PIP) --upgrade 'pip>=25.1')
 	$(call calm,$(PIP) --editable '.[cli$(,)trio]' --group dev)
+	@tools/get-promtool $(VENV)/opt || true
 	@touch $@
 
 demo: $(READY) ## run the main job against a failing local service

@@ -47,6 +47,7 @@ assert events.decode(line).total_attempts == 2
 
 MEANINGS = {
     "action": '"hit" or "record"',
+    "alert": "the name of the rule",
     "attempt_seconds": "how long the attempt took, where that was looked at",
     "attempt_number": "the attempt that has just ended, from 1",
     "calls": "how many calls there were",
@@ -62,6 +63,7 @@ MEANINGS = {
     "final_exception_type": "the class of the failure the call ended with",
     "from_state": "the state before",
     "generation": "counts the circuit's changes",
+    "group": "the operation, category or tenant it is about; empty where it is about all",
     "guards": "each guard's name and rule",
     "hedge_number": "which hedge of the attempt, from 1",
     "hook": "`before_retry` or `after_retry`",
@@ -69,8 +71,10 @@ MEANINGS = {
     "idempotency_key": "the key of the record",
     "key": "the random key of the call: it and the attempt give the jitter of the delay",
     "kind": "the kind of the failure",
+    "lasted_seconds": "how long the alert was on",
     "log_level": "the policy's `log_level`",
     "max_attempts": "how many attempts the call may make, the first included",
+    "metric": "the metric of the rule",
     "operation": "the operation's name, or the function's",
     "plan": "the number by which proofs refer to it, made of its content",
     "policy": "the name of the policy",
@@ -81,13 +85,16 @@ MEANINGS = {
     "retryable": "whether the policy's rules allow another attempt after this failure",
     "success_count": "the probes that had succeeded",
     "tenant_id": "from `mainstay.context()`",
+    "threshold": "the value past which the rule fires",
     "timestamp": "when it happened, ISO 8601 in UTC",
     "to_state": "the state from now on",
     "total_attempts": "how many attempts were made, the first included",
     "total_seconds": "from the start of the call, waits included",
     "trace_id": "from `mainstay.context()`",
+    "value": "of the metric, over the window",
     "version": "of the event's form",
     "waited_seconds": "how long the attempt had gone without an answer",
+    "window_seconds": "over how many seconds the metric is taken",
 }
 
 REMARKS = {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mainstay.core.inbox import Item
     from mainstay.core.kinds import Kind
     from mainstay.core.policy import KindRule
+    from mainstay.core.redact import Redactor
     from mainstay.core.window import Window
     from mainstay.drivers.blocks import Attempt, Attempts
     from mainstay.drivers.breaker import CircuitBreaker
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         PolicyNotFoundWarning,
         Problem,
         Refused,
+        RetryError,
         SinkError,
         StoredFailure,
         StoredValueError,
@@ -81,6 +83,7 @@ _HOMES = {
     "mainstay.core.inbox": ("Item",),
     "mainstay.core.kinds": ("Kind",),
     "mainstay.core.policy": ("KindRule",),
+    "mainstay.core.redact": ("Redactor",),
     "mainstay.core.window": ("Window",),
     "mainstay.drivers.blocks": ("Attempt", "Attempts"),
     "mainstay.drivers.breaker": ("CircuitBreaker",),
@@ -120,6 +123,7 @@ _HOMES = {
         "PolicyNotFoundWarning",
         "Problem",
         "Refused",
+        "RetryError",
         "SinkError",
         "StoreError",
         "StoreUnavailable",
@@ -182,8 +186,10 @@ __all__ = [
     "PolicyRegistry",
     "Problem",
     "RateLimit",
+    "Redactor",
     "Refused",
     "RetryBudget",
+    "RetryError",
     "RetryInfo",
     "RetryPolicy",
     "RetryResult",

@@ -10,6 +10,7 @@
     │   ├── PayloadMismatch           a key that was used for another payload
     │   └── ConfigError               (ValueError)  a configuration with problems, all of them
     ├── DependencyError               what we called failed
+    │   ├── RetryError                the control plane's retries ran out; chained from the last
     │   ├── AttemptTimeout            (TimeoutError) one attempt took too long and was cut
     │   ├── OutcomeUnknown            an unsafe call may or may not have been applied
     │   ├── StoreUnavailable          a store did not do what it was asked
@@ -327,6 +328,34 @@ class AttemptTimeout(DependencyError, TimeoutError):
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         super().__init__(f"the attempt was cut after {timeout:.3g} s")
+
+
+class RetryError(DependencyError):
+    """An operation of the control plane was given up after its retries; the cause is the last one.
+
+    Only `mainstay.profiles.control_plane` raises it: elsewhere the last failure itself is raised.
+
+    >>> error = RetryError("RETRY_KV_GET", 3, "Get kill switch status")
+    >>> error.category, error.attempts, error.operation
+    ('RETRY_KV_GET', 3, 'Get kill switch status')
+    """
+
+    code = "MS210"
+
+    def __init__(
+        self,
+        category: str,
+        attempts: int,
+        operation: str,
+        additional_context: dict[str, Any] | None = None,
+    ) -> None:
+        self.category = category
+        self.attempts = attempts
+        self.operation = operation
+        self.additional_context = additional_context or {}
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        code = getattr(category, "value", category)
+        super().__init__(f"{operation!r} ({code}) was given up after {times}")
 
 
 class OutcomeUnknown(DependencyError):

@@ -2,13 +2,15 @@
 
 >>> from mainstay import events
 >>> sorted(events.CATALOGUE)[:2]
-['attempt_failed', 'attempt_hedged']
+['alert_cleared', 'alert_fired']
 """
 
 from __future__ import annotations
 
 from mainstay.core.events import (
     CATALOGUE,
+    AlertCleared,
+    AlertFired,
     AttemptFailed,
     AttemptHedged,
     CallFailed,
@@ -30,6 +32,8 @@ from mainstay.core.events import (
 
 __all__ = [
     "CATALOGUE",
+    "AlertCleared",
+    "AlertFired",
     "AttemptFailed",
     "AttemptHedged",
     "CallFailed",

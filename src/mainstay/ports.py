@@ -29,11 +29,12 @@ class Clock(Protocol):
 class Sink(Protocol):
     """Anything that listens: a callable that takes an event. The only shape there is.
 
-    It may have more: `flush()`, called when an engine closes; and `hears_successes`,
-    which says, when an operation is first used, whether calls that never failed are to be told of.
-    Where nobody wants to hear of them, they cost nothing. With `wants_evidence` events carry their
-    proof; and who can wait has `take(facts)`, of which `facts.events()` makes the events later
-    (mainstay/facts.py).
+    It may have more: `flush()`, called when an engine closes; `hears_successes`, which says, when
+    an operation is first used, whether calls that never failed are to be told of (where nobody
+    wants to hear of them, they cost nothing); `follow(plan)`, which gives a Follower for a call
+    that begins; `store_step(store, step, seconds, failed=)`, told what the steps of the store took.
+    With `wants_evidence` events carry their proof; and who can wait has `take(facts)`, of which
+    `facts.events()` makes the events later (mainstay/facts.py).
 
     Example:
         >>> heard = []
@@ -41,6 +42,20 @@ class Sink(Protocol):
     """
 
     def __call__(self, event: Event, /) -> object: ...
+
+
+class Follower(Protocol):
+    """Follows one call: a listener of that call's events, told of each attempt as it begins.
+
+    A Sink that has `follow(plan)` makes one for every call. All its methods are called in the
+    thread or task of the call, around the attempt: what one sets in a context variable when an
+    attempt begins, the attempt sees.
+    """
+
+    def __call__(self, event: Event, /) -> object: ...
+    def attempt_began(self, number: int, /) -> object: ...
+    def attempt_ended(self, outcome: object, /) -> object: ...
+    def call_ended(self) -> object: ...
 
 
 class Store(Protocol):

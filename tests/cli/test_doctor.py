@@ -94,7 +94,7 @@ def test_a_store_is_described():
     code, out = invoke("--json", "--store", "sqlite:///:memory:")
     store = json.loads(out)["store"]
     assert code == 0
-    assert (store["store"], store["schema"]) == ("sqlite", 1)
+    assert (store["store"], store["schema"]) == ("sqlite", 2)
     assert store["latency_ms"] >= 0
     assert "records" in store["abilities"]
     code, out = invoke("--store", "sqlite:///:memory:")

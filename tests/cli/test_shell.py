@@ -13,7 +13,7 @@ import click
 import pytest
 
 import mainstay
-from mainstay.cli import guard, policies
+from mainstay.cli import audit, guard, policies
 from mainstay.cli.app import COMMANDS, app
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
@@ -95,9 +95,10 @@ def test_a_command_is_a_file_of_its_name():
     """`ls cli/` shows the commands; a file that is none does not define one."""
     folder = ROOT / "src/mainstay/cli"
     stems = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/*.py")}
-    assert set(COMMANDS) <= stems
+    inside = {f"audit_{name}" for name in audit.COMMANDS}
+    assert {*COMMANDS, *inside} <= stems
     defined = {p for p in folder.rglob("*.py") if "\ndef command(" in p.read_text("utf-8")}
-    assert len(defined) == len(COMMANDS)
+    assert len(defined) == len(COMMANDS) + len(inside)
 
 
 def test_every_exit_code_is_documented():
@@ -113,7 +114,12 @@ def test_every_exit_code_is_documented():
     ("arguments", "message", "after"),
     [
         (["polices"], "there is no command 'polices'; did you mean 'policies'?", "mainstay --help"),
-        (["zzz"], "there is no command 'zzz'; there are demo, doctor, policies", "mainstay --help"),
+        (
+            ["zzz"],
+            "there is no command 'zzz'; there are audit, demo, doctor, policies",
+            "mainstay --help",
+        ),
+        (["audit", "verfy"], "there is no command 'verfy'; did you mean 'verify'?", "audit --help"),
         (["--jsn"], "No such option '--jsn'", "mainstay --help"),
         (["demo", "--calls", "0"], "'--calls': 0 is not in the range", "mainstay demo --help"),
         (["policies", "show"], "Missing argument 'NAME'", "mainstay policies show --help"),
@@ -263,7 +269,7 @@ def test_a_full_disk_is_told(arguments):
 
 PRINTS = """
 import sys
-from mainstay.cli import guard, policies
+from mainstay.cli import audit, guard, policies
 policies.write_json = print
 sys.exit(guard.run(["policies", "--json"]))
 """

@@ -2,12 +2,21 @@
 
 import math
 import pickle
+from functools import reduce
+from operator import add
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.budget import RatioRule, SlidingCounts, TokenRule, thousandths
+from mainstay.core.budget import (
+    RatioRule,
+    SlidingCounts,
+    TokenRule,
+    is_spent,
+    spent,
+    thousandths,
+)
 from mainstay.errors import PolicyError
 
 NO_NUMBERS = [True, "1", None, math.nan, math.inf, -math.inf, -1, -0.5, 10**400]
@@ -241,7 +250,7 @@ def test_tokens_stay_between_nothing_and_the_capacity(capacity, steps):
 
 def test_tenths_add_up():
     """Ten times a tenth is one, which floats do not know."""
-    assert sum([0.1] * 10) != 1.0
+    assert reduce(add, [0.1] * 10) != 1.0  # sum() makes up for it since 3.12
     assert sum([thousandths(0.1)] * 10) == thousandths(1)
 
 
@@ -277,3 +286,11 @@ def test_a_token_rule_is_a_value():
     """Equal rules are equal, and travel."""
     rule = TokenRule("t", capacity=20, refund=2)
     assert pickle.loads(pickle.dumps(rule)) == rule != TokenRule("t", capacity=20)
+
+
+@pytest.mark.parametrize("sort", ["retry", "token"])
+def test_a_spent_budget_is_known_by_what_it_says(sort):
+    """Alerts and metrics understand the reason that a call was given up for."""
+    assert is_spent(spent(sort, "search"))
+    assert is_spent(spent(sort, "search") + "; retry_on: OSError")
+    assert not is_spent("no attempts left; the retry budget is another matter")

@@ -22,6 +22,8 @@ EXAMPLES = [
     errors.DependencyError("it failed"),
     errors.AttemptTimeout(2.5),
     errors.OutcomeUnknown("charge"),
+    errors.RetryError("RETRY_KV_GET", 3, "Get kill switch status"),
+    errors.RetryError("RETRY_API_REQUEST", 1, "GET /", {"request": 7}),
     errors.Refused("no", hint="later"),
     errors.DeadlineExceeded(30.0),
     errors.CallCancelled("fetch", 2),
@@ -72,6 +74,7 @@ def test_the_codes_are_unique_and_stable():
         "StoreUnavailable": "MS203",
         "LeaseLost": "MS204",
         "StoredFailure": "MS205",
+        "RetryError": "MS210",
         "StoredValueError": "MS206",
         "SinkError": "MS207",
     }

@@ -53,6 +53,10 @@ COMMON = {
     "correlation_id", "trace_id", "timestamp",
 }  # fmt: skip
 OWN = {
+    "alert_fired": {"alert", "metric", "value", "threshold", "window_seconds", "group"},
+    "alert_cleared": {
+        "alert", "metric", "value", "threshold", "window_seconds", "group", "lasted_seconds",
+    },
     "attempt_failed": {
         "attempt_number", "max_attempts", "exception_type", "exception_message", "kind", "reason",
         "retryable", "retry_after_seconds", "attempt_seconds",
@@ -134,7 +138,7 @@ def test_the_catalogue_holds_every_event_by_its_name():
     classes = {
         value for value in vars(events).values()
         if isinstance(value, type) and issubclass(value, Event)
-        and value not in (Event, events.GivenUp)  # what others have in common
+        and value not in (Event, events.Alert, events.GivenUp)  # what others have in common
     }  # fmt: skip
     assert set(CATALOGUE.values()) == classes
     assert set(CATALOGUE) == set(OWN)

@@ -125,6 +125,8 @@ def test_what_finds_no_room_is_spilled_and_comes_back_first(buffer, other, tmp_p
     other.is_away = True
     for number in range(200):
         made.put(event(number))
+        if number % 20 == 0:
+            eventually(lambda: made.stats()["failures"] > 0)
         if number % 20 == 19:
             eventually(lambda: made.stats()["waiting"] <= 25)
     assert files_in(tmp_path)

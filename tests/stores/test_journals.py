@@ -435,6 +435,24 @@ def test_a_lock_that_is_not_given_back_is_an_error(path, lines):
         os.close(held)
 
 
+def test_what_is_no_log_is_left_alone(path, lines):
+    """A file of something else is not written to, and not read as a log."""
+    path.write_text("dear diary\n" * 3, "utf-8")
+    with pytest.raises(StoreUnavailable, match="something else than an audit log"):
+        add(lines(path), b"1")
+    assert lines(path).tail() == Tail()
+    assert path.read_text("utf-8") == "dear diary\n" * 3
+
+
+def test_a_log_with_a_flaw_goes_on_from_its_end(path, lines):
+    """Who meddles with a block does not keep others from writing; verify names it."""
+    journal = lines(path)
+    add(journal, b'{"a":1}')
+    add(journal, b'{"a":2}')
+    path.write_bytes(path.read_bytes().replace(b'"first":1', b'"first":x'))
+    assert add(lines(path), b'{"a":3}').number == 3
+
+
 def test_who_only_reads_changes_nothing(path, lines, tmp_path):
     """Not even a file that is not there is made."""
     with pytest.raises(StoreError, match="there is no audit log"):

@@ -49,13 +49,18 @@ def open_journal(
 
 def _journal_of(where: Any, durable: bool) -> Journal:
     """A journal as it is, or that of a store."""
-    if hasattr(where, "append") and hasattr(where, "blocks"):
+    _check_object(where)
+    if not hasattr(where, "abilities"):
         return where  # type: ignore[no-any-return]
-    if "audit" in getattr(where, "abilities", ()):
-        return where.journal(synchronous="FULL" if durable else "NORMAL")  # type: ignore[no-any-return]
-    if hasattr(where, "abilities"):
+    return where.journal(synchronous="FULL" if durable else "NORMAL")  # type: ignore[no-any-return]
+
+
+def _check_object(where: Any) -> None:
+    abilities = getattr(where, "abilities", None)
+    if abilities is None and not (hasattr(where, "append") and hasattr(where, "blocks")):
+        raise UsageError(f"{where!r} is no place for an audit log", hint=_HINT)
+    if abilities is not None and "audit" not in abilities:
         raise StoreError(f"{where.url} cannot keep an audit log", hint=_HINT)
-    raise UsageError(f"{where!r} is no place for an audit log", hint=_HINT)
 
 
 def _in_sqlite(url: str, reads_only: bool, durable: bool) -> Journal:
@@ -85,7 +90,8 @@ def identity_of(where: Where) -> str:
     Raises where it can be known already that no log can be there.
     """
     if not isinstance(where, str | os.PathLike):
-        return str(getattr(where, "url", None) or _journal_of(where, durable=False).url)
+        _check_object(where)
+        return _absolute(where.url)
     url = os.fspath(where)
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
@@ -96,9 +102,16 @@ def identity_of(where: Where) -> str:
         return Place(url).shown
     if scheme not in ("", "sqlite"):
         raise StoreError(f"no audit log can be at {scheme}://", hint=_HINT)
-    from mainstay.stores.sqlite import path_of
-
-    path = Path(path_of(url) if scheme else url).absolute()
-    if str(path).endswith(":memory:") or not path.parent.is_dir():
+    path = Path(_absolute(url))
+    if path.name == ":memory:" or not path.parent.is_dir():
         raise StoreError(f"no audit log can be at {url}: {path.parent} is no folder", hint=_HINT)
     return str(path)
+
+
+def _absolute(url: str) -> str:
+    """The path of a file, the same from every folder; another URL as it is."""
+    if url.startswith("sqlite:"):
+        from mainstay.stores.sqlite import path_of
+
+        url = path_of(url)
+    return url if "://" in url else str(Path(url).absolute())

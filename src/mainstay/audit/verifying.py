@@ -104,21 +104,16 @@ def verify_log(
 
         checker = Checker(public_key)
     with closing(open_journal(where, reads_only=True)) as journal:
-        return _Check(journal, read_heads(heads), checker, has_heads=heads is not None).run(
-            progress
-        )
+        return _Check(journal, read_heads(heads), checker).run(progress)
 
 
 class _Check:
     """One verification: what is known so far."""
 
-    def __init__(
-        self, journal: Journal, outside: list[Head], checker: Checker | None, *, has_heads: bool
-    ) -> None:
+    def __init__(self, journal: Journal, outside: list[Head], checker: Checker | None) -> None:
         self._journal = journal
         self._checker = checker
         self._outside = outside
-        self._has_heads = has_heads
         self._anchor: Anchor | None = journal.anchor()
         self._tail: Tail = self._anchor.tail if self._anchor is not None else Tail()
         self._begins = self._tail
@@ -229,11 +224,9 @@ class _Check:
             head = self._forged
             problem = f"the head of record {head.number} at {head.time} has a wrong signature"
             return self._bad(problem, first_bad=self._agreed_number + 1, rewritten=True)
-        if self._has_heads and self._outside and not self._agreed and self._tail.block:
-            ours = [head for head in self._outside if head.log == self._tail.log]
-            if not ours:
-                problem = "none of the heads is of this log: it was put in the place of another"
-                return self._bad(problem, first_bad=1, rewritten=True)
+        if self._outside and all(head.log != self._tail.log for head in self._outside):
+            problem = "none of the heads is of this log: it was put in the place of another"
+            return self._bad(problem, first_bad=1, rewritten=True)
         if self._checker is not None and self._tail.block and not self._signed_until:
             problem = "nothing that this key has signed speaks for the log"
             return self._bad(problem, first_bad=1, unsigned=True)

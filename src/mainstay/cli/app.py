@@ -7,48 +7,20 @@ its functions, so that `mainstay --version` and `--help` stay quick.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
 from mainstay import __version__
 from mainstay.cli.exits import Exit
+from mainstay.cli.lazy import LazyGroup
 from mainstay.cli.options import example
 
-COMMANDS = ("demo", "doctor", "policies")
-
-
-class Commands(click.Group):
-    """A group that imports a command when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        found = import_module(f"mainstay.cli.{cmd_name}").command
-        assert isinstance(found, click.Command)
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"there is no command {args[0]!r}{_nearest(args[0])}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(COMMANDS)}"
+COMMANDS = ("audit", "demo", "doctor", "policies")
 
 
 @click.command(
     "mainstay",
-    cls=Commands,
+    cls=LazyGroup,
+    homes={name: f"mainstay.cli.{name}" for name in COMMANDS},
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=example("mainstay demo", "mainstay policies show standard --seed 7"),

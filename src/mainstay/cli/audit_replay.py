@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, log: str, as_json: bool) -> None:
-    """Make every decision of a log again, and name the first that differs.
+    """Make every decision of a log again, and name what differs.
 
     Classification, delays to the last bit, breakers, budgets and deadlines are recomputed from
     what was recorded. Exits with 1 where one comes out otherwise. What the log has no proof of is

@@ -41,7 +41,7 @@ DIMENSIONS = ("operation", "category", "tenant")
 )
 @json_option
 def command(log: str, since: str, until: str, by: tuple[str, ...], top: int, as_json: bool) -> None:
-    """Count what a log holds: attempts, success, waits and wasted work.
+    """Count what a log holds: attempts, success, waits and waste.
 
     One pass in bounded memory, however long the log. A call counts where it ended. The delays'
     percentiles are within 1 % of the exact ones, or say by how much more.

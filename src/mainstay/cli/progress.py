@@ -36,6 +36,28 @@ def watched(items: Iterable[T], word: str, total: int | None = None) -> Iterator
             _show("")
 
 
+class Watch:
+    """The same for work that says how far it is: call it with a count, and `close()` it."""
+
+    def __init__(self, word: str, total: int) -> None:
+        self._word = word
+        self._total = total
+        self._started = self._shown = time.monotonic()
+        self._is_watched = _is_watched()
+
+    def __call__(self, done: int) -> None:
+        """So much is done."""
+        now = time.monotonic()
+        if self._is_watched and now - max(self._shown, self._started + 0.8) > 0.2:
+            self._shown = now
+            _show(line(done, self._word, now - self._started, self._total))
+
+    def close(self) -> None:
+        """Clears the line."""
+        if self._shown != self._started:
+            _show("")
+
+
 def line(done: int, word: str, seconds: float, total: int | None = None) -> str:
     """How far it is, and how long it may still take.
 

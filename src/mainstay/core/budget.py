@@ -105,6 +105,24 @@ def _patience(width: float) -> int:
     return min(max(1, ceil(LAG / width)), BUCKETS)
 
 
+def spent(sort: str, name: str) -> str:
+    """What a call is told that a budget has no retry for.
+
+    >>> spent("retry", "search")
+    "the retry budget 'search' is spent"
+    """
+    return f"the {sort} budget {name!r} is spent"
+
+
+def is_spent(reason: str) -> bool:
+    """Whether a call ended because a budget had no retry for it.
+
+    >>> is_spent(spent("token", "search") + "; retry_on: OSError"), is_spent("not retryable")
+    (True, False)
+    """
+    return reason.startswith(("the retry budget ", "the token budget "))
+
+
 class RatioRule(Value):
     """Retries may be a share of the calls; a few are always allowed.
 

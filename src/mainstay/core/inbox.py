@@ -18,6 +18,7 @@ SPACE = "inbox"
 ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("mark_done", "retry", "abandon"),
     "exhausted": ("retry", "abandon"),
+    "alert": ("mark_done",),
 }
 """What a person may do about an item of a kind."""
 

@@ -75,7 +75,7 @@ async def recover(
         failure = None
         begun = None
         if notes is not None:
-            started, begun = notes.end_here()
+            started, begun = notes.end_here(box[-1])
         call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
         return await drive(call, function, args, kwargs)
     finally:
@@ -151,6 +151,8 @@ async def _attempt(
 ) -> Any:
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
+    if call.followers:
+        call.began()
     if call.is_bounded:
         return await _bounded(call, function, args, kwargs)
     try:

@@ -13,6 +13,7 @@ from mainstay.core import deadline
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.drivers import following
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mainstay.core.hooks import CallHook
     from mainstay.drivers.site import Site
     from mainstay.frames import Enclosure
+    from mainstay.ports import Follower
 
 meddling: dict[str, Any] = {}
 """What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
@@ -54,8 +56,9 @@ class Call:
     """
 
     __slots__ = (
-        "around", "attempts", "begun", "cancel", "failure", "gate", "handled", "is_accepted",
-        "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets", "until",
+        "around", "attempts", "begun", "cancel", "failure", "followers", "gate", "handled",
+        "is_accepted", "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,9 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners = (*site.listeners, *meddling.get("ears", ()))
+        self.followers: tuple[Follower, ...] = ()
+        if site.follows:
+            self.listeners, self.followers = following.begun(self.listeners, site)
         limit = 1 if "no_retry" in meddling else limit
         self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
         if self.teller is not None and key is not Question.DRAW:
@@ -137,7 +143,7 @@ class Call:
 
         try:
             with aside(self.site, self.until):
-                emit(event, self.listeners)
+                emit(event, self.listeners, self.site.redact)
         except SinkError as trouble:
             trouble.__context__ = self.failure
             raise
@@ -152,7 +158,8 @@ class Call:
         import warnings
 
         try:
-            warnings.warn(effect.text, effect.category, stacklevel=_user_level())
+            text = self.site.shown(effect.text)
+            warnings.warn(text, effect.category, stacklevel=_user_level())
         except Warning as warning:
             if self.failure is not None:
                 self.failure.add_note(f"{type(warning).__name__}: {warning}")
@@ -174,10 +181,14 @@ class Call:
             self.tickets = answer
             return None
         if self.attempts:
-            return self.not_made(Stop(str(answer)))
+            return self.not_made(Stop(self.site.shown(str(answer))))
         if self.teller is not None:
             self._emit(self.teller.call_refused(answer))
         raise answer
+
+    def began(self) -> None:
+        """Tells those who follow the call that an attempt begins."""
+        following.tell(self.followers, "attempt_began", self.attempts)
 
     def not_made(self, stop: Stop) -> Stop:
         """Keeps why an attempt that was scheduled was not made."""
@@ -186,12 +197,14 @@ class Call:
         return stop
 
     def ended(self, outcome: Any) -> Any:
-        """Tells the guards how an attempt has ended."""
+        """Tells the guards, and those who follow the call, how an attempt has ended."""
         if self.gate is None and self.teller is None:
             return outcome
         now = clock.current.monotonic()
         if self.teller is not None:
             self.teller.took = now - self.begun
+            if self.followers:
+                following.tell(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
@@ -200,12 +213,18 @@ class Call:
 
     def _consult(self, effect: Consult) -> float | Stop:
         now, teller = clock.current.monotonic(), self.teller
-        answer: float | Stop
         saw = teller.saw if teller is not None and teller.keeps else None
-        answer = self.gate.consider(effect.failure, effect.delay, now, saw)
+        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, saw)
+        if type(answer) is Stop:
+            answer = self._shown(answer)
         if teller is not None:
             teller.heard({"stop": answer.text} if type(answer) is Stop else answer)
         return answer
+
+    def _shown(self, stop: Stop) -> Stop:
+        """A guard's reason as people may read it; nearly always the very same."""
+        text = self.site.shown(stop.text)
+        return stop if text == stop.text else Stop(text)
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -230,14 +249,10 @@ class Call:
         if self.teller is not None:
             self._emit(self.teller.hook_failed(effect.name, trouble))
             return
-        import logging
+        from mainstay.report import report
 
-        logging.getLogger("mainstay").error(
-            "%s of policy %r raised and was passed over",
-            effect.name,
-            self.site.policy.name,
-            exc_info=trouble,
-        )
+        message, name = "%s of policy %r raised and was passed over", self.site.policy.name
+        report(trouble, message, effect.name, name, redact=self.site.redact)
 
     def interrupted(self, stop: BaseException) -> None:
         """Tells the listeners that the call was cut off from outside."""
@@ -256,6 +271,8 @@ class Call:
         if self.tickets is not None and self.gate is not None:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None
+        if self.followers:
+            following.tell(self.followers, "call_ended")
         self.failure = None
         del self.story
 

@@ -225,6 +225,8 @@ class Attempt:
         end, limit = call.bounds() if call.is_bounded else (NEVER, NEVER)
         if call.is_bounded and backend is not None:
             self._scope = backend.open_scope(end, limit)
+        if call.followers:
+            call.began()
         self._frame = sys._getframe(1)
         self._outer = OPEN.get(self._frame)  # blocks in one function may enclose each other
         OPEN[self._frame] = Enclosure(call.site, end)

@@ -47,11 +47,15 @@ class Notes:
         self._facts.ended = clock.current.monotonic()
         return value
 
-    def end_here(self) -> tuple[float, float | None]:
+    def end_here(self, failure: BaseException) -> tuple[float, float | None]:
         """The rest is told by somebody else; when the call and its last attempt began."""
         assert self._facts is not None
         began = self._facts.began
-        self.close()
+        try:
+            self.close()
+        except SinkError as refusal:
+            refusal.__context__ = failure
+            raise
         return began, self._starts
 
     def close(self) -> None:
@@ -69,12 +73,9 @@ class Notes:
             except SinkError as trouble:
                 refusal = trouble  # as in emit: the others hear of it all the same
             except Exception as trouble:
-                self._report(facts.plan.operation, trouble)
+                from mainstay.report import report
+
+                message = "a listener raised on the facts of %s and was passed over"
+                report(trouble, message, facts.plan.operation, redact=facts.plan.redact)
         if refusal is not None:
             raise refusal
-
-    def _report(self, operation: str, trouble: Exception) -> None:
-        import logging
-
-        text = "a listener raised on the facts of %s and was passed over"
-        logging.getLogger("mainstay").error(text, operation, exc_info=trouble)

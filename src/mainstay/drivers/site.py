@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.gates import Gate
     from mainstay.ports import Sink
 
@@ -57,6 +58,7 @@ class Site(Plan):
         "caller",
         "cancel",
         "entropy",
+        "follows",
         "gate",
         "hears_successes",
         "is_clocked",
@@ -76,9 +78,11 @@ class Site(Plan):
         cancel: threading.Event | None = None,
         token: int = 0,
         gate: Gate | None = None,
+        redact: Redactor | None = None,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
+        self.redact = redact
         self.gate: Any = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
@@ -86,7 +90,11 @@ class Site(Plan):
         wants_more = hears or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits; who listens takes facts."""
-        self.hears_successes = any(getattr(each, "hears_successes", True) for each in listeners)
+        self.follows = bool(listeners) and any(hasattr(each, "follow") for each in listeners)
+        """Whether a listener wants to know when attempts begin and end."""
+        self.hears_successes = self.follows or any(
+            getattr(each, "hears_successes", True) for each in listeners
+        )
         """Whether a listener wants to know of calls that never failed; it says so itself."""
         self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
         """Whether a listener wants to know how long a first attempt took."""
@@ -109,4 +117,5 @@ class Site(Plan):
             cancel=self.cancel,
             token=0 if is_new else (self.token ^ hash(operation)) & _MASK | 1,
             gate=self.gate,
+            redact=self.redact,
         )

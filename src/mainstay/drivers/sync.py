@@ -68,7 +68,7 @@ def recover(
         failure = None
         begun = None
         if notes is not None:
-            started, begun = notes.end_here()
+            started, begun = notes.end_here(box[-1])
         call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
         return drive(call, function, args, kwargs)
     finally:
@@ -140,6 +140,8 @@ def _attempt(
 ) -> Any:
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
+    if call.followers:
+        call.began()
     if not call.is_bounded:
         try:
             return Returned(function(*args, **kwargs))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.events import describe
 from mainstay.core.validate import Checker
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
@@ -105,7 +106,7 @@ class Buffer:
         self._lock = threading.Lock()
         self._delivering = threading.Lock()
         self._wake = threading.Event()
-        self._hurries = False
+        self._hurries = self._is_ending = False
         self._flushing = 0
         self._in_a_row = 0
         self._trouble: BaseException | None = None
@@ -120,6 +121,10 @@ class Buffer:
         if self.strict:
             self._put_strictly(event)
             return
+        self.add(event)
+
+    def add(self, event: Event | Facts) -> None:
+        """Takes an event and waits for nothing, also where it is strict: another one follows."""
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
             return
@@ -156,8 +161,14 @@ class Buffer:
         return self._wait_for(ticket, timeout)
 
     def close(self) -> bool:
-        """Flushes; the thread ends by itself when nothing is left."""
-        return self.flush()
+        """Flushes, and ends the thread where nothing is left; a later event starts another."""
+        is_done = self.flush()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._is_ending = self._hurries = True
+            self._wake.set()
+            thread.join(1.0 if self._backlog.is_empty else 0.0)
+        return is_done
 
     def stats(self) -> dict[str, int]:
         """How many events were taken, delivered, spilled to disk, recovered from it and lost.
@@ -173,7 +184,7 @@ class Buffer:
 
     def _put_strictly(self, event: Event | Facts) -> None:
         if not self.commit(event):
-            what = "a call" if isinstance(event, Facts) else event.event_type
+            what = "call" if isinstance(event, Facts) else event.event_type
             raise SinkError(self.name, what, self.timeout) from self._trouble
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
@@ -206,12 +217,13 @@ class Buffer:
             except RuntimeError:  # at the interpreter's end, or where there are too many
                 return False
             self._thread = thread
+            self._is_ending = False
             return True
 
     def _run(self) -> None:
         self._backlog.take_over()
         calm = 0
-        while calm < _CALM or not self._may_end():
+        while (calm < _CALM and not self._is_ending) or not self._may_end():
             self._rest()
             calm = calm + 1 if self._backlog.is_empty else 0
             self._pump()
@@ -333,7 +345,8 @@ class Buffer:
         """Says a thing once for each trouble."""
         if kind not in self._told:
             self._told.add(kind)
-            _log.warning(text, self.name, what)
+            told = describe(what)[1] if isinstance(what, BaseException) else what
+            _log.warning(text, self.name, told)
 
     def _all_clear(self) -> None:
         if self._told:

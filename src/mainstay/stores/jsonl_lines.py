@@ -21,6 +21,7 @@ import msgspec
 
 from mainstay.core.chain import (
     SIZE,
+    START,
     Anchor,
     Block,
     Tail,
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
     from mainstay.core.chain import Entry, Head
 
-_LINK = slice(9, 9 + 2 * SIZE)
+_BEGINS = b'{"link":"'
+_LINK = slice(len(_BEGINS), len(_BEGINS) + 2 * SIZE)
 _AFTER = _LINK.stop
 _BLOCK, _RECORD, _ANCHOR = b'","block":', b'","record":', b'","anchor":'
 _HEADER_AT, _RECORD_AT = _AFTER + len(_BLOCK), _AFTER + len(_RECORD)
@@ -125,7 +127,7 @@ class Reader:
         """What begins with this line, and the line after it."""
         end = self.end + len(line)
         if line[-1:] != b"\n":
-            return self._odd(Block(line, (), b""), end)
+            return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
         if line[_AFTER:_HEADER_AT] == _BLOCK:
             return self._block(line)
         if line.startswith(_HEAD):
@@ -134,7 +136,7 @@ class Reader:
             return Found(end, anchor=_anchor_of(line)), self._file.readline()
         if line.startswith(_TORN):  # of something that is not there any more
             return Found(end), self._file.readline()
-        return self._odd(Block(line, (), b""), end)
+        return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
 
     def _block(self, line: bytes) -> tuple[Found | None, bytes]:
         """A header and the records it promises."""
@@ -151,7 +153,8 @@ class Reader:
         if links and not is_cut and not after.startswith(_TORN):
             return Found(end, Block(header, [each[_RECORD_AT:-2] for each in lines], links)), after
         whole = lines[:-1] if is_cut and lines and not _is_whole(lines[-1]) else lines
-        block = Block(header, [each[_RECORD_AT:-2] for each in whole], _links(line, whole))
+        each_link = b"".join(_links(each, []) or START for each in (line, *whole))
+        block = Block(header, [each[_RECORD_AT:-2] for each in whole], each_link)
         return self._odd(block, end, may_be_cut=is_cut and self._is_prefix(block))
 
     def _is_prefix(self, block: Block) -> bool:
@@ -180,6 +183,12 @@ class Reader:
 def _goes_on(line: bytes) -> bool:
     """Whether a line is one that a writer begins with, who has found all before in order."""
     return line[_AFTER:_HEADER_AT] == _BLOCK or line.startswith(_HEAD)
+
+
+def _is_begun(line: bytes) -> bool:
+    """Whether a line begins as one of ours, as far as it goes."""
+    text = line.rstrip(b"\n")
+    return any(text[: len(each)] == each[: len(text)] for each in (_BEGINS, _HEAD, _TORN))
 
 
 def _is_whole(line: bytes) -> bool:
@@ -255,7 +264,10 @@ def _number_of(line: bytes) -> int:
 
 
 def tail_after(found: Found, tail: Tail) -> Tail:
-    """Where a log ends after what was found."""
+    """Where a log ends after what was found; what cannot be right changes nothing."""
     if found.block is not None:
-        return tail_of(found.block)
+        try:
+            return tail_of(found.block)
+        except msgspec.MsgspecError:
+            return tail
     return found.anchor.tail if found.anchor is not None else tail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -85,6 +86,8 @@ class Place:
         self._follow(start, self.tail.link if self.end else None)
         if start and not self.tail.block:
             self._follow(0, None)
+        if self.end and not self.tail.block:
+            raise OSError(errno.EINVAL, "the file holds something else than an audit log")
         if self.end < size:
             self._file.seek(size - 1)
             ends_a_line = self._file.read(1) == b"\n"

@@ -1,0 +1,45 @@
+"""Those who follow single calls: they are told when each attempt begins and ends.
+
+A listener that has `follow(plan)` is asked, when a call begins, for one who hears of that call
+alone. Whoever follows cannot change what happens: what it raises is reported and passed over.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay.core.plan import Plan
+    from mainstay.ports import Follower, Sink
+
+
+def begun(listeners: tuple[Sink, ...], plan: Plan) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
+    """The listeners of one call, and those among them who follow its attempts."""
+    heard: list[Sink] = []
+    followers: list[Follower] = []
+    for listener in listeners:
+        follower = _quietly(listener, "follow", plan)
+        if follower is not None:
+            followers.append(follower)
+        heard.append(follower or listener)
+    return tuple(heard), tuple(followers)
+
+
+def tell(followers: tuple[Follower, ...], what: str, *about: object) -> None:
+    """Tells each of them, in order."""
+    for follower in followers:
+        _quietly(follower, what, *about)
+
+
+def _quietly(whom: object, what: str, *about: object) -> Any:
+    method = getattr(whom, what, None)
+    if method is None:
+        return None
+    try:
+        return method(*about)
+    except Exception as trouble:
+        from mainstay.report import report
+
+        report(trouble, "a listener raised on %s and was passed over", what)
+        return None

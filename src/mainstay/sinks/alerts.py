@@ -1,0 +1,240 @@
+"""Alerts, live: rules over a window, and whoever is told when one fires or clears.
+
+A call only counts. A thread looks at the rules, in real time and by the process's clock, and tells:
+a slow callback or a store that is away keeps no call waiting. Whoever wants no thread calls
+`check()`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from msgspec.structs import replace
+
+import mainstay.clock as clock
+from mainstay.core.alerts import AlertRule, Board
+from mainstay.core.events import Alert, AlertFired
+from mainstay.core.inbox import Item
+from mainstay.core.timestamps import stamp
+from mainstay.core.validate import Checker
+from mainstay.report import report
+from mainstay.sinks.logging import LoggingSink, sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+__all__ = ["AlertRule", "Alerts"]
+
+
+class Alerts:
+    """A sink that raises alerts.
+
+    Args:
+        rules: AlertRules.
+        notify: called with AlertFired and AlertCleared; several as a list. Another sink will do.
+        inbox: where a person is told, such as `engine.inbox`: an item for each alert that fires.
+        logger: the log that is told (a name or a logger; fired is a WARNING, cleared is INFO); None
+            for none.
+        interval: seconds between two looks at the rules; None where `check()` is called instead.
+
+    >>> told = []
+    >>> rule = AlertRule("failing", "failure_rate", above=0.5, per="operation")
+    >>> alerts = Alerts([rule], notify=told.append, interval=None)
+    >>> with Engine(sinks=[alerts]) as engine:
+    ...     _ = engine.run("parse", int, "x")
+    >>> alert, = told
+    >>> alert.alert, alert.operation, alert.value
+    ('failing', 'parse', 1.0)
+    """
+
+    def __init__(
+        self,
+        rules: Iterable[AlertRule],
+        *,
+        notify: Callable[[Any], object] | Iterable[Callable[[Any], object]] = (),
+        inbox: Any = None,
+        logger: str | logging.Logger | None = "mainstay",
+        interval: float | None = 1.0,
+    ) -> None:
+        check = Checker("Alerts")
+        self._told = _callables(check, notify)
+        self._board = Board(_rules(check, rules))
+        if interval is not None:
+            interval = check.number("interval", interval, 0.01, 3600.0, " of seconds")
+        check.close()
+        if logger is not None:
+            self._told = (LoggingSink(logger), *self._told)
+        self._inbox = inbox
+        self._interval = interval
+        self._buffers: list[tuple[Callable[[], dict[str, int]], list[int]]] = []
+        self._lock = threading.Lock()
+        self._waiting: deque[Alert] = deque()
+        self._is_telling = False
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def hears_successes(self) -> bool:
+        """Calls that never failed matter where a rule looks at the failure rate.
+
+        >>> Alerts([AlertRule("storm", "retries_per_minute", above=60)]).hears_successes
+        False
+        """
+        return any(rule.metric == "failure_rate" for rule in self._board.rules)
+
+    @property
+    def firing(self) -> list[tuple[str, str]]:
+        """The alerts that are on, as (rule, group).
+
+        >>> Alerts([]).firing
+        []
+        """
+        with self._lock:
+            return self._board.firing()
+
+    def __call__(self, event: Any) -> None:
+        """Counts an event."""
+        if isinstance(event, Alert):
+            return
+        now = clock.current.monotonic()
+        with self._lock:
+            self._board.add(event, now)
+        if self._interval is not None and (self._thread is None or not self._thread.is_alive()):
+            self._start(self._interval)
+
+    def watch(self, *sinks: Any) -> None:
+        """Counts what these sinks lose, for rules on `lost_events`: whatever has `stats()`.
+
+        >>> class Full:
+        ...     def stats(self): return {"lost": 3}
+        >>> Alerts([]).watch(Full())
+        """
+        for sink in sinks:
+            stats = getattr(sink, "stats", None) or sink.buffer.stats
+            self._buffers.append((stats, [stats().get("lost", 0)]))
+
+    def check(self) -> list[Alert]:
+        """Looks at the rules now, and tells what has fired or cleared.
+
+        >>> Alerts([]).check()
+        []
+        """
+        now, losses = clock.current.monotonic(), self._losses()
+        when = stamp(clock.current.wall())
+        with self._lock:
+            self._board.lost(losses, now)
+            due: list[Alert] = [replace(each, timestamp=when) for each in self._board.due(now)]
+            self._waiting.extend(due)
+        self._tell_all()
+        return due
+
+    def flush(self) -> None:
+        """Looks once more; an engine that closes calls it.
+
+        >>> Alerts([]).flush()
+        """
+        self.check()
+
+    def close(self) -> None:
+        """Ends the thread; `check()` still works.
+
+        >>> Alerts([]).close()
+        """
+        self._stopped.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+
+    def _losses(self) -> int:
+        """How many events the watched sinks have lost since the last time."""
+        found = 0
+        for stats, before in self._buffers:
+            with suppress(Exception):  # a sink that cannot say has its own log
+                lost = stats().get("lost", 0)
+                found, before[0] = found + max(0, lost - before[0]), lost
+        return found
+
+    def _tell_all(self) -> None:
+        """Tells what waits to be told, in order: one thread at a time, and under no lock."""
+        while True:
+            with self._lock:
+                if self._is_telling or not self._waiting:
+                    return
+                self._is_telling = True
+                event = self._waiting.popleft()
+            try:
+                self._tell(event)
+            finally:
+                self._is_telling = False
+
+    def _tell(self, event: Alert) -> None:
+        for listener in self._told:
+            try:
+                listener(event)
+            except Exception as trouble:
+                message = "a listener raised on alert %s and was passed over"
+                report(trouble, message, event.alert)
+        if self._inbox is not None and isinstance(event, AlertFired):
+            try:
+                self._inbox.put(_item(event))
+            except Exception as trouble:
+                report(trouble, "alert %s could not be put into the inbox", event.alert)
+
+    def _start(self, interval: float) -> None:
+        with self._lock:
+            if self._stopped.is_set() or (self._thread is not None and self._thread.is_alive()):
+                return
+            about = (ref(self), self._stopped, interval)
+            self._thread = threading.Thread(
+                target=_look, args=about, name="mainstay-alerts", daemon=True
+            )
+            with suppress(RuntimeError):  # at the interpreter's end no thread can be started
+                self._thread.start()
+
+
+def _look(alerts: ref[Alerts], stopped: threading.Event, interval: float) -> None:
+    """Looks at the rules again and again, until nobody holds the alerts any more."""
+    while not stopped.wait(interval):
+        found = alerts()
+        if found is None:
+            return
+        try:
+            found.check()
+        except Exception as trouble:
+            report(trouble, "the alert rules could not be looked at")
+        del found
+
+
+def _item(event: AlertFired) -> Item:
+    return Item(
+        kind="alert",
+        subject=f"{event.alert}\0{event.group}",
+        operation=event.operation or event.group or event.alert,
+        text=sentence(event),
+        severity="high",
+    )
+
+
+def _rules(check: Checker, rules: Any) -> tuple[AlertRule, ...]:
+    found: tuple[Any, ...] = tuple(rules)
+    for rule in found:
+        if not isinstance(rule, AlertRule):
+            check.note("rules", rule, "AlertRules")
+    names = [getattr(rule, "name", "") for rule in found]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        check.note("rules", name, "the name of one rule only")
+    return found
+
+
+def _callables(check: Checker, notify: Any) -> tuple[Callable[[Any], object], ...]:
+    several = (notify,) if callable(notify) else tuple(notify)
+    for each in several:
+        if not callable(each):
+            check.note("notify", each, "a function of one event")
+    return several
