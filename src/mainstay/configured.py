@@ -96,7 +96,7 @@ def _built(cls: type[E], loaded: Loaded) -> E:
     assert loaded.settings is not None
     parts = Parts(loaded)
     try:
-        engine = cls(**parts.made(cls))
+        engine = cls(**parts.made())
     except BaseException:
         parts.close()
         raise

@@ -64,8 +64,6 @@ class Parts:
             self._found("redaction", settings.redaction, ("redaction",))
         if settings.alerts:
             self._found("alerts", {}, ("alerts",))
-            for rule in settings.alerts.get("rules", ()):
-                self._found("rule", _snaked(rule), ("alerts", "rules"))
         if settings.inbox.get("notify"):
             self._found("notify", {}, ("inbox", "notify"))
 
@@ -90,7 +88,7 @@ class Parts:
 
     # --- making -----------------------------------------------------------------------------------
 
-    def made(self, cls: type) -> dict[str, Any]:
+    def made(self) -> dict[str, Any]:
         """The arguments of an Engine."""
         settings = self.settings
         budgets = self._guards()
@@ -104,14 +102,15 @@ class Parts:
             "budget": budgets.pop("retries", None),
             "guards": tuple(budgets.values()),
         }
-        if "share" in settings.store:
-            made["share"] = settings.store["share"]
+        for name, argument in (("share", "share"), ("wait", "store_wait")):
+            if name in settings.store:
+                made[argument] = settings.store[name]
         made["store"] = self._opened()
         made["sinks"] = self._made_sinks()
         if settings.audit is not None:
             made["audit"] = self._audit()
         if settings.redaction:
-            self._redaction(cls, made)
+            made["redact"] = self._one("redaction", settings.redaction, ("redaction",))
         self.report.close()
         return made
 
@@ -160,9 +159,7 @@ class Parts:
         from mainstay.drivers.inbox import Inbox
 
         options = dict(self.settings.alerts)
-        made = [
-            self._one("rule", _snaked(r), ("alerts", "rules")) for r in options.pop("rules", ())
-        ]
+        made = [self._one("rule", r, ("alerts", "rules")) for r in options.pop("rules", ())]
         assert self._store is not None
         told = Inbox(self._store) if options.pop("inbox", True) else None
         self._make("alerts", {**options, "rules": made, "inbox": told}, ("alerts",))
@@ -188,12 +185,6 @@ class Parts:
         if options is False or not options:
             return options is not False
         return self._one("audit", {"where": self._store, **options}, ("audit",))
-
-    def _redaction(self, cls: type, made: dict[str, Any]) -> None:
-        if "redact" not in inspect.signature(cls).parameters:
-            self._place.say(("redaction",), "is not part of this version of mainstay")
-            return
-        made["redact"] = self._one("redaction", self.settings.redaction, ("redaction",))
 
     def introduce(self, engine: Any) -> None:
         """Lets the sinks that read an engine know it."""
@@ -233,12 +224,6 @@ def _tokens(preset: str = "", **options: Any) -> TokenBudget:
     if preset == "grpc":
         return TokenBudget.grpc()
     return TokenBudget.aws() if preset else TokenBudget(**options)
-
-
-def _snaked(options: Mapping[str, Any]) -> dict[str, Any]:
-    from mainstay.config.shapes import snake
-
-    return {snake(key): value for key, value in options.items()}
 
 
 def _thawed(value: Any) -> Any:

@@ -341,6 +341,7 @@ retryOn = [
 [[tool.mainstay.alerts.rules]]
 name = "failing"
 metric = "failure_rate"
+above = 0.5
 """
 
 

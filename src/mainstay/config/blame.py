@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+def _item(node: Node, path: Path, value: object) -> tuple[Node, Path]:
+    """The one item of a list that has the value which will not do, where it is a list."""
+    if type(node.value) is list:
+        for number, item in enumerate(node.value):
+            if item.value == value:
+                return item, (*path, number)
+    return node, path
+
+
 class Place:
     """A mapping in the tree, with its shape and its path."""
 
@@ -40,7 +49,7 @@ class Place:
         """A field with a value that will not do; where it has none of its own, the mapping's."""
         node, path, is_there = self.at(*names)
         if is_there:
-            self.report.wrong(node, path, allowed, near)
+            self.report.wrong(*_item(node, path, value), allowed, near)
             return
         missing = names[len(path) - len(self.path) :]
         stand_in = Node(value, node.line, node.source, shown=node.shown)

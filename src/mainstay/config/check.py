@@ -23,7 +23,8 @@ from mainstay.config.shapes import (
     camel,
     snake,
 )
-from mainstay.config.tree import Node, Template, scalar, without_password
+from mainstay.config.tree import SECRET, Node, Template, scalar
+from mainstay.core.redact import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def fill(node: Node, path: Path, report: Report) -> Node | None:
     if missing:
         return None
     text = template.filled(report.env)
-    shown = without_password(str(template))
+    shown = REDACTOR.text(str(template))
     return Node(scalar(text), node.line, node.source, text=text, shown=shown)
 
 
@@ -68,7 +69,7 @@ def _text(shape: Text, node: Node, path: Path, report: Report) -> Any:
         elif shape.pattern.fullmatch(value):
             return value
     if shape.is_secret and node.shown is None:
-        node = Node(value, node.line, node.source, shown="[redacted]")
+        node = Node(value, node.line, node.source, shown=SECRET)
     says = shape.says
     if type(value) in (int, float, bool) and not shape.choices:
         says += "; put it in quotes"

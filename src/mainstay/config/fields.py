@@ -16,8 +16,10 @@ from mainstay.config.shapes import (
     Whole,
     duration,
 )
+from mainstay.core.alerts import COUNTED, GROUPS
 from mainstay.core.budget import MIN_WINDOW
 from mainstay.core.fields import NESTED_MODES
+from mainstay.core.validate import MAX_SECONDS
 from mainstay.ports import ABILITIES
 
 SCHEMES = (
@@ -98,6 +100,7 @@ STORE = Section(
     Field("url", _URL, "where records live", "memory://"),
     duration("share", "between two steps in which circuits and budgets are shared; null for never",
              "1 s", low=0.01, high=3600.0, optional=True),
+    duration("wait", "for how long a keyed call waits for a store that is away", "0 s", high=3600.0),
     Field("needs", Listing(Text(choices=tuple(ABILITIES)), or_one=True),
           "what the store must be able to do", "nothing more"),
     text="url",
@@ -141,12 +144,20 @@ REDACTION = Section(
     Field("builtin", Flag(), "also look for what is known to be secret", "true"),
 )  # fmt: skip
 
+_LEVEL = Number(0.0, MAX_SECONDS)
 ALERT_RULE = Section(
     Field("name", Text(), "what the alert is called"),
-    Field("metric", Text(), "what it looks at, such as `failure_rate`"),
-    is_open=True,
+    Field("metric", Text(choices=tuple(COUNTED)), "what it looks at"),
+    Field("above", _LEVEL, "fires where the metric is greater; this or `below`"),
+    Field("below", _LEVEL, "fires where the metric is less"),
+    duration("window", "over which the metric is taken", "60 s", low=1.0, high=86_400.0),
+    Field("minimum", Whole(1, 1_000_000_000), "calls or events the window must hold", "1"),
+    Field("per", Text(choices=GROUPS), "an alert for each of these apart", "all together"),
+    Field("for_seconds", Number(0.0, 86_400.0, unit=" of seconds"),
+          "for how long the metric must be past the threshold", "0"),
+    Field("clear", _LEVEL, "where the alert clears", "a fifth on the calm side"),
     needs=["name", "metric"],
-)
+)  # fmt: skip
 ALERTS = Section(
     Field("rules", Listing(ALERT_RULE), "when to raise an alert", "none"),
     duration("interval", "between two looks at the rules", "1 s", low=0.01, high=3600.0),

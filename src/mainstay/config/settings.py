@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -10,15 +9,25 @@ from msgspec import Struct
 
 from mainstay.config.blame import Place
 from mainstay.config.breakers import breaker_of
-from mainstay.config.fields import BREAKERS, BUDGETS, CONFIG, RETRY, SINKS_SECTION
+from mainstay.config.fields import (
+    ALERT_RULE,
+    BREAKERS,
+    BUDGETS,
+    CONFIG,
+    REDACTION,
+    RETRY,
+    SINKS_SECTION,
+)
 from mainstay.config.policies import BUILT_IN, policies_of
 from mainstay.config.report import nearest
 from mainstay.config.retry_fields import BREAKER, NAMED_BREAKER
 from mainstay.config.shapes import snake
+from mainstay.core.alerts import AlertRule
 from mainstay.core.breaker_settings import BreakerSettings  # noqa: TC001 -- a field's type
 from mainstay.core.budget import RatioRule, TokenRule
 from mainstay.core.limiter import MemoryRule, RateRule, ThrottleRule
 from mainstay.core.policy import Policy  # noqa: TC001 -- a field's type
+from mainstay.core.redact import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +81,8 @@ def settings_of(
     named = place.below(RETRY, "retry").below(RETRY.keys["policies"][1], "policies")
     policies = policies_of(retry.get("policies", EMPTY), named, retry.get("nested"), make)
     _check_names(retry, place)
-    _check_patterns(checked.get("redaction", EMPTY), place)
+    _check_redaction(checked.get("redaction", EMPTY), place)
+    _check_alerts(checked.get("alerts", EMPTY), place)
     breakers = checked.get("breakers", EMPTY)
     return Settings(
         file=file,
@@ -115,13 +125,19 @@ def _check_names(retry: Mapping[str, Any], place: Place) -> None:
             place.wrong(("retry", *names), name, allowed, nearest(name, known))
 
 
-def _check_patterns(redaction: Mapping[str, Any], place: Place) -> None:
-    for pattern in redaction.get("patterns", ()):
-        try:
-            re.compile(pattern)
-        except re.error as trouble:
-            text = f"{pattern!r} is no regular expression: {trouble}"
-            place.say(("redaction", "patterns"), text)
+def _check_redaction(redaction: Mapping[str, Any], place: Place) -> None:
+    place.below(REDACTION, "redaction").build(lambda: Redactor(**redaction))
+
+
+def _check_alerts(alerts: Mapping[str, Any], place: Place) -> None:
+    """Each rule, at its own line."""
+    node, path, _ = place.at("alerts", "rules")
+    rules = alerts.get("rules", ())
+    if type(node.value) is not list or len(rules) != len(node.value):
+        return  # one of them is wrong already
+    for number, (rule, own) in enumerate(zip(rules, node.value, strict=True)):
+        here = Place(ALERT_RULE, own, (*path, number), place.report)
+        here.build(lambda rule=rule: AlertRule(**rule), {"threshold": (("above",), ("below",))})  # type: ignore[misc]
 
 
 _EACH = (("circuit_breaker",), ("retry", "circuit_breaker"), ("breakers", "default"))

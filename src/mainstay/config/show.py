@@ -1,16 +1,17 @@
 """A configuration for people and for the log: as it holds, where each value came from, no secrets.
 
-A value that comes from the environment by `${NAME}` is shown as that. Fields that hold secrets,
-and options of sinks that are called like one, are shown as `[redacted]`; so are passwords in URLs.
+A value that comes from the environment by `${NAME}` is shown as that, unless it is known to be a
+secret: fields that hold one, options that are called like one, passwords in URLs, and whatever else
+core/redact.py finds are shown as `[redacted]`.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from mainstay.config.shapes import Anything, Either, Listing, Names, Section, Text, camel
-from mainstay.config.tree import SECRET, Node, Template, joined, without_password
+from mainstay.config.tree import SECRET, Node, Template, joined
+from mainstay.core.redact import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
     from mainstay.config.shapes import Shape
 
-_SECRET_NAME = re.compile(
-    r"(?i)passw|passphrase|secret|token|credential|api_?key|private_?key|signing_?key|^auth"
-)
 _ANYTHING = Anything()
 
 
@@ -57,7 +55,8 @@ def _child(shape: Shape, key: str, child: Node) -> tuple[str, Shape | None, Node
         return camel(next((n for n in names if key in (n, camel(n))), key)), form, child
     if isinstance(shape, Names):
         return key, shape.shape, child
-    return key, None if _SECRET_NAME.search(key) else _ANYTHING, child
+    is_secret = REDACTOR.data({key: "-"})[key] == SECRET
+    return key, None if is_secret else _ANYTHING, child
 
 
 def _scalar(shape: Shape, node: Node) -> Any:
@@ -68,8 +67,6 @@ def _scalar(shape: Shape, node: Node) -> Any:
         shape = shape.keys[shape.text][1]
     if isinstance(shape, Text | Either) and node.text is not None:
         value = node.text
-    if type(value) is Template:
-        return without_password(str(value))
-    if isinstance(shape, Text) and shape.is_secret and value is not None:
+    if isinstance(shape, Text) and shape.is_secret and type(value) is not Template:
         return SECRET
-    return without_password(value) if isinstance(value, str) else value
+    return REDACTOR.text(value) if isinstance(value, str) else value

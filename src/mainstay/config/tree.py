@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mainstay.core.redact import REDACTOR
+from mainstay.core.redact_patterns import MARK
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 REFERENCE = re.compile(r"\$(\$\{|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 """`${NAME}`; and `$${`, which is a plain `${`."""
 
-SECRET = "[redacted]"  # noqa: S105 -- what is shown in place of one
+SECRET = MARK
+"""What is shown in place of one."""
 
 
 class Template(str):
@@ -72,7 +76,7 @@ class Node:
         """A scalar as a message may show it."""
         if self.shown is not None:
             return self.shown
-        return without_password(self.value) if isinstance(self.value, str) else self.value
+        return REDACTOR.text(self.value) if isinstance(self.value, str) else self.value
 
 
 def scalar(text: str) -> Any:
@@ -113,21 +117,6 @@ _WORDS: dict[str, Any] = {
     "": None,
     "~": None,
 }
-
-_PASSWORD = re.compile(r"(?<=://)([^/?#@\s:]*):([^/?#\s]*)@")
-_IN_QUERY = re.compile(r"(?i)([?&][^=&#\s]*(?:password|secret|token|key)[^=&#\s]*=)[^&#\s]+")
-
-
-def without_password(text: str) -> str:
-    """A URL without its password, and without what its query calls one.
-
-    >>> without_password("redis://ann:hunter2@host:6379/0?token=a&db=1")
-    'redis://ann:[redacted]@host:6379/0?token=[redacted]&db=1'
-    """
-    if "://" not in text:
-        return text
-    return _IN_QUERY.sub(rf"\1{SECRET}", _PASSWORD.sub(rf"\1:{SECRET}@", text))
-
 
 _PLAIN_KEY = re.compile(r"[^\s.\"'=\[\]]+")
 
