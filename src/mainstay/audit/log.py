@@ -104,9 +104,10 @@ class AuditLog:
         self._outside = Outside(heads)
         self.hears_successes = successes
         self._buffer = Buffer(
-            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=2_000
+            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=1_000
         )
         self._waits = durability == "call" and not strict
+        self._put = self._buffer.put if strict else self._buffer.add
         self._known: set[str] = set()
         self._journal: Journal | None = None
         self._writer = ""
@@ -131,7 +132,7 @@ class AuditLog:
         if self._waits:
             self._buffer.commit(event, kept_will_do=True)
         else:
-            self._buffer.put(event)
+            self._put(event)
 
     def take(self, facts: Facts) -> None:
         """Takes the facts of a call, of which events are made when they are written."""
@@ -143,7 +144,7 @@ class AuditLog:
         if self._waits:
             self._buffer.commit(facts, kept_will_do=True)
         else:
-            self._buffer.put(facts)
+            self._put(facts)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is written, or safe on disk; whether it is."""
