@@ -88,7 +88,7 @@ def test_ten_processes_may_start_at_once(url):
     assert told == [""] * 10
     store = SqliteStore(url)
     assert store.read("s", "k")[0] == b"200"
-    assert store.describe()["schema"] == 1
+    assert store.describe()["schema"] == 2
     store.close()
 
 
