@@ -46,3 +46,22 @@ def test_a_store_of_ones_own_is_used_as_it_is():
     store = MemoryStore()
     with Engine(store) as mine:
         assert mine.store is store
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"share": 0},
+        {"sinks": [7]},
+        {"guards": [7]},
+        {"breaker": 7},
+        {"breakers": [7]},
+        {"seed": 1.5},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_engine_that_is_refused_has_opened_no_store(tmp_path, wrong):
+    """There is nobody who could close it."""
+    with pytest.raises((UsageError, ValueError, TypeError, AttributeError)):
+        Engine(f"sqlite:///{tmp_path}/kept.db", **wrong)
+    assert list(tmp_path.iterdir()) == []

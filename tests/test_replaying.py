@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import mainstay
 from mainstay import BreakerSettings, Engine, RetryBudget, RetryPolicy
 from mainstay.audit import AuditLog, read_log, replay_log, replay_records
 from mainstay.core.events import decode
@@ -101,3 +102,40 @@ def test_a_record_that_is_no_event_is_counted(tmp_path):
     report = replay_records([*records, strange])
     assert report.ok
     assert report.unproved["a record that is no event of ours"] == 1
+
+
+@pytest.mark.req("CP-18")
+@pytest.mark.parametrize("protects", [True, False])
+def test_calls_that_succeed_at_once_are_counted(tmp_path, protects):
+    """Their number by operation, also while a circuit makes some of them be told."""
+    where = str(tmp_path / "audit.jsonl")
+    log = AuditLog(where, successes="counted")
+    with virtual_time(), Engine(sinks=[log], breaker=BreakerSettings()) as engine:
+        answer = engine.protect("op")(lambda: 42)
+        for _ in range(70):
+            answer() if protects else engine.call("op", lambda: 42)
+        engine.run("other", int, "x")
+        engine.call("other", int, "7")
+    told = [record.event for record in read_log(where)]
+    counted = {e.operation: e.calls for e in told if e.event_type == "calls_counted"}
+    assert counted == {"op": 70, "other": 1}
+    assert all(event.timestamp for event in told)
+
+
+def test_counts_are_told_while_it_goes_on(tmp_path):
+    """Every ten seconds, with the next event: a kill loses the last few only."""
+    where = str(tmp_path / "audit.jsonl")
+    log = AuditLog(where, successes="counted")
+    with virtual_time() as time, Engine(sinks=[log]) as engine:
+        for _ in range(3):
+            engine.call("op", int, "7")
+            time.advance(11.0)
+            engine.run("op", int, "x")
+    counts = [r.event.calls for r in read_log(where) if b"calls_counted" in r.body]
+    assert counts == [1, 1, 1]
+
+
+def test_successes_takes_one_of_three(tmp_path):
+    """Anything else is refused by name."""
+    with pytest.raises(mainstay.MainstayError, match="successes"):
+        AuditLog(str(tmp_path / "a.jsonl"), successes="sometimes")

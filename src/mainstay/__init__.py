@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mainstay.core.inbox import Item
     from mainstay.core.kinds import Kind
     from mainstay.core.policy import KindRule
+    from mainstay.core.redact import Redactor
     from mainstay.core.window import Window
     from mainstay.drivers.blocks import Attempt, Attempts
     from mainstay.drivers.breaker import CircuitBreaker
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
         CallCancelled,
         CallShed,
         CircuitOpenError,
+        ConfigError,
+        ConfigProblem,
+        ConfigWarning,
         Conflict,
         DeadlineExceeded,
         DependencyError,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
         PolicyNotFoundWarning,
         Problem,
         Refused,
+        RetryError,
         SinkError,
         StoredFailure,
         StoredValueError,
@@ -78,6 +83,7 @@ _HOMES = {
     "mainstay.core.inbox": ("Item",),
     "mainstay.core.kinds": ("Kind",),
     "mainstay.core.policy": ("KindRule",),
+    "mainstay.core.redact": ("Redactor",),
     "mainstay.core.window": ("Window",),
     "mainstay.drivers.blocks": ("Attempt", "Attempts"),
     "mainstay.drivers.breaker": ("CircuitBreaker",),
@@ -99,6 +105,9 @@ _HOMES = {
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
+        "ConfigError",
+        "ConfigProblem",
+        "ConfigWarning",
         "Conflict",
         "DeadlineExceeded",
         "DependencyError",
@@ -114,6 +123,7 @@ _HOMES = {
         "PolicyNotFoundWarning",
         "Problem",
         "Refused",
+        "RetryError",
         "SinkError",
         "StoreError",
         "StoreUnavailable",
@@ -144,6 +154,9 @@ __all__ = [
     "CircuitSnapshot",
     "CircuitState",
     "Classification",
+    "ConfigError",
+    "ConfigProblem",
+    "ConfigWarning",
     "Conflict",
     "Context",
     "DeadlineExceeded",
@@ -173,8 +186,10 @@ __all__ = [
     "PolicyRegistry",
     "Problem",
     "RateLimit",
+    "Redactor",
     "Refused",
     "RetryBudget",
+    "RetryError",
     "RetryInfo",
     "RetryPolicy",
     "RetryResult",

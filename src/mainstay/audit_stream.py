@@ -136,6 +136,9 @@ class AuditStream:
         >>> [data[:16] for _, data in AuditStream([CallSucceeded(call_id="7f")]).records()]
         [b'{"call_id":"7f",']
         """
+        if not (self._wanted or self._since or self._until):
+            yield from self._open()
+            return
         for writer, data, fact in self._facts():
             if fact is None:
                 is_wanted = not self._wanted

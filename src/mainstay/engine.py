@@ -33,12 +33,15 @@ if TYPE_CHECKING:
     from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
     from mainstay.audit.log import AuditLog
+    from mainstay.config.settings import Settings
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
+    from mainstay.drivers.counting import CallCounts
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
@@ -77,17 +80,23 @@ class Engine:
         guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
         share: seconds between two steps in which circuits and budgets are shared with the other
             processes of a durable store, in the background; None to keep them to this process.
+        store_wait: seconds for which a keyed call waits for a store that is away, before it raises
+            StoreUnavailable; never past the call's deadline.
         needs: what the store must be able to do, such as "durable" or "transactions"; an engine
             with one that cannot is not built, and the error names those that can.
         audit: an AuditLog, or the place of one: `sqlite:///audit.db`, `postgresql://…`, the path
             of a .jsonl file; True for the engine's own store, False for none. Left out, an engine
             audits where its store can keep the log.
+        redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
     ...     engine.call("network", int, "42")
     42
     """
+
+    settings: Settings | None = None
+    """The configuration it was made of, by `from_config`."""
 
     def __init__(
         self,
@@ -105,38 +114,86 @@ class Engine:
         budget: Guard | None = None,
         guards: Guard | Iterable[Guard] | None = None,
         share: float | None = 1.0,
+        store_wait: float = 0.0,
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
+        redact: Redactor | None = None,
     ) -> None:
+        _check_redactor(redact)
         if seed is not None and type(seed) is not int:
             raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
-        opened = open_store(store, needs)
-        self.audit = audit_of(audit, opened)
-        if self.audit is not None and self.audit not in self._sinks:
-            self._sinks = (*self._sinks, self.audit)
-        self.store = timed(opened, self._sinks)
-        self.records = Records(self.store)
+        self._redact = redact
         self.strict = strict
         self._entropy = Entropy(seed)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
-        self._sharing = self._start_sharing(share)
+        self._counts: CallCounts | None = None
+        interval, patience = _seconds(share, store_wait)
+        opened = open_store(store, needs)  # last: what is refused leaves nothing open
+        self.audit = self._start_audit(audit, opened)
+        self.store = timed(opened, self._sinks)
+        self.records = Records(self.store, store_wait=patience, redact=redact)
+        self._sharing = self._start_sharing(interval)
+
+    def _start_audit(
+        self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
+    ) -> AuditLog | None:
+        """The audit log hears what every other sink hears."""
+        try:
+            found = audit_of(_among(self._sinks) if audit is None else audit, store)
+        except Exception:
+            store.close()
+            raise
+        if found is not None and found not in self._sinks:
+            self._sinks = (*self._sinks, found)
+            self.circuits.listen(found)
+        if found is not None and found.counts_calls:
+            from mainstay.drivers.counting import CallCounts
+
+            self._counts = CallCounts()
+            found.count_by(self._counts.events)
+        return found
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        on_error: str = "raise",
+        overrides: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """An engine as a configuration says; it is read once, and never again.
+
+        Args:
+            path: the file; None for what `MAINSTAY_CONFIG` names, or what is found from the
+                working directory upwards: mainstay.yml, agent/config.yml, pyproject.toml.
+            on_error: "raise" a ConfigError with all problems; or "default": warn and log the same
+                list, and run on the built-in policy with nothing else configured.
+            overrides: values that come before those of the file and the environment, such as
+                "retry.policies.standard.maxAttempts=5".
+            env: the environment; by default the process's own.
+
+        >>> engine = Engine.from_config(overrides=["retry.policies.standard.maxAttempts=5"], env={})
+        >>> engine.policies["standard"].max_attempts
+        5
+        """
+        from mainstay.configured import engine_of
+
+        return engine_of(cls, path, on_error=on_error, overrides=overrides, env=env)
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
-        has_circuits = self.circuits.is_used or any(hasattr(g, "elsewhere") for g in self._guards)
-        if interval is None or not has_circuits or "durable" not in self.store.abilities:
+        is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
+        if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
-        check = Checker("Engine")
-        seconds = check.number("share", interval, 0.01, 3600.0, " of seconds")
-        check.close()
         from mainstay.drivers.sharing import Sharing
 
-        sharing = Sharing(self.store, self.circuits, self._guards, seconds)
+        sharing = Sharing(self.store, self.circuits, self._guards, interval)
         sharing.start()
         return sharing
 
@@ -198,6 +255,7 @@ class Engine:
         self,
         name: str,
         *,
+        policy: RetryPolicy | None = None,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
         key: object = None,
@@ -211,25 +269,26 @@ class Engine:
 
         Args:
             name: the operation.
+            policy: what it runs under, in place of the policy that its name leads to.
             idempotency: how safe repeating it is.
             cancel: once set, a wait ends at once with CallCancelled.
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash and wait.
+            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait and metadata.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
         7
         """
         if key is not None or connection is not None or options:
-            site = self._site(name, idempotency or "keyed", cancel)
+            site = self._site(name, idempotency or "keyed", cancel, policy)
             if key is None:
                 raise UsageError("these options need a key", hint='key="order-7"')
             records = self.records if connection is None else self.records.within(connection)
             return KeyedOperation(site, records, KeyOptions(key=key, **options))
-        if idempotency is not None or cancel is not None:
-            return Operation(self._site(name, idempotency, cancel))
+        if idempotency is not None or cancel is not None or policy is not None:
+            return Operation(self._site(name, idempotency, cancel, policy))
         found = self._operations.get(name)
         if found is None:
             if len(self._operations) >= _MAX_OPERATIONS:
@@ -290,7 +349,9 @@ class Engine:
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
                 which a process that says nothing counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
-                key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most.
+                key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
+                `store_wait`, seconds to wait for a store that is away; `metadata`, what is kept
+                beside the outcome.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -374,7 +435,13 @@ class Engine:
         policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}
         return explain_operations(policies, self.circuits.settings_of, self._guards)
 
-    def _site(self, name: str, idempotency: str | None, cancel: threading.Event | None) -> Site:
+    def _site(
+        self,
+        name: str,
+        idempotency: str | None,
+        cancel: threading.Event | None,
+        policy: RetryPolicy | None = None,
+    ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
         if idempotency is None and self.strict:
@@ -382,7 +449,7 @@ class Engine:
                 f"operation {name!r} does not say how safe repeating it is",
                 hint='idempotency="idempotent", "keyed" or "unsafe"',
             )
-        policy = self.policies.of(name)
+        policy = self.policies.of(name) if policy is None else policy
         check_idempotency(idempotency or "idempotent", policy)
         return Site(
             policy,
@@ -391,8 +458,13 @@ class Engine:
             listeners=self._sinks,
             entropy=self._entropy,
             cancel=cancel,
-            gate=gate_of(self.circuits.of(name), self._guards),
+            gate=gate_of(self.circuits.of(name), self._guards, self._counted(name)),
+            redact=self._redact,
         )
+
+    def _counted(self, name: str) -> Guard | None:
+        """Counts the calls of an operation, where the audit log wants to know their number."""
+        return None if self._counts is None else self._counts.of(name)
 
     def close(self) -> None:
         """Flushes every sink, ends the audit log with a head, and closes the store.
@@ -420,6 +492,16 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_redactor(redact: Any) -> None:
+    if redact is not None:
+        from mainstay.core.redact import Redactor
+
+        if not isinstance(redact, Redactor):
+            raise UsageError(
+                f"redact = {redact!r}: must be a Redactor", hint="redact=Redactor(patterns=[...])"
+            )
 
 
 class Operation(Verbs):
@@ -633,6 +715,12 @@ _ABLE = {
 """The stores that can do what not every store can."""
 
 
+def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
+    """The audit log that was given as one of the sinks."""
+    found = [each for each in sinks if hasattr(each, "counts_calls")]
+    return found[0] if found else None  # type: ignore[return-value]
+
+
 def audit_of(
     audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
 ) -> AuditLog | None:
@@ -647,6 +735,16 @@ def audit_of(
         open_store(store, needs=["audit"])
         return AuditLog(store)
     return AuditLog(audit)
+
+
+def _seconds(share: float | None, store_wait: float) -> tuple[float | None, float]:
+    """The times an engine is given, where they make sense."""
+    check = Checker("Engine")
+    if share is not None:
+        share = check.number("share", share, 0.01, 3600.0, " of seconds")
+    patience = check.seconds("store_wait", store_wait)
+    check.close()
+    return share, patience
 
 
 def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
@@ -675,6 +773,9 @@ def _opened(url: str) -> Store:
     home = _STORES.get(_ALSO.get(scheme, scheme))
     if home is None:
         known = ", ".join(f"{scheme}://" for scheme in _STORES)
-        raise StoreError(f"no store answers to {url!r}", hint=f"known stores: {known}")
+        from mainstay.core.redact import REDACTOR
+
+        told = f"no store answers to {REDACTOR.text(url)!r}"
+        raise StoreError(told, hint=f"known stores: {known}")
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened

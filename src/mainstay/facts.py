@@ -88,7 +88,7 @@ class _LateTeller(Teller):
     text: str
 
     def _describe(self, outcome: Any) -> tuple[str, str]:
-        return name_of(type(outcome)), shown(self.text)
+        return name_of(type(outcome)), shown(self.text, self.plan.redact)
 
     def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:
         return self.evidence

@@ -2,6 +2,8 @@
 
 import math
 import pickle
+from functools import reduce
+from operator import add
 
 import pytest
 from hypothesis import given
@@ -248,7 +250,7 @@ def test_tokens_stay_between_nothing_and_the_capacity(capacity, steps):
 
 def test_tenths_add_up():
     """Ten times a tenth is one, which floats do not know."""
-    assert sum([0.1] * 10) != 1.0
+    assert reduce(add, [0.1] * 10) != 1.0  # sum() makes up for it since 3.12
     assert sum([thousandths(0.1)] * 10) == thousandths(1)
 
 

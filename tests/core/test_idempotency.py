@@ -351,3 +351,18 @@ class Store(RuleBasedStateMachine):
 
 TestStore = Store.TestCase
 TestStore.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_metadata_is_kept_beside_the_outcome_and_not_before():
+    """A record under way has none; one without any is written as it always was."""
+    value = after(begin())
+    change, answer = reduce(
+        value, Settle("a", 1, RecordState.SUCCEEDED, b"1", 50.0, '{"by":1}'), 1.0
+    )
+    assert (answer, decode(value).metadata, decode(change.value).metadata) == (
+        Done(),
+        "",
+        '{"by":1}',
+    )
+    change, _ = reduce(value, Settle("a", 1, RecordState.SUCCEEDED, b"1", 50.0), 1.0)
+    assert b"metadata" not in change.value

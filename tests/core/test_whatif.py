@@ -441,6 +441,17 @@ def test_a_call_with_a_hole_in_it_is_left_out():
     assert left_out(lines) == {INCOMPLETE: 1}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"call_id":"', b'"call_id":"x'), (b'"answers":[null', b'"answers":[["an outer one"]')],
+)
+def test_what_is_not_of_our_making_is_left_out(old, new):
+    """An id that is no number, an enclosing retry without its attempts."""
+    lines = run(SHORT, [[0]])
+    assert any(old in line for _, line in lines)
+    assert left_out([(w, line.replace(old, new)) for w, line in lines]) == {INCOMPLETE: 1}
+
+
 def test_a_group_too_large_to_keep_is_left_out():
     sink = Recorder()
     many = ExceptionGroup("many", [ConnectionError()] * (MOST_MEMBERS + 1))

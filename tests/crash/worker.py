@@ -53,16 +53,31 @@ OPERATIONS = dict.fromkeys(SCENARIOS, "patient") | {"unsafe": "once", "released"
 
 
 class Boundaries:
-    """Counts them, and kills the process at one."""
+    """Counts them, and kills the process at one.
 
-    def __init__(self, crash_at: int) -> None:
+    The heart beats when the machine lets it: its steps count in the scenario that waits for one,
+    and elsewhere a second run would not find the boundaries of the first.
+    """
+
+    def __init__(self, crash_at: int, *, heart: bool = True) -> None:
         self.crash_at = crash_at
+        self._counts_heart = heart
         self.labels: list[str] = []
         self.command = ""
         self.renewed = threading.Event()
         self._lock = threading.Lock()
 
+    def announce(self, decide: Any) -> None:
+        """Says for which command the next boundaries are."""
+        if self._counts():
+            self.command = "" if decide is None else getattr(decide, "command", "inbox")
+
+    def _counts(self) -> bool:
+        return self._counts_heart or threading.current_thread().name != "mainstay-heart"
+
     def pass_by(self, label: str) -> None:
+        if not self._counts():
+            return
         with self._lock:
             self.labels.append(f"{self.command} {label}".strip())
             if len(self.labels) == self.crash_at:
@@ -72,7 +87,7 @@ class Boundaries:
         """A decision that says which command it is for."""
 
         def marked(value: bytes | None, now: float) -> Any:
-            self.command = getattr(decide, "command", "inbox")
+            self.announce(decide)
             return decide(value, now)
 
         return marked
@@ -104,13 +119,13 @@ class _Told:
         return self._announced(decide, made)
 
     def _mark(self, decide: Any) -> Any:
-        self.boundaries.command = getattr(decide, "command", "inbox")
+        self.boundaries.announce(decide)
         self.boundaries.pass_by("before the step")
         return self.boundaries.around(decide)
 
     def _announced(self, decide: Any, answer: Any) -> Any:
         self.boundaries.pass_by("after the step")
-        self.boundaries.command = ""
+        self.boundaries.announce(None)
         if getattr(decide, "command", "") == "renew":
             self.boundaries.renewed.set()
         return answer
@@ -235,7 +250,7 @@ def append(job: dict[str, Any], name: str, line: str) -> None:
 
 def perform(job: dict[str, Any]) -> Boundaries:
     """Makes the keyed call of a job, and writes down what the caller saw."""
-    boundaries = Boundaries(job.get("crash_at", 0))
+    boundaries = Boundaries(job.get("crash_at", 0), heart=job["scenario"] == "long")
     script = Script(job, boundaries)
     store = opened(job["url"], boundaries)
     how = {"idempotency": "unsafe"} if job["scenario"] == "unsafe" else {}

@@ -452,17 +452,23 @@ def test_waiting_for_another_call_keeps_the_deadline(engine, colour):
 
 def test_time_spent_waiting_is_taken_from_the_deadline(engine, colour):
     """A call that waited for most of it has little left for itself."""
-    policy = SWIFT.replace(name="bounded", deadline=0.8)
+    policy = SWIFT.replace(name="bounded", deadline=60.0)
     left = []
     function = colour.of(lambda: left.append(deadline.remaining()))
     _, do = claim(engine, "charge", "k", function)
-    timer = threading.Timer(0.4, lambda: do(Release("ghost", 1)))
-    timer.start()
+
+    def release():
+        wait_until(lambda: other.records.counts()["conflict"])
+        time.sleep(0.1)
+        do(Release("ghost", 1))
+
     with Engine(engine.store, policies=[policy], default="bounded", sinks=[]) as other:
         other.store = MemoryStore()
+        thread = threading.Thread(target=release)
+        thread.start()
         colour.call(other.operation("charge", key="k"), function)
-    timer.join()
-    assert left[0] < 0.5
+        thread.join()
+    assert 0.0 < left[0] <= 60.0 - 0.1
 
 
 def test_a_cancel_event_ends_the_wait_for_another_call(engine, colour):
@@ -656,14 +662,18 @@ def test_an_ambiguous_failure_of_a_keyed_call_is_repeated(engine, colour):
 # --- cut off --------------------------------------------------------------------------------------
 
 
-def cancel_soon(colour, operation, function, when):
-    """Runs a keyed call in a task, cancels it when a condition holds, and waits for its end."""
+def cancel_soon(colour, operation, function, when, then=lambda: None):
+    """Runs a keyed call in a task, cancels it when a condition holds, and waits for its end.
+
+    What it waits for meanwhile may be let go once it is cancelled.
+    """
 
     async def in_asyncio():
         task = asyncio.create_task(operation.acall(function))
         while not when():  # noqa: ASYNC110 -- what it looks at is not of the loop
             await asyncio.sleep(0.001)
         task.cancel()
+        then()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -673,6 +683,7 @@ def cancel_soon(colour, operation, function, when):
             while not when():  # noqa: ASYNC110
                 await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
+            then()
 
     asyncio.run(in_asyncio()) if colour.name == "asyncio" else trio.run(in_trio)
 
@@ -756,10 +767,7 @@ def test_a_task_cancelled_while_it_begins_leaves_nothing_that_lasts(tmp_path, as
     with engine_on(store) as engine:
         function, plain = scripted(async_colour, "done")
         operation = engine.operation("work", key="k", lease=0.3)
-        timer = threading.Timer(0.1, store.go_on.set)
-        timer.start()
-        cancel_soon(async_colour, operation, function, store.reached.is_set)
-        timer.join()
+        cancel_soon(async_colour, operation, function, store.reached.is_set, store.go_on.set)
         assert plain.calls <= 1
         assert async_colour.call(operation, function) == "done"
 
@@ -778,12 +786,8 @@ def test_a_task_cancelled_while_it_records_has_recorded(tmp_path, async_colour):
 
     with engine_on(store) as engine:
         operation = engine.operation("work", key="k")
-        timer = threading.Timer(0.1, store.go_on.set)
-        timer.start()
-        try:
-            cancel_soon(async_colour, operation, async_colour.of(work), store.reached.is_set)
-        finally:
-            timer.join()
+        function = async_colour.of(work)
+        cancel_soon(async_colour, operation, function, store.reached.is_set, store.go_on.set)
         assert async_colour.call(operation, async_colour.of(work)) == "done"
         assert calls == [1]
 

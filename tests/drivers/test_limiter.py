@@ -438,10 +438,13 @@ def test_a_probe_that_fails_is_reported_once_and_fails_no_call(answer, caplog):
     assert guard.used is None
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("mainstay", logging.WARNING)
+    told = answer if isinstance(answer, Exception) else f"the probe answered {answer!r}"
+    kind = "OSError" if isinstance(answer, Exception) else "ValueError"
     assert record.getMessage() == (
-        "MemoryGuard(100) cannot tell how much memory is used; retries are made"
+        f"MemoryGuard(100) cannot tell how much memory is used; retries are made: {kind}: {told}"
     )
-    assert record.exc_info
+    assert record.exc_text.endswith(f"{kind}: {told}")
+    assert record.exc_info is None  # whose text nobody has looked at
     assert isinstance(guard.consider(None, 0.5, 3.0), Stop)
 
 

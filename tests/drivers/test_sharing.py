@@ -20,6 +20,7 @@ from mainstay import (
     RetryBudget,
     RetryPolicy,
     StoreUnavailable,
+    TokenBudget,
 )
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
@@ -196,11 +197,126 @@ def test_a_budget_counts_what_others_retry(url):
         engine.close()
 
 
+RETRY_ONCE = RetryPolicy(name="p", max_attempts=2, backoff=Backoff.constant(0))
+
+
+def token_node(url, **fields):
+    """An engine with a bucket of three retries and no gain for plain successes, and the bucket."""
+    budget = TokenBudget(**{"capacity": 15, "cost": 5, "success_refund": 0, **fields})
+    engine = Engine(url, policies=[RETRY_ONCE], default="p", sinks=[], share=3600.0, budget=budget)
+    return engine, budget
+
+
+def attempts_of(engine, calls):
+    """How many attempts so many failing calls come to."""
+    ran = []
+
+    def down():
+        ran.append(1)
+        raise ConnectionError
+
+    for _ in range(calls):
+        engine.run("pay", down)
+    return len(ran)
+
+
+def test_tokens_that_one_node_took_are_gone_for_the_others(url):
+    """One bucket for all: of three retries two were made elsewhere."""
+    (one, mine), (two, yours) = token_node(url), token_node(url)
+    assert attempts_of(one, 2) == 4
+    sync(one, two)
+    assert yours.snapshot()["tokens"] == mine.snapshot()["tokens"] == 5.0
+    assert attempts_of(two, 3) == 3 + 1, "one retry was left of three"
+    one.close()
+    two.close()
+
+
+def test_what_succeeds_on_one_node_brings_tokens_to_all(url):
+    """As it would in one process."""
+    (one, mine), (two, yours) = token_node(url, success_refund=1), token_node(url, success_refund=1)
+    assert attempts_of(one, 3) == 6
+    sync(one, two)
+    assert yours.snapshot()["tokens"] == 0.0
+    for _ in range(7):
+        use(two)
+    sync(one, two)
+    assert mine.snapshot()["tokens"] == yours.snapshot()["tokens"] == 7.0
+    one.close()
+    two.close()
+
+
+def test_a_bucket_outlives_the_process(url):
+    """A restart does not fill it, and a reset fills it for everybody."""
+    first, _ = token_node(url)
+    assert attempts_of(first, 2) == 4
+    first.close()
+    (second, tokens), (third, others) = token_node(url), token_node(url)
+    assert tokens.snapshot()["tokens"] == 5.0
+    tokens.reset()
+    sync(second, third)
+    assert others.snapshot()["tokens"] == 15.0
+    second.close()
+    third.close()
+
+
+def test_what_is_taken_while_the_store_is_asked_is_not_given_back(url, monkeypatch):
+    """The answer is of the moment before: what came since is taken from it."""
+    engine, budget = token_node(url)
+    transact = engine.store.transact
+
+    def slow(*args):
+        answer = transact(*args)
+        if args[0] == "tokens":
+            assert attempts_of(engine, 1) == 2
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.store, "transact", slow)
+        assert engine._sharing.sync()
+    assert budget.snapshot()["tokens"] == 10.0
+    sync(engine)
+    assert budget.snapshot()["tokens"] == 10.0
+    engine.close()
+
+
+def test_a_reply_that_is_lost_takes_no_token_twice(url, monkeypatch):
+    """The step was taken, the answer never came; the next one is asked as if nothing had been."""
+    engine, budget = token_node(url)
+    assert attempts_of(engine, 1) == 2
+    transact = engine.store.transact
+
+    def lost(*args):
+        transact(*args)
+        raise StoreUnavailable(url, "write", "no reply")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.store, "transact", lost)
+        assert engine._sharing.sync() is False
+    sync(engine)
+    assert budget.snapshot()["tokens"] == 10.0
+    engine.close()
+
+
+def test_a_token_budget_and_a_retry_budget_of_one_name_do_not_meet(url):
+    """They count different things."""
+    tokens, ratio = TokenBudget("same", capacity=15), RetryBudget("same", floor=3)
+    engine = Engine(url, policies=[RETRY_ONCE], default="p", sinks=[], share=3600.0,
+                    guards=[tokens, ratio])  # fmt: skip
+    assert attempts_of(engine, 1) == 2
+    sync(engine)
+    assert (tokens.snapshot()["tokens"], ratio.snapshot()["retries"]) == (10.0, 1)
+    engine.close()
+
+
 def test_memory_is_not_shared_and_sharing_can_be_turned_off(url):
     """There is nobody to share with, or nobody wants to."""
-    assert Engine(breaker=BreakerSettings())._sharing is None
-    assert Engine(url, breaker=BreakerSettings(), share=None)._sharing is None
-    assert Engine(url)._sharing is None
+    for place, options in [("memory://", {}), (url, {"share": None})]:
+        with Engine(place, breaker=BreakerSettings(), **options) as engine:
+            assert engine._sharing is None
+    with Engine(url) as engine:
+        assert engine._sharing is None
+    with Engine(budget=TokenBudget()) as engine:
+        assert engine._sharing is None
 
 
 def test_a_wrong_interval_is_refused(url):

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from mainstay import UsageError
-from mainstay.profiles.control_plane import Hit, IdempotencyManager
+from mainstay import Conflict, UsageError
+from mainstay.profiles.control_plane import Hit, IdempotencyManager, RetryCategory, RetryManager
+from mainstay.testing import virtual_time
 
 KEY = IdempotencyManager.compute_idempotency_key
 
@@ -30,6 +31,7 @@ def test_a_recorded_result_is_a_hit_whatever_it_is(value):
     assert (type(hit.value), hit.value, hit.metadata) == (type(value), value, {"by": "test"})
 
 
+@pytest.mark.req("CP-06")
 def test_what_was_recorded_first_stays_until_it_is_cleared():
     """A second result does not overwrite the first."""
 
@@ -44,6 +46,7 @@ def test_what_was_recorded_first_stays_until_it_is_cleared():
     assert asyncio.run(main()) == (1, None)
 
 
+@pytest.mark.req("CP-06")
 def test_a_key_is_the_same_in_any_order_and_process():
     """Dictionaries at any depth, another hash seed; and another for anything that differs."""
     params = {"b": [1, {"y": 2, "x": 1}], "a": "é"}
@@ -89,3 +92,34 @@ def test_an_empty_key_is_refused():
     for key in ("", "  ", None):
         with pytest.raises(UsageError, match="compute_idempotency_key"):
             asyncio.run(IdempotencyManager().check_idempotency(key))
+
+
+@pytest.mark.req("CP-06")
+def test_a_result_by_hand_does_not_cross_a_call_that_is_under_way():
+    """The call will record its own; whoever died at it has left nothing to wait for."""
+    manager = RetryManager(sinks=[])
+    results = manager.idempotency_manager
+
+    async def work():
+        with pytest.raises(Conflict) as caught:
+            await results.record_result("k", "by hand")
+        assert 0.0 < caught.value.retry_after <= 30.0
+        assert await results.check_idempotency("k") is None
+        return "made"
+
+    call = manager.execute_with_retry(RetryCategory.KV_PUT, "put", work, idempotency_key="k")
+    assert asyncio.run(call) == "made"
+    assert asyncio.run(results.check_idempotency("k")) == Hit("made")
+
+
+def test_a_result_is_forgotten_when_its_time_is_over():
+    """And may then be recorded anew."""
+    with virtual_time() as time:
+        manager = IdempotencyManager(ttl=60.0)
+        asyncio.run(manager.record_result("k", 1))
+        time.advance(59.0)
+        assert asyncio.run(manager.check_idempotency("k")) == Hit(1)
+        time.advance(2.0)
+        assert asyncio.run(manager.check_idempotency("k")) is None
+        asyncio.run(manager.record_result("k", 2))
+        assert asyncio.run(manager.check_idempotency("k")) == Hit(2)

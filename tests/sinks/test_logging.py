@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import logging.config
 
 import pytest
+import structlog
 
-from mainstay import Backoff, Engine, Jitter, RetryPolicy, events
-from mainstay.sinks.logging import LoggingSink, level_of, sentence
+from mainstay import Backoff, BreakerSettings, Engine, Jitter, Redactor, RetryPolicy, events
+from mainstay.sinks.logging import JsonFormatter, LoggingSink, level_of, sentence
 from mainstay.testing import scripted, virtual_time
 
 POLICY = RetryPolicy(name="api", backoff=Backoff.constant(1.0), jitter=Jitter.none())
@@ -27,7 +31,8 @@ def heard(caplog):
     return run
 
 
-@pytest.mark.req("FR-041-31", "FR-041-32", "FR-041-47", "AC-022", "UVS-1")
+@pytest.mark.req("FR-041-31", "FR-041-32", "FR-041-47", "NFR-041-21", "NFR-041-22", "IT-041-14")
+@pytest.mark.req("AC-022", "UVS-1")
 def test_a_recovered_call_is_logged_step_by_step(heard, caplog):
     """Each attempt DEBUG, the scheduled retry WARNING with its delay, the success INFO."""
     assert heard(scripted(ConnectionError("down"), "up")) == [
@@ -41,7 +46,7 @@ def test_a_recovered_call_is_logged_step_by_step(heard, caplog):
     assert caplog.records[1].mainstay["delay_seconds"] == 1.0
 
 
-@pytest.mark.req("FR-041-33", "UVS-2")
+@pytest.mark.req("FR-041-33", "NFR-041-22", "UVS-2")
 def test_an_exhausted_call_is_logged_as_an_error(heard, caplog):
     """All attempts, then the end at ERROR, saying how many, how long and what."""
     levels = heard(scripted(*[ConnectionError("down")] * 3))
@@ -105,3 +110,122 @@ def test_every_event_has_a_level_and_a_sentence(name):
     event = events.CATALOGUE[name](operation="api")
     assert level_of(event) in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
     assert sentence(event).startswith("api: ")
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def configured():
+    """Configures logging as an application does, and gives the lines that are then written."""
+    stream = io.StringIO()
+    log = logging.getLogger("mainstay")
+    before = log.level, log.handlers[:], log.propagate
+
+    def configure(formatter):
+        handler = {"class": "logging.StreamHandler", "stream": stream, "formatter": "own"}
+        own = {"handlers": ["own"], "level": "DEBUG", "propagate": False}
+        logging.config.dictConfig(
+            {
+                "version": 1,
+                "disable_existing_loggers": False,
+                "formatters": {"own": formatter},
+                "handlers": {"own": handler},
+                "loggers": {"mainstay": own},
+            }
+        )
+        return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+    yield configure
+    log.level, log.handlers[:], log.propagate = before
+
+
+JSON = {"()": "mainstay.sinks.logging.JsonFormatter"}
+
+
+@pytest.mark.req("NFR-041-21", "NFR-041-22", "NFR-041-28", "IT-041-14", "FR-041-31", "FR-041-32")
+def test_every_event_is_one_line_of_json_with_all_its_fields(configured):
+    """By logging's own configuration; nothing of the event is left out."""
+    lines, heard = configured(JSON), []
+    with virtual_time():
+        engine = Engine(policies=[POLICY], sinks=[LoggingSink(), heard.append])
+        engine.run("api", scripted(ConnectionError("down\nand out"), "up"))
+    told = [(line["level"], line["logger"], line["event_type"]) for line in lines()]
+    assert told == [
+        ("DEBUG", "mainstay", "attempt_failed"),
+        ("WARNING", "mainstay", "retry_attempt"),
+        ("INFO", "mainstay", "call_succeeded"),
+    ]
+    for line, event in zip(lines(), heard, strict=True):
+        assert {**line, **event.to_dict()} == line
+        assert line["message"] == sentence(event)
+        assert list(line)[:4] == ["level", "logger", "message", "timestamp"]
+
+
+@pytest.mark.req("NFR-041-23", "FR-041-60")
+def test_the_changes_of_a_circuit_are_lines_at_info(configured):
+    """From state to state, with the reason."""
+    lines = configured(JSON)
+    with virtual_time():
+        engine = Engine(policies=[POLICY], breaker=BreakerSettings(failure_threshold=1))
+        engine.run("api", scripted(ConnectionError("down")))
+    (line,) = [line for line in lines() if line["event_type"] == "circuit_state_changed"]
+    assert (line["level"], line["from_state"], line["to_state"]) == ("INFO", "closed", "open")
+
+
+@pytest.mark.req("NFR-041-29", "IT-041-08")
+def test_lines_hold_no_secret_also_those_of_others(configured):
+    """Messages and exceptions of any logger; patterns of one's own."""
+    redact = Redactor(patterns=["EMP-[0-9]+"])
+    lines = configured({"()": "mainstay.sinks.logging.JsonFormatter", "redact": redact})
+    log = logging.getLogger("mainstay")
+    log.info("EMP-12 with token=%s", "abc")
+    try:
+        raise ValueError("password=hunter2 \udcff")
+    except ValueError:
+        log.exception("it broke")
+    Engine(sinks=[LoggingSink(), lambda event: 1 / 0]).run("api", scripted(OSError("pin=12")))
+    text = json.dumps(lines())
+    assert [word for word in ("EMP-12", "abc", "hunter2", "pin=12") if word in text] == []
+    broke = next(line for line in lines() if line["message"] == "it broke")
+    assert broke["exception"].endswith("ValueError: password=[redacted] \\udcff")
+    assert any("ZeroDivisionError" in line.get("exception", "") for line in lines())
+
+
+def test_a_line_is_made_of_anything():
+    """A record with odd values is written all the same, and always the same way."""
+    odd = {"name": "a", "levelname": "INFO", "msg": "m", "created": 0.0}
+    record = logging.makeLogRecord({**odd, "mainstay": {"x": object, "proof": 1}})
+    line = (
+        '{"level":"INFO","logger":"a","message":"m","timestamp":"1970-01-01T00:00:00Z",'
+        '"x":"<class \'object\'>"}'
+    )
+    assert [JsonFormatter().format(record) for _ in range(2)] == [line, line]
+    assert "exception" not in JsonFormatter().format(
+        logging.makeLogRecord({**odd, "mainstay": 7, "exc_info": (None, None, None)})
+    )
+
+
+@pytest.mark.req("NFR-041-28", "IT-041-14")
+def test_structlog_renders_the_records_with_their_fields(configured):
+    """As structlog's documentation has it for records of the standard library."""
+    chain = [structlog.stdlib.add_log_level, structlog.stdlib.ExtraAdder(["mainstay"])]
+    formatter = {
+        "()": structlog.stdlib.ProcessorFormatter,
+        "processors": [
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.JSONRenderer(sort_keys=True),
+        ],
+        "foreign_pre_chain": chain,
+    }
+    lines = configured(formatter)
+    with virtual_time():
+        Engine(policies=[POLICY]).run("api", scripted(ConnectionError("token=abc"), "up"))
+    told = [(line["level"], line["mainstay"]["event_type"]) for line in lines()]
+    assert told == [
+        ("debug", "attempt_failed"),
+        ("warning", "retry_attempt"),
+        ("info", "call_succeeded"),
+    ]
+    assert lines()[1]["mainstay"]["exception_message"] == "token=[redacted]"
+    assert lines()[1]["event"].endswith("token=[redacted]; next in 1.000 s")

@@ -246,6 +246,17 @@ def test_losses_of_a_buffered_sink_are_read(registry):
             assert value(registry, "mainstay_sink_lost_total", **labels) == 1.0
 
 
+def test_the_audit_log_of_an_engine_is_watched_too(sink, registry, tmp_path):
+    """What it has delivered, and that it has lost nothing."""
+    with Engine(f"sqlite:///{tmp_path}/a.db", sinks=[sink]) as engine:
+        sink.watch(engine)
+        engine.run("parse", int, "x")
+        assert engine.audit.flush()
+        labels = {"engine": "main", "sink": "AuditLog"}
+        assert value(registry, "mainstay_sink_delivered_total", **labels) >= 1.0
+        assert value(registry, "mainstay_sink_lost_total", **labels) == 0.0
+
+
 def test_the_age_of_the_outbox_is_exported_only_where_there_is_one(sink, registry):
     """An engine without an outbox has no such series, and an empty outbox neither."""
     ages = [7.5, None]

@@ -180,14 +180,16 @@ def test_a_record_held_for_one_step_is_free_after_it(valkey_url, store, space, c
     other.close()
 
 
-def test_two_loops_in_two_threads_share_a_store(store, space):
+def test_two_loops_in_two_threads_share_a_store(valkey_url, space):
     """Each has connections of its own, and no step is lost."""
+    store = RedisStore(f"{valkey_url}?timeout=60")  # 200 steps on one record, on any machine
 
     async def many():
         await asyncio.gather(*(store.atransact(space, "k", count) for _ in range(100)))
 
     in_threads(2, lambda _: asyncio.run(many()))
     assert store.read(space, "k")[0] == b"200"
+    store.close()
 
 
 def test_no_more_connections_are_open_than_the_pool_allows(server):

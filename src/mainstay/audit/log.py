@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
-from mainstay.core.events import CallSucceeded, encode
+from mainstay.core.events import CallSucceeded, describe, encode
 from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
 from mainstay.errors import UsageError
@@ -30,7 +30,7 @@ from mainstay.plans import plan_before, plan_numbered
 from mainstay.sinks.buffer import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mainstay.audit.keys import Signer
     from mainstay.audit.places import Where
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("mainstay")
 _DURABILITY = ("buffered", "call")
+_COUNT_EVERY = 10.0
 _PRUNES = 5
 """Steps of pruning after one block; the rest waits for the next."""
 
@@ -61,7 +62,8 @@ class AuditLog:
         rotate: bytes after which a .jsonl file is ended and another begun; None for never.
         strict: a call whose event is not written raises SinkError.
         spill: the folder for what cannot be written; None for the user's own, False for none.
-        successes: whether calls that never failed are recorded too.
+        successes: whether calls that never failed are recorded too: False, "counted" for their
+            number by operation, every ten seconds or so and at the end, or True for each.
 
     >>> import tempfile
     >>> from mainstay import Engine
@@ -86,9 +88,11 @@ class AuditLog:
         rotate: int | None = None,
         strict: bool = False,
         spill: str | os.PathLike[str] | bool | None = None,
-        successes: bool = False,
+        successes: bool | str = False,
     ) -> None:
         check = Checker("AuditLog")
+        if successes not in (True, False, "counted"):
+            check.note("successes", successes, 'True, False or "counted"')
         self.durability = check.choice("durability", durability, _DURABILITY)
         self._every = check.count("every", every, 1_000_000_000)
         self._keep = check.optional_seconds("keep", keep)
@@ -102,7 +106,11 @@ class AuditLog:
         self._rotate = rotate
         self._signer = _signer(key)
         self._outside = Outside(heads)
-        self.hears_successes = successes
+        self.hears_successes = successes is True
+        self.counts_calls = successes == "counted"
+        """Whether an engine is to count the calls that succeed at once."""
+        self._counters: list[Callable[[], Sequence[Event]]] = []
+        self._counted_at = clock.current.monotonic()
         self._buffer = Buffer(
             self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=1_000
         )
@@ -133,6 +141,19 @@ class AuditLog:
             self._buffer.commit(event, kept_will_do=True)
         else:
             self._put(event)
+        if self._counters and clock.current.monotonic() - self._counted_at > _COUNT_EVERY:
+            self._count()
+
+    def count_by(self, counter: Callable[[], Sequence[Event]]) -> None:
+        """Asks for the calls that were counted, from time to time and at the end."""
+        self._counters.append(counter)
+
+    def _count(self) -> None:
+        self._counted_at = clock.current.monotonic()
+        for counter in self._counters:
+            for event in counter():
+                force_setattr(event, "timestamp", stamp(clock.current.wall()))
+                self._buffer.put(event)
 
     def take(self, facts: Facts) -> None:
         """Takes the facts of a call, of which events are made when they are written."""
@@ -148,17 +169,21 @@ class AuditLog:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is written, or safe on disk; whether it is."""
+        self._count()
         return self._buffer.flush(timeout)
 
     def close(self) -> None:
         """Writes what is left, and a head; a later event opens the log again."""
-        self._buffer.flush()
+        self._count()
+        self._counters.clear()
+        self._buffer.close()
         if self._journal is not None and self._pid == os.getpid():
             if not self._has_head:
                 try:
                     self._end(self._journal)
                 except Exception as trouble:
-                    _log.warning("audit %s: no head at the end: %s", self.name, trouble)
+                    told = describe(trouble)[1]
+                    _log.warning("audit %s: no head at the end: %s", self.name, told)
             self._journal.close()
 
     def stats(self) -> dict[str, int]:
@@ -206,7 +231,8 @@ class AuditLog:
             try:
                 self._prune(journal, self._keep)
             except Exception as trouble:
-                _log.warning("audit %s: old records could not be dropped: %s", self.name, trouble)
+                told = describe(trouble)[1]
+                _log.warning("audit %s: old records could not be dropped: %s", self.name, told)
 
     def _is_kept(self, journal: Journal, after: int) -> bool:
         """Whether the block of this batch was appended after all."""
@@ -276,8 +302,10 @@ def _encoded(events: list[Event]) -> list[bytes]:
 def _one(event: Event) -> bytes | None:
     try:
         return encode(event)
-    except Exception:
-        _log.exception("audit: a %s has no written form, and is lost", event.event_type)
+    except Exception as trouble:
+        from mainstay.report import report
+
+        report(trouble, "audit: a %s has no written form, and is lost", event.event_type)
         return None
 
 

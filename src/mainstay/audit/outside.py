@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.core.chain import Head, decode_head, encode_head
+from mainstay.core.events import describe, shown
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ class Outside:
             except Exception as trouble:
                 if name not in self._silent:
                     self._silent.add(name)
-                    _log.warning("audit: a head could not be brought to %s: %s", name, trouble)
+                    told = describe(trouble)[1]
+                    _log.warning("audit: a head could not be brought to %s: %s", name, told)
 
 
 def _shown(place: Any) -> str:
-    return str(place) if isinstance(place, str | os.PathLike) else repr(place)
+    return shown(str(place) if isinstance(place, str | os.PathLike) else repr(place))
 
 
 def _writer(place: Any) -> Callable[[Head], object]:

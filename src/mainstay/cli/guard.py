@@ -17,7 +17,7 @@ import click
 from mainstay.cli.app import app
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
-from mainstay.cli.output import write_error
+from mainstay.cli.output import write_error, write_json_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,10 @@ def _end(trouble: BaseException, *, as_json: bool) -> int:
 
         write_error("".join(traceback.format_exception(trouble)).rstrip())
     if report.message:
-        write_error(report.as_json() if as_json else report.as_text())
+        if as_json:
+            write_json_error(report.as_document())
+        else:
+            write_error(report.as_text())
     return report.exit_code
 
 

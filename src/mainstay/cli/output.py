@@ -1,4 +1,4 @@
-"""Plain text and JSON to stdout. Tables and live displays are screen.py's."""
+"""Plain text and JSON to stdout, without secrets. Tables and live displays are screen.py's."""
 
 from __future__ import annotations
 
@@ -10,20 +10,53 @@ import click
 
 def write(text: str) -> None:
     """One line or several."""
+    _echo(shown(text))
+
+
+def write_ours(text: str) -> None:
+    """A text that is ours from beginning to end: nobody's values are in it to be hidden."""
+    _echo(text)
+
+
+def write_json(document: object) -> None:
+    """A document that any JSON reader takes: ASCII, no NaN, one value."""
+    _echo(_json(document, indent=2))
+
+
+def write_error(text: str) -> None:
+    """A line for stderr; where even that cannot be written, nothing is left to do."""
+    _complain(shown(text))
+
+
+def write_json_error(document: object) -> None:
+    """A document for stderr, on one line."""
+    _complain(_json(document))
+
+
+def shown(text: str) -> str:
+    """A text as anybody may read it; a long one line by line, since a text has a limit."""
+    from mainstay.core.redact import LONGEST, REDACTOR
+
+    if len(text) <= LONGEST:
+        return REDACTOR.text(text)
+    return "\n".join(map(REDACTOR.text, text.split("\n")))
+
+
+def _json(document: object, indent: int | None = None) -> str:
+    import json
+
+    from mainstay.core.redact import REDACTOR
+
+    return json.dumps(REDACTOR.data(document), indent=indent, allow_nan=False)
+
+
+def _echo(text: str) -> None:
     if sys.stdout is None:  # closed before we began: click would say nothing
         raise OSError(errno.EBADF, "standard output is closed")
     click.echo(text)
 
 
-def write_json(document: object) -> None:
-    """A document that any JSON reader takes: ASCII, no NaN, one value."""
-    import json
-
-    write(json.dumps(document, indent=2, allow_nan=False))
-
-
-def write_error(text: str) -> None:
-    """A line for stderr; where even that cannot be written, nothing is left to do."""
+def _complain(text: str) -> None:
     try:
         click.echo(text, err=True)
     except OSError:

@@ -10,10 +10,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mainstay.cli.output import write
+from mainstay.cli.output import shown, write
+from mainstay.core.redact import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
     from rich.console import JustifyMethod, RenderableType
 
@@ -37,6 +39,11 @@ class Screen(Console):
     def is_live(self) -> bool:
         """Whether what was written can be written over."""
         return self.is_terminal and not self.is_dumb_terminal and sys.stdout.isatty()
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Prints texts without secrets; a table's are taken out where it is made."""
+        told = [shown(each) if isinstance(each, str) else each for each in objects]
+        super().print(*told, **options)
 
     def show(self, *renderables: RenderableType) -> None:
         """Prints each; without the spaces that rich puts at the end of lines, in a pipe."""
@@ -62,7 +69,7 @@ def table(
         side: JustifyMethod = "left" if number < left else "right"
         made.add_column(column, justify=side, overflow="fold")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*[shown(cell) if isinstance(cell, str) else cell for cell in row])
     return made
 
 
@@ -72,5 +79,5 @@ def fields(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*REDACTOR.data(row))
     return made

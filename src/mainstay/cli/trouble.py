@@ -7,7 +7,6 @@ else is a bug of ours, and says so.
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +41,9 @@ class Report:
     def as_text(self) -> str:
         return f"mainstay: {self.message}" + (f"\n  next: {self.hint}" if self.hint else "")
 
-    def as_json(self) -> str:
+    def as_document(self) -> dict[str, Any]:
         names = ("code", "type", "message", "hint", "exit_code")
-        return json.dumps({"error": {name: getattr(self, name) for name in names}})
+        return {"error": {name: getattr(self, name) for name in names}}
 
 
 def explain(trouble: BaseException) -> Report:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mainstay.core.effects import Stop
     from mainstay.core.evidence import Evidence
     from mainstay.core.plan import Plan
+    from mainstay.core.redact import Redactor
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
@@ -437,7 +438,7 @@ class Teller:
         )
 
     def _describe(self, outcome: Any) -> tuple[str, str]:
-        return describe(outcome)
+        return describe(outcome, self.plan.redact)
 
     def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
         return evidence_of(outcome, verdict)
@@ -510,7 +511,7 @@ class Teller:
         return CallInterrupted(total_attempts=attempt, by=by, **self._same)
 
     def call_refused(self, refusal: BaseException) -> Event:
-        name, message = describe(refusal)
+        name, message = describe(refusal, self.plan.redact)
         wait = getattr(refusal, "retry_after", None)
         proof = self._proof()
         return CallRefused(
@@ -518,7 +519,7 @@ class Teller:
         )
 
     def hook_failed(self, hook: str, trouble: BaseException) -> Event:
-        name, message = describe(trouble)
+        name, message = describe(trouble, self.plan.redact)
         return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
 
 
@@ -526,12 +527,12 @@ _NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED)
 """Why a call is not retried that nobody ran out of means for."""
 
 
-def describe(outcome: Any) -> tuple[str, str]:
-    """The type and message of a failure; a result that was not accepted has no message."""
+def describe(outcome: Any, redact: Redactor | None = None) -> tuple[str, str]:
+    """The type and message of a failure, without secrets; a result not accepted has no message."""
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"
     try:
-        return name_of(type(outcome)), shown(str(outcome))
+        return name_of(type(outcome)), shown(str(outcome), redact)
     except Exception:  # a broken __str__ must not cost the event
         return name_of(type(outcome)), ""
 
@@ -541,6 +542,8 @@ def name_of(cls: type) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
 
 
-def shown(text: str) -> str:
-    """A text as events hold it. Stray bytes of a file name have no UTF-8 form: they are shown."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def shown(text: str, redact: Redactor | None = None) -> str:
+    """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
+    from mainstay.core.redact import REDACTOR  # when it is needed: its expressions take a moment
+
+    return (redact or REDACTOR).text(text.encode("utf-8", "backslashreplace").decode())

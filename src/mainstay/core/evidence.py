@@ -1,7 +1,7 @@
 """What classification looked at in one failure: enough to judge it again without the exception.
 
 Names of classes, numbers and answers only; no text of the exception's own is here, so nothing here
-can hold a secret but what a service calls its error codes.
+can hold a secret but what a service calls its error codes, which are redacted.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _gathered(failure: BaseException, verdict: Classification | None) -> Evidenc
     return Evidence(
         classes=tuple(map(spelled, type(failure).__mro__[:-1])),
         status=status,
-        codes=tuple(code for code in codes_of(failure) if code != str(status)),
+        codes=tuple(map(_shown, (code for code in codes_of(failure) if code != str(status)))),
         errno=_whole(failure, "errno"),
         winerror=_whole(failure, "winerror"),
         retry_after=None if hint is None else hint.seconds,
@@ -124,6 +124,13 @@ def _gathered(failure: BaseException, verdict: Classification | None) -> Evidenc
         members=tuple(evidence_of(each) for each in members[:MOST_MEMBERS]),
         cut=len(members) > MOST_MEMBERS,
     )
+
+
+def _shown(code: str) -> str:
+    """What a service calls its error; one that holds a secret is none that a rule would name."""
+    from mainstay.core.redact import REDACTOR
+
+    return REDACTOR.text(code)
 
 
 def _whole(failure: BaseException, name: str) -> int | None:

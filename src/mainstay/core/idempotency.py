@@ -54,6 +54,8 @@ class Record(Struct, frozen=True, omit_defaults=True):
     lease_until: float = 0.0
     outcome: msgspec.Raw = msgspec.Raw(b"null")
     expires: float | None = None
+    metadata: str = ""
+    """What the caller wants kept beside the outcome, as JSON; empty for nothing."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -86,6 +88,7 @@ class Settle(Struct, frozen=True):
     state: RecordState
     outcome: bytes
     ttl: float | None
+    metadata: str = ""
 
 
 class Release(Struct, frozen=True):
@@ -236,8 +239,14 @@ def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple
     if isinstance(command, Doubt):
         return _written(replace(record, state=RecordState.UNKNOWN)), _DONE
     expires = None if command.ttl is None else now + command.ttl
-    outcome = msgspec.Raw(command.outcome)
-    return _written(replace(record, state=command.state, outcome=outcome, expires=expires)), _DONE
+    ended = replace(
+        record,
+        state=command.state,
+        outcome=msgspec.Raw(command.outcome),
+        expires=expires,
+        metadata=command.metadata,
+    )
+    return _written(ended), _DONE
 
 
 def _written(record: Record) -> Change:

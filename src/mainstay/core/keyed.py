@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
 
     KeyedLife = Generator[Any, Any, None]
 
@@ -62,6 +63,10 @@ class Keyed(Struct, frozen=True):
     on_crash: str = "retry"
     wait: float = 30.0
     """Seconds to wait at most while another call has the key."""
+    metadata: str = ""
+    """What is kept beside the outcome, as JSON."""
+    redact: Redactor | None = None
+    """What takes secrets out of notes; the usual one where there is none."""
 
 
 class Step(Struct, frozen=True):
@@ -195,7 +200,7 @@ def _record_value(call: Keyed, epoch: int, outcome: Returned) -> KeyedLife:
         # It has been done: better a call that is not repeated than a result that is.
         trouble = _unkept(error)
         data = encode_outcome(Failed(trouble))
-    settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl)
+    settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, outcome)
     yield Tell("record")
     if trouble is not None:  # said last: a warning may be made an error
@@ -212,7 +217,7 @@ def _unkept(error: Exception) -> UsageError:
 
 def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
     data = encode_outcome(Failed(failure))
-    settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl)
+    settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, failure)
     yield Tell("record")
     yield failure
@@ -238,9 +243,12 @@ def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
     is_value = type(outcome) is Returned
     told = answer if is_value else outcome
     ended = "returned" if is_value else "ended so"
-    told.add_note(
+    note = (
         f"{call.operation} ran and {ended}, but that could not be recorded under the key"
         f" {call.key!r}{'' if is_value else f' ({answer})'}; once its lease of {call.lease:g} s is"
         " over it may run again"
     )
+    from mainstay.core.redact import REDACTOR
+
+    told.add_note((call.redact or REDACTOR).text(note))
     yield told

@@ -8,12 +8,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.effects import Stop
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
 
 
 class Plan:
     """What is known before a call: the policy, the operation's name and how safe repeating is."""
 
-    __slots__ = ("idempotency", "is_guarded", "last_note", "operation", "policy", "token")
+    __slots__ = (
+        "idempotency", "is_guarded", "last_note", "operation", "policy", "redact", "token"
+    )  # fmt: skip
 
     def __init__(
         self, policy: Policy, operation: str, token: int, idempotency: str = "idempotent"
@@ -24,8 +27,16 @@ class Plan:
         self.idempotency = idempotency
         self.is_guarded = False
         """Whether guards have a say: a breaker, a budget, a limit."""
+        self.redact: Redactor | None = None
+        """What takes secrets out of texts; the usual one where there is none."""
         self.last_note: GaveUp | None = None
         """Nearly always the same as the time before."""
+
+    def shown(self, text: str) -> str:
+        """A text as people may read it."""
+        from mainstay.core.redact import REDACTOR
+
+        return (self.redact or REDACTOR).text(text)
 
     def would_retry(self, failure: BaseException) -> bool:
         """Whether this, as an outer retry, would make another attempt after such a failure."""

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 DIMENSIONS = ("operation", "category", "tenant")
 OPEN_CALLS = 50_000
 """Calls that are followed at once; of more, the oldest are let go and counted."""
-NAMES = 256
+NAMES = 1024
 """Names that are kept per dimension, at least four for each that is shown."""
 MOST_CIRCUITS = 256
 
@@ -90,7 +91,7 @@ class Stats:
         """How often each circuit opened."""
         self.events = self.outside = self.undated = self.unreadable = self.forgotten = 0
         self.first = self.last = ""
-        self._open: dict[tuple[str, str], _Open] = {}
+        self._open: OrderedDict[tuple[str, str], _Open] = OrderedDict()  # gives its oldest at once
         self._open_calls = open_calls
         self._ranked = [(_PICKS[each], table) for each, table in self.tables.items()]
 
@@ -156,7 +157,7 @@ class Stats:
         }
 
     def _is_in_range(self, stamp: str) -> bool:
-        at = sortable(stamp)
+        at = stamp[:-1] if len(stamp) == 27 and stamp[26] == "Z" else sortable(stamp)
         if not at:
             self.undated += 1
             return not (self.since or self.until)
@@ -239,13 +240,14 @@ class Stats:
             if fact.call_id:
                 self._make_room()
                 self._open[key] = call
-        call.attempts = max(call.attempts, fact.attempt_number)
+        if fact.attempt_number > call.attempts:  # noqa: PLR1730  as above
+            call.attempts = fact.attempt_number
         return call
 
     def _make_room(self) -> None:
         """Lets the oldest call go where too many are followed; its waits count."""
         if len(self._open) >= self._open_calls:
-            call = self._open.pop(next(iter(self._open)))
+            _, call = self._open.popitem(last=False)
             self._wait(call, self._figures_of(call))
             self.forgotten += 1
 

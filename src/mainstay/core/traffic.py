@@ -7,7 +7,7 @@ bound; of more, the oldest are let go.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ class Traffic:
         self.left_out: Counter[str] = Counter()
         self.unreadable = 0
         self._plans: dict[str, PlanDeclared] = {}
-        self._open: dict[tuple[str, str, str], list[Event]] = {}
+        self._open: OrderedDict[tuple[str, str, str], list[Event]] = OrderedDict()
 
     def calls(self, events: Iterable[tuple[str, bytes]]) -> Iterator[Call]:
         """The calls of a record, in the order in which they ended."""
@@ -114,7 +114,7 @@ class Traffic:
             return _at_once(event, event.calls)
         elif isinstance(event, CallSucceeded) and event.total_attempts == 1:
             return _at_once(event, 1, event.total_seconds)
-        elif event.call_id and isinstance(event, AttemptFailed | RetryAttempt | _ENDS):
+        elif event.call_id and isinstance(event, _OF_A_CALL):
             return self._gather(writer, event)
         return None
 
@@ -124,18 +124,22 @@ class Traffic:
         call.append(event)
         if not isinstance(event, _ENDS):
             if len(self._open) > MOST_OPEN:
-                del self._open[next(iter(self._open))]
+                self._open.popitem(last=False)
                 self.left_out[UNFINISHED] += 1
             return None
         del self._open[key]
-        made = _call(call, self._plans)
+        try:
+            made = _call(call, self._plans)
+        except (TypeError, ValueError):  # an id or a proof that is not of our making
+            made = INCOMPLETE
         if isinstance(made, str):
             self.left_out[made] += 1
             return None
         return made
 
 
-_ENDS = GivenUp | CallSucceeded | CallInterrupted
+_ENDS = (GivenUp, CallSucceeded, CallInterrupted)
+_OF_A_CALL = (AttemptFailed, RetryAttempt, *_ENDS)
 
 
 def _at_once(event: Event, count: int, seconds: float = 0.0) -> Call:

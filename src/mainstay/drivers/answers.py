@@ -143,7 +143,7 @@ class Call:
 
         try:
             with aside(self.site, self.until):
-                emit(event, self.listeners)
+                emit(event, self.listeners, self.site.redact)
         except SinkError as trouble:
             trouble.__context__ = self.failure
             raise
@@ -158,7 +158,8 @@ class Call:
         import warnings
 
         try:
-            warnings.warn(effect.text, effect.category, stacklevel=_user_level())
+            text = self.site.shown(effect.text)
+            warnings.warn(text, effect.category, stacklevel=_user_level())
         except Warning as warning:
             if self.failure is not None:
                 self.failure.add_note(f"{type(warning).__name__}: {warning}")
@@ -180,7 +181,7 @@ class Call:
             self.tickets = answer
             return None
         if self.attempts:
-            return self.not_made(Stop(str(answer)))
+            return self.not_made(Stop(self.site.shown(str(answer))))
         if self.teller is not None:
             self._emit(self.teller.call_refused(answer))
         raise answer
@@ -212,12 +213,18 @@ class Call:
 
     def _consult(self, effect: Consult) -> float | Stop:
         now, teller = clock.current.monotonic(), self.teller
-        answer: float | Stop
         saw = teller.saw if teller is not None and teller.keeps else None
-        answer = self.gate.consider(effect.failure, effect.delay, now, saw)
+        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, saw)
+        if type(answer) is Stop:
+            answer = self._shown(answer)
         if teller is not None:
             teller.heard({"stop": answer.text} if type(answer) is Stop else answer)
         return answer
+
+    def _shown(self, stop: Stop) -> Stop:
+        """A guard's reason as people may read it; nearly always the very same."""
+        text = self.site.shown(stop.text)
+        return stop if text == stop.text else Stop(text)
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""
@@ -242,14 +249,10 @@ class Call:
         if self.teller is not None:
             self._emit(self.teller.hook_failed(effect.name, trouble))
             return
-        import logging
+        from mainstay.report import report
 
-        logging.getLogger("mainstay").error(
-            "%s of policy %r raised and was passed over",
-            effect.name,
-            self.site.policy.name,
-            exc_info=trouble,
-        )
+        message, name = "%s of policy %r raised and was passed over", self.site.policy.name
+        report(trouble, message, effect.name, name, redact=self.site.redact)
 
     def interrupted(self, stop: BaseException) -> None:
         """Tells the listeners that the call was cut off from outside."""

@@ -306,6 +306,10 @@ class CircuitBreaker(Guard, Verbs):
             self._listeners.append(listener)
 
     def _order(self, signal: Signal, reason: str) -> None:
+        if reason:
+            from mainstay.core.redact import REDACTOR
+
+            reason = REDACTOR.text(reason)
         self._change(lambda _, now: ("order", signal, now, reason))
 
     # --- shared through a store -------------------------------------------------------------------

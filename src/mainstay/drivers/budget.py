@@ -48,6 +48,7 @@ class RetryBudget(Guard):
     """
 
     counts_calls = True
+    is_shareable = True
 
     layer = "budget"
 
@@ -194,6 +195,7 @@ class TokenBudget(Guard):
     """
 
     counts_calls = True
+    is_shareable = True
 
     layer = "budget"
 
@@ -222,6 +224,7 @@ class TokenBudget(Guard):
         self._stop = Stop(spent("token", name))
         self._counted = Counted()
         self._tokens = thousandths(self.rule.capacity)
+        self._taken = self._given = 0  # since the beginning, whether or not there was room for it
         self._lock = threading.Lock()
 
     @classmethod
@@ -294,7 +297,30 @@ class TokenBudget(Guard):
         """
         with self._lock:
             self._hear_locked()
-            self._tokens = thousandths(self.rule.capacity)
+            self._give_locked(thousandths(self.rule.capacity))
+
+    def flow(self) -> tuple[int, int]:
+        """The thousandths taken and given since the beginning, for those who share it.
+
+        >>> budget = TokenBudget(capacity=20)
+        >>> budget.consider(ConnectionError(), 0.1, 0.0), budget.flow()
+        (0.1, (5000, 0))
+        """
+        with self._lock:
+            self._hear_locked()
+            return self._taken, self._given
+
+    def agree(self, tokens: int, told: tuple[int, int]) -> None:
+        """Goes on with the tokens that all who share it have, once they had heard `told` of it.
+
+        >>> budget = TokenBudget(capacity=20)
+        >>> budget.agree(12_000, budget.flow()); budget.snapshot()["tokens"]
+        12.0
+        """
+        with self._lock:
+            self._hear_locked()
+            since = self._given - told[1] - (self._taken - told[0])
+            self._tokens = max(0, self.rule.given(tokens, since))
 
     def __repr__(self) -> str:
         rule = self.rule
@@ -330,7 +356,7 @@ class TokenBudget(Guard):
                 at_once = thousandths(self.rule.success_refund)
                 self._give_locked(at_once if ticket is None else ticket)
             elif costs:
-                self._tokens = self.rule.failed(self._tokens)
+                self._failed_locked()
 
     def consider(self, failure: BaseException | None, delay: float, _now: float) -> float | Stop:
         """Takes what a retry costs, or says that there is too little."""
@@ -351,12 +377,13 @@ class TokenBudget(Guard):
         with self._lock:
             self._hear_locked()
             if not is_told:  # retried by the caller's own rules: `left` did not take it for one
-                self._tokens = self.rule.failed(self._tokens)
+                self._failed_locked()
             had = self._tokens
             tokens = self.rule.spent(had, price)
             if tokens is None:
                 return False, had, price
             self._tokens = tokens
+            self._taken += price
         _PAID.set((*(each for each in _PAID.get() if each[0] is not self), (self, price)))
         return True, had, price
 
@@ -366,8 +393,13 @@ class TokenBudget(Guard):
         _PAID.set(tuple(each for each in paid if each[0] is not self))
         return next((price for budget, price in paid if budget is self), self.rule.price(False))
 
+    def _failed_locked(self) -> None:
+        self._tokens = self.rule.failed(self._tokens)
+        self._taken += thousandths(self.rule.failure_cost)
+
     def _give_locked(self, amount: int) -> None:
         self._tokens = self.rule.given(self._tokens, amount)
+        self._given += amount
 
     def _hear_locked(self) -> None:
         """Gives tokens for the calls that went well since the last time."""

@@ -97,6 +97,15 @@ class CircuitRegistry:
         for listener in self._listeners:
             circuit.listen(listener)
 
+    def listen(self, listener: Sink) -> None:
+        """Tells one more listener of every change of every circuit.
+
+        >>> CircuitRegistry().listen(print)
+        """
+        self._listeners = (*self._listeners, listener)
+        for circuit in self._named.values():
+            circuit.listen(listener)
+
     def of(self, operation: str) -> tuple[CircuitBreaker, ...]:
         """The circuits that guard an operation, the narrowest first.
 

@@ -6,7 +6,6 @@ without a record.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.events import Event
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink
-
-_log = logging.getLogger("mainstay")
 
 
 def teller_for(
@@ -56,7 +54,7 @@ def plan_of(site: Site) -> str:
     return site.plan_id
 
 
-def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
+def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
     """Stamps the event and tells every listener; raises SinkError where a strict one says so."""
     force_setattr(event, "timestamp", stamp(clock.current.wall()))
     refusal: SinkError | None = None
@@ -65,7 +63,10 @@ def emit(event: Event, listeners: tuple[Sink, ...]) -> None:
             listener(event)
         except SinkError as trouble:
             refusal = trouble  # the others hear of it all the same
-        except Exception:
-            _log.exception("a listener raised on %s and was passed over", event.event_type)
+        except Exception as trouble:
+            from mainstay.report import report
+
+            message = "a listener raised on %s and was passed over"
+            report(trouble, message, event.event_type, redact=redact)
     if refusal is not None:
         raise refusal

@@ -10,6 +10,7 @@ from mainstay.core.kinds import NEVER_RETRIED, qualified_name
 from mainstay.core.validate import Checker
 from mainstay.drivers.around import note_on, put_around, tell
 from mainstay.drivers.callables import is_async, name_of
+from mainstay.drivers.layers import REDACT
 from mainstay.drivers.listeners import check_listeners
 from mainstay.errors import CallCancelled, UsageError, WrapError
 
@@ -144,7 +145,7 @@ class Fallback:
 
     def _tell(self, function: Any, error: Exception) -> None:
         """Records that the answer is not the real one; without the arguments of the call."""
-        name, message = describe(error)
+        name, message = describe(error, getattr(function, REDACT, None))
         told = tell(
             self._listeners,
             FallbackUsed,
@@ -199,8 +200,10 @@ def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
     """A predicate that raises has not matched, and is reported."""
     try:
         return bool(predicate(error))
-    except Exception:
-        _log.exception("a predicate of a fallback raised on %s", type(error).__name__)
+    except Exception as trouble:
+        from mainstay.report import report
+
+        report(trouble, "a predicate of a fallback raised on %s", type(error).__name__)
         return False
 
 

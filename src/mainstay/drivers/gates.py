@@ -40,6 +40,8 @@ class Guard:
     """Which layer it is, as `explain()` calls it."""
     counts_calls = False
     """Whether it must know how many calls there were that needed no help."""
+    is_shareable = False
+    """Whether processes of one store can share it."""
     slow_after: float | None = None
     """Seconds from which on a call that succeeds is slow, where that matters to it."""
 

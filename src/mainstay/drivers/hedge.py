@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 import mainstay.clock as clock
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 ENOUGH = 20
 """Durations before a quantile of them is believed: the 0.95 quantile then has one above it."""
 MOST_HEDGES = 10
-_log = logging.getLogger("mainstay")
 
 
 class HedgeSnapshot(Value):
@@ -218,8 +216,10 @@ class Book:
             return 0.0
         try:
             answer = self.hedge.budget.consider(None, 0.0, now)
-        except Exception:
-            _log.exception("the budget of a hedge raised: there is no hedge")
+        except Exception as trouble:
+            from mainstay.report import report
+
+            report(trouble, "the budget of a hedge raised, and there is no hedge")
             answer = _TROUBLE
         if not isinstance(answer, Stop):
             return max(0.0, answer)

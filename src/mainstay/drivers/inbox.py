@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mainstay.core import inbox as core
 from mainstay.core.inbox import SPACE, Item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mainstay.core.redact import Redactor
     from mainstay.ports import Store
 
 
@@ -23,8 +26,9 @@ class Inbox:
     ['gave up']
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, redact: Redactor | None = None) -> None:
         self._store = store
+        self._redact = redact
 
     def put(self, item: Item, *, is_new: bool = True) -> Item:
         """Raises a matter; the same one again is counted, not repeated.
@@ -37,15 +41,23 @@ class Inbox:
         >>> inbox.put(item).times, inbox.put(item).times
         (1, 2)
         """
+        item = self._shown(item)
         return self._store.transact(
             SPACE, item.id, lambda value, now: core.put(value, item, now, is_new=is_new)
         )
 
     async def aput(self, item: Item, *, is_new: bool = True) -> Item:
         """The same, awaited."""
+        item = self._shown(item)
         return await self._store.atransact(
             SPACE, item.id, lambda value, now: core.put(value, item, now, is_new=is_new)
         )
+
+    def _shown(self, item: Item) -> Item:
+        """The item as people may read it; what it is about stays, or two matters were one."""
+        from mainstay.core.redact import REDACTOR
+
+        return replace(item, text=(self._redact or REDACTOR).text(item.text))
 
     def get(self, item_id: str) -> Item | None:
         """The item of that id, open or closed.

@@ -13,7 +13,7 @@ from mainstay.core.idempotency import Begin, Done, Release, Renew, Replay, glimp
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, keyed
 from mainstay.core.outcome import Failed, decode_outcome
-from mainstay.drivers import sync
+from mainstay.drivers import away, sync
 from mainstay.drivers.answers import Call
 from mainstay.drivers.heart import HEART
 from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from mainstay.drivers.site import Site
 
 SPACE = "records"
-_GLANCE = 0.02
-"""Seconds between two looks at a cancel event while an async call waits."""
-_TRIES = 3
-"""How often an outcome is offered to a store that is away, before the caller is told."""
 
 
 class KeyedCall:
@@ -66,6 +62,12 @@ class KeyedCall:
         """The operation's name."""
         return self.site.operation
 
+    @property
+    def store_wait(self) -> float:
+        """Seconds to wait for a store that is away: the operation's own, or the engine's."""
+        chosen: float | None = self.options.store_wait
+        return self.records.store_wait if chosen is None else chosen
+
     def begin(self) -> None:
         """Makes what only a call that is not replayed needs: replays are many, and quick."""
         self.call = self.records.keyed_of(self)
@@ -75,6 +77,14 @@ class KeyedCall:
     def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
         """The reducer of a command, as a store runs it."""
         return lambda value, now: reduce(value, command, now)
+
+    def transact(self, decide: Callable[[bytes | None, float], Any]) -> Any:
+        """One step of the store on the record of this call."""
+        return self.records.store.transact(SPACE, self.address, decide)
+
+    async def atransact(self, decide: Callable[[bytes | None, float], Any]) -> Any:
+        """The same, awaited."""
+        return await self.records.store.atransact(SPACE, self.address, decide)
 
     def replayed(self, value: bytes | None, now: float) -> Replay | None:
         """A call that has ended is seen by a plain reading, without a lock."""
@@ -93,11 +103,11 @@ class KeyedCall:
             self.beat.stop()
 
     def next_attempt(self, epoch: int) -> Any:
-        """The step that counts a further attempt before it is made; None for the first."""
+        """The command that counts a further attempt before it is made; None for the first."""
         self.attempts += 1
         if self.attempts == 1:
             return None
-        return self.decide(Renew(self.call.owner, epoch, self.call.lease, attempt=True))
+        return Renew(self.call.owner, epoch, self.call.lease, attempt=True)
 
     def check_attempt(self, answer: Any) -> None:
         if type(answer) is not Done:
@@ -110,7 +120,7 @@ class KeyedCall:
         if type(effect) is Tell:
             self.records.tell(self.site, self.call, effect.what)
         elif type(effect) is Notice:
-            warnings.warn(effect.text, effect.category, stacklevel=4)
+            warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
         return None
 
     def item(self, effect: Escalate) -> Item:
@@ -165,9 +175,8 @@ def run(
     this: KeyedCall, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A whole keyed call, in the caller's thread."""
-    store = this.records.store
     if this.records.reads_first:
-        replay = this.replayed(*store.read(SPACE, this.address))
+        replay = _look(this)
         if replay is not None:
             this.records.tell(this.site, this, "hit")
             return this.end(replay)
@@ -177,11 +186,12 @@ def run(
         while True:
             effect = this.story.send(answer)
             if type(effect) is Step:
-                answer = _step(this, effect)
+                answer = away.step(this, effect.command)
             elif type(effect) is Invoke:
                 answer = _invoke(this, effect, function, args, kwargs)
             elif type(effect) is Pause:
-                answer = _pause(this, effect)
+                away.pause(this, effect.seconds)
+                answer = None
             elif type(effect) is Escalate:
                 answer = this.records.inbox.put(this.item(effect), is_new=effect.is_new)
             elif isinstance(effect, BaseException | Replay | Returned):
@@ -193,36 +203,14 @@ def run(
         answer = None
 
 
-def _pause(this: KeyedCall, effect: Pause) -> Any:
-    if clock.current.sleep(effect.seconds, this.cancel):
-        raise this.cancelled()
-
-
-def _step(this: KeyedCall, effect: Step) -> Any:
-    """One step of the store; what ends a call is offered more than once."""
-    decide, tries = this.decide(effect.command), _tries_of(effect)
-    while True:
-        tries -= 1
-        try:
-            return this.records.store.transact(SPACE, this.address, decide)
-        except Exception as trouble:
-            if _is_over(effect, tries, trouble):
-                return trouble
-        clock.current.sleep(0.1)
-
-
-def _tries_of(effect: Step) -> int:
-    """A command may come twice: a second Begin of one owner finds its own claim."""
-    return 1 if type(effect.command) is Release else _TRIES
-
-
-def _is_over(effect: Step, tries: int, trouble: Exception) -> bool:
-    """Whether to stop trying; a call that has run hears of it, one that has not raises it."""
-    if tries > 0 and isinstance(trouble, StoreUnavailable):
-        return False
-    if type(effect.command) is Begin:
-        raise trouble
-    return True
+def _look(this: KeyedCall) -> Replay | None:
+    """A reading that fails is no matter to one who will wait for the store: the claim tells all."""
+    try:
+        return this.replayed(*this.records.store.read(SPACE, this.address))
+    except StoreUnavailable:
+        if not this.store_wait:
+            raise
+        return None
 
 
 def _invoke(
@@ -235,9 +223,9 @@ def _invoke(
     this.start_beating(effect.epoch)
 
     def attempt(*args: Any, **kwargs: Any) -> Any:
-        step = this.next_attempt(effect.epoch)
-        if step is not None:
-            this.check_attempt(this.records.store.transact(SPACE, this.address, step))
+        command = this.next_attempt(effect.epoch)
+        if command is not None:
+            this.check_attempt(away.offer(this, command))
         return function(*args, **kwargs)
 
     try:
@@ -258,9 +246,8 @@ async def arun(
     kwargs: dict[str, Any],
 ) -> Any:
     """A whole keyed call, in an event loop."""
-    store = this.records.store
     if this.records.reads_first:
-        replay = this.replayed(*(await store.aread(SPACE, this.address)))
+        replay = await _alook(this)
         if replay is not None:
             this.records.tell(this.site, this, "hit")
             return this.end(replay)
@@ -270,11 +257,12 @@ async def arun(
         while True:
             effect = this.story.send(answer)
             if type(effect) is Step:
-                answer = await _astep(this, effect)
+                answer = await away.astep(this, effect.command)
             elif type(effect) is Invoke:
                 answer = await _ainvoke(this, effect, function, args, kwargs)
             elif type(effect) is Pause:
-                answer = await _apause(this, effect)
+                await away.apause(this, effect.seconds)
+                answer = None
             elif type(effect) is Escalate:
                 answer = await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
             elif isinstance(effect, BaseException | Replay | Returned):
@@ -286,35 +274,13 @@ async def arun(
         answer = None
 
 
-async def _apause(this: KeyedCall, effect: Pause) -> Any:
-    """Waits; a cancel event wakes no event loop, so it is looked at often enough."""
-    from mainstay.drivers.aio import current_sleep
-
-    end, left = clock.current.monotonic() + effect.seconds, effect.seconds
-    while True:
-        if this.cancel is not None and this.cancel.is_set():
-            raise this.cancelled()
-        await current_sleep()(left if this.cancel is None else min(left, _GLANCE))
-        left = end - clock.current.monotonic()
-        if left <= 0.0:
-            return
-
-
-async def _astep(this: KeyedCall, effect: Step) -> Any:
-    from mainstay.drivers.aio import current_sleep
-
-    store, decide, tries = this.records.store, this.decide(effect.command), _tries_of(effect)
-    while True:
-        tries -= 1
-        try:
-            return await store.atransact(SPACE, this.address, decide)
-        except Exception as trouble:
-            if _is_over(effect, tries, trouble):
-                return trouble
-        except BaseException:
-            this.cut_off(effect.command)
+async def _alook(this: KeyedCall) -> Replay | None:
+    try:
+        return this.replayed(*(await this.records.store.aread(SPACE, this.address)))
+    except StoreUnavailable:
+        if not this.store_wait:
             raise
-        await current_sleep()(0.1)
+        return None
 
 
 async def _ainvoke(
@@ -329,9 +295,9 @@ async def _ainvoke(
     this.start_beating(effect.epoch)
 
     async def attempt(*args: Any, **kwargs: Any) -> Any:
-        step = this.next_attempt(effect.epoch)
-        if step is not None:
-            this.check_attempt(await this.records.store.atransact(SPACE, this.address, step))
+        command = this.next_attempt(effect.epoch)
+        if command is not None:
+            this.check_attempt(await away.aoffer(this, command))
         return await function(*args, **kwargs)
 
     try:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     Layer = Callable[[Any], Any]
 
+REDACT = "__mainstay_redact__"
+"""Set on a function of an engine with a Redactor of its own, for the layers around it."""
+
 
 class Layers:
     """The layers of one operation besides its retry; None for those it has not."""
@@ -59,4 +62,8 @@ class Layers:
     def around(self, function: Any, site: Site) -> Any:
         """The function with every layer around it."""
         wrapped = wrap(self.inside(function), site)
-        return wrapped if self.fallback is None else self.fallback(wrapped)
+        if self.fallback is None:
+            return wrapped
+        if site.redact is not None:
+            vars(getattr(wrapped, "__func__", wrapped))[REDACT] = site.redact
+        return self.fallback(wrapped)

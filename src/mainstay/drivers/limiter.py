@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 64
 """Retries that wait for their turn which a record of a decision may hold."""
-_log = logging.getLogger("mainstay")
 
 
 class AdaptiveThrottle(Guard):
@@ -387,7 +386,10 @@ class MemoryGuard(Guard):
         with self._lock:
             is_first, self._is_reported = not self._is_reported, True
         if is_first:
-            _log.warning("%r cannot tell %s; retries are made", self, what, exc_info=error)
+            from mainstay.report import report
+
+            message = "%r cannot tell %s; retries are made"
+            report(error, message, self, what, level=logging.WARNING)
 
 
 _FRESH = 0.1

@@ -73,12 +73,9 @@ class Notes:
             except SinkError as trouble:
                 refusal = trouble  # as in emit: the others hear of it all the same
             except Exception as trouble:
-                self._report(facts.plan.operation, trouble)
+                from mainstay.report import report
+
+                message = "a listener raised on the facts of %s and was passed over"
+                report(trouble, message, facts.plan.operation, redact=facts.plan.redact)
         if refusal is not None:
             raise refusal
-
-    def _report(self, operation: str, trouble: Exception) -> None:
-        import logging
-
-        text = "a listener raised on the facts of %s and was passed over"
-        logging.getLogger("mainstay").error(text, operation, exc_info=trouble)

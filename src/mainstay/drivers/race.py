@@ -141,9 +141,10 @@ class Race:
     def _failure(self) -> Exception:
         """The first attempt's error, with a note of the others'."""
         first: Exception = self._outcomes[1]
+        redact = self.around[0].plan.redact if self.around else None
         for number, other in sorted(self._outcomes.items()):
             if other is not first:
-                name, message = describe(other)
+                name, message = describe(other, redact)
                 note_on(first, f"hedge {number - 1} of {self._name} failed too: {name}: {message}")
         return first
 

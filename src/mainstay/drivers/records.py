@@ -25,9 +25,10 @@ from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
 from mainstay.errors import StoreError, WrapError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, Self, TypedDict
 
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.site import Site
     from mainstay.ports import Store
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
         on_conflict: str
         on_crash: str
         wait: float
+        metadata: Mapping[str, Any] | None
+        store_wait: float | None
 
 
 class KeyOptions(Value):
@@ -54,12 +57,16 @@ class KeyOptions(Value):
         on_conflict: "wait" for another call with the same key, or "raise" Conflict.
         on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
         wait: seconds to wait at most.
+        metadata: what is kept beside the outcome, for whoever looks at the record.
+        store_wait: seconds to wait for a store that is away; None for what the engine says.
 
     >>> KeyOptions(key="order-7", lease=5.0).on_conflict
     'wait'
     """
 
-    __slots__ = ("key", "lease", "on_conflict", "on_crash", "scope", "ttl", "wait")
+    __slots__ = (
+        "key", "lease", "metadata", "on_conflict", "on_crash", "scope", "store_wait", "ttl", "wait",
+    )  # fmt: skip
     key: Any
     scope: str | None
     lease: float
@@ -67,6 +74,8 @@ class KeyOptions(Value):
     on_conflict: str
     on_crash: str
     wait: float
+    metadata: str
+    store_wait: float | None
 
     def __init__(
         self,
@@ -78,6 +87,8 @@ class KeyOptions(Value):
         on_conflict: str = "wait",
         on_crash: str = "retry",
         wait: float = 30.0,
+        metadata: Mapping[str, Any] | None = None,
+        store_wait: float | None = None,
     ) -> None:
         check = Checker("the options of a keyed call")
         if scope is not None:
@@ -90,6 +101,8 @@ class KeyOptions(Value):
             on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
             on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),
             wait=check.seconds("wait", wait),
+            metadata=canonical(dict(metadata)).decode() if metadata else "",
+            store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
         )
         check.close()
 
@@ -103,14 +116,23 @@ class Records:
     """
 
     def __init__(
-        self, store: Store, counts: Counter[str] | None = None, *, is_bound: bool = False
+        self,
+        store: Store,
+        counts: Counter[str] | None = None,
+        *,
+        is_bound: bool = False,
+        store_wait: float = 0.0,
+        redact: Redactor | None = None,
     ) -> None:
         self.store = store
+        self._redact = redact
+        self.store_wait = store_wait
+        """Seconds to wait for a store that is away, where an operation says nothing else."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
-        self.inbox = Inbox(store)
+        self.inbox = Inbox(store, redact)
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._lock = threading.Lock()
 
@@ -132,7 +154,7 @@ class Records:
                 f"{self.store.url} cannot take part in a transaction of yours",
                 hint="sqlite and postgresql stores can",
             )
-        return type(self)(within(connection), self._counts, is_bound=True)
+        return type(self)(within(connection), self._counts, is_bound=True, redact=self._redact)
 
     def call_of(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
@@ -141,9 +163,12 @@ class Records:
         payload = fingerprint(bound_arguments(function, args, kwargs))
         key = options.key(*args, **kwargs) if callable(options.key) else options.key
         text = payload if options.key is None else key_text(key)
+        return KeyedCall(self, site, options, text, payload, self.address(site, options, text))
+
+    def address(self, site: Site, options: KeyOptions, key: str) -> str:
+        """Where the record is: keys of one tenant and operation are apart from all others."""
         who = CONTEXT.get().tenant_id if options.scope is None else options.scope
-        address = canonical([who, site.operation, text]).decode()
-        return KeyedCall(self, site, options, text, payload, address)
+        return canonical([who, site.operation, key]).decode()
 
     def keyed_of(self, call: KeyedCall) -> Keyed:
         """What the core is told of a call that is not replayed."""
@@ -158,6 +183,8 @@ class Records:
             on_conflict="raise" if self.is_bound else options.on_conflict,
             on_crash="unknown" if site.idempotency == "unsafe" else options.on_crash,
             wait=min(options.wait, site.policy.deadline or NEVER, left_now()),
+            metadata=options.metadata,
+            redact=site.redact,
         )
 
     def decorate(self, function: Any, site: Site, options: KeyOptions) -> Any:
@@ -222,14 +249,14 @@ class Records:
             event = Idempotency(
                 operation=call.operation,
                 policy=site.policy.name,
-                idempotency_key=call.key,
+                idempotency_key=site.shown(call.key),
                 action=what,
                 retry_category=who.category,
                 tenant_id=who.tenant_id,
                 correlation_id=who.correlation_id,
                 trace_id=who.trace_id,
             )
-            emit(event, site.listeners)
+            emit(event, site.listeners, site.redact)
 
     def later(self, address: str, decide: Callable[[bytes | None, float], Any]) -> None:
         """A step for one who was cut off and cannot wait for it; its lease ends it otherwise.

@@ -16,19 +16,20 @@ from uuid import uuid4
 
 import mainstay.clock as clock
 from mainstay.core import sharing as core
-from mainstay.core.sharing import Seat
-from mainstay.drivers.budget import RetryBudget
+from mainstay.core.budget import thousandths
+from mainstay.core.sharing import Flow, Seat
+from mainstay.drivers.budget import RetryBudget, TokenBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.core.records import Change
-    from mainstay.core.sharing import Table
+    from mainstay.core.sharing import Bucket, Table
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.gates import Guard
     from mainstay.ports import Store
 
-CIRCUITS, BUDGETS = "circuits", "budgets"
+CIRCUITS, BUDGETS, TOKENS = "circuits", "budgets", "tokens"
 _log = logging.getLogger("mainstay")
 
 
@@ -47,7 +48,11 @@ class Sharing:
         self.silence = max(10.0, interval * 5)
         self._store = store
         self._circuits = circuits
-        self._budgets = [guard for guard in guards if isinstance(guard, RetryBudget)]
+        several = tuple(guards)
+        self._budgets = [guard for guard in several if isinstance(guard, RetryBudget)]
+        self._tokens = [guard for guard in several if isinstance(guard, TokenBudget)]
+        self._poured: dict[str, Flow] = {}
+        """What each bucket has answered to."""
         self._met: set[str] = set()
         self._is_away = False
         self._lock = threading.Lock()
@@ -72,6 +77,8 @@ class Sharing:
                     self._share_circuit(circuit, leaving)
                 for budget in self._budgets:
                     self._share_budget(budget, leaving)
+                for tokens in self._tokens:
+                    self._share_tokens(tokens)
             except Exception as trouble:
                 self._told(trouble)
                 return False
@@ -106,6 +113,18 @@ class Sharing:
         table, now = self._sit(BUDGETS, budget.name, seat)
         budget.elsewhere = core.counted_elsewhere(table, self.node, now, self.silence)
 
+    def _share_tokens(self, budget: TokenBudget) -> None:
+        taken, given = budget.flow()
+        told = self._poured.get(budget.name, Flow())
+        flow, capacity = Flow(taken, given), thousandths(budget.rule.capacity)
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, Bucket]:
+            return core.pour(value, self.node, told, flow, capacity, now, self.silence)
+
+        bucket = self._store.transact(TOKENS, budget.name, decide)
+        self._poured[budget.name] = flow
+        budget.agree(bucket.tokens, (taken, given))
+
     def _sit(
         self, space: str, name: str, seat: Callable[[float, float], Seat]
     ) -> tuple[Table, float]:
@@ -122,7 +141,10 @@ class Sharing:
         """Says once that the store is away, and once that it is back."""
         was_away, self._is_away = self._is_away, trouble is not None
         if trouble is not None and not was_away:
-            _log.warning("circuits and budgets are not shared for now: %s", trouble)
+            from mainstay.core.events import describe
+
+            told = describe(trouble)[1]
+            _log.warning("circuits and budgets are not shared for now: %s", told)
         elif was_away and trouble is None:
             _log.info("circuits and budgets are shared again")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.policy import Policy
+    from mainstay.core.redact import Redactor
     from mainstay.drivers.gates import Gate
     from mainstay.ports import Sink
 
@@ -77,9 +78,11 @@ class Site(Plan):
         cancel: threading.Event | None = None,
         token: int = 0,
         gate: Gate | None = None,
+        redact: Redactor | None = None,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
+        self.redact = redact
         self.gate: Any = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
@@ -114,4 +117,5 @@ class Site(Plan):
             cancel=self.cancel,
             token=0 if is_new else (self.token ^ hash(operation)) & _MASK | 1,
             gate=self.gate,
+            redact=self.redact,
         )

@@ -33,6 +33,7 @@ from mainstay.core.idempotency import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Keyed
 from mainstay.core.outcome import decode_outcome
+from mainstay.core.redact import REDACTOR
 from mainstay.core.validate import Checker
 from mainstay.errors import StoreUnavailable, UsageError
 from mainstay.integrations.asgi_messages import (
@@ -220,7 +221,8 @@ class IdempotencyKeyMiddleware:
         except StoreUnavailable as trouble:
             if self._on_store_down == "refuse":
                 raise away() from trouble
-            _log.warning("a request was passed on without an idempotency record: %s", trouble)
+            told = REDACTOR.text(str(trouble))
+            _log.warning("a request was passed on without an idempotency record: %s", told)
             return None
         if isinstance(answer, Run | Replay):
             return answer

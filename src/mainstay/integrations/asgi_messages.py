@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.idempotency import Busy, Mismatch
+from mainstay.core.redact import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
@@ -72,6 +73,7 @@ class Problem(Exception):
     ) -> None:
         super().__init__(title)
         self.status = status
+        detail = REDACTOR.text(detail)
         self.fields = {"title": title, "status": status, "detail": detail, "code": code}
         self.headers = headers or []
 

@@ -24,6 +24,7 @@ from mainstay.core.idempotency import (
     reduce,
 )
 from mainstay.core.outcome import Succeeded, encode_outcome
+from mainstay.core.redact import REDACTOR
 from mainstay.errors import StoreUnavailable
 from mainstay.integrations.asgi_messages import declared_length, lasting
 
@@ -122,7 +123,8 @@ class Claim:
         try:
             answer = await self.step(command)
         except StoreUnavailable as trouble:
-            _log.warning("an idempotency record is written later: %s", trouble)
+            told = REDACTOR.text(str(trouble))
+            _log.warning("an idempotency record is written later: %s", told)
             self.later(command)
             return
         if isinstance(command, Settle):
@@ -150,9 +152,8 @@ class Claim:
             self.tell("record")
             return
         self.tell("lost")
-        _log.warning(
-            "the lease of key %r was lost: its response was sent, and not recorded", self.call.key
-        )
+        key = REDACTOR.text(self.call.key)
+        _log.warning("the lease of key %r was lost: its response was sent, and not recorded", key)
 
     def tell(self, what: str) -> None:
         """Counts it among the engine's records."""

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import deque
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -21,7 +20,9 @@ import mainstay.clock as clock
 from mainstay.core.alerts import AlertRule, Board
 from mainstay.core.events import Alert, AlertFired
 from mainstay.core.inbox import Item
+from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
+from mainstay.report import report
 from mainstay.sinks.logging import LoggingSink, sentence
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["AlertRule", "Alerts"]
-
-_log = logging.getLogger("mainstay")
 
 
 class Alerts:
@@ -126,10 +125,11 @@ class Alerts:
         >>> Alerts([]).check()
         []
         """
-        now, losses, stamp = clock.current.monotonic(), self._losses(), _stamp()
+        now, losses = clock.current.monotonic(), self._losses()
+        when = stamp(clock.current.wall())
         with self._lock:
             self._board.lost(losses, now)
-            due: list[Alert] = [replace(each, timestamp=stamp) for each in self._board.due(now)]
+            due: list[Alert] = [replace(each, timestamp=when) for each in self._board.due(now)]
             self._waiting.extend(due)
         self._tell_all()
         return due
@@ -177,13 +177,14 @@ class Alerts:
         for listener in self._told:
             try:
                 listener(event)
-            except Exception:
-                _log.exception("a listener raised on alert %s and was passed over", event.alert)
+            except Exception as trouble:
+                message = "a listener raised on alert %s and was passed over"
+                report(trouble, message, event.alert)
         if self._inbox is not None and isinstance(event, AlertFired):
             try:
                 self._inbox.put(_item(event))
-            except Exception:
-                _log.exception("alert %s could not be put into the inbox", event.alert)
+            except Exception as trouble:
+                report(trouble, "alert %s could not be put into the inbox", event.alert)
 
     def _start(self, interval: float) -> None:
         with self._lock:
@@ -205,8 +206,8 @@ def _look(alerts: ref[Alerts], stopped: threading.Event, interval: float) -> Non
             return
         try:
             found.check()
-        except Exception:
-            _log.exception("the alert rules could not be looked at")
+        except Exception as trouble:
+            report(trouble, "the alert rules could not be looked at")
         del found
 
 
@@ -218,15 +219,6 @@ def _item(event: AlertFired) -> Item:
         text=sentence(event),
         severity="high",
     )
-
-
-def _stamp() -> str:
-    """The wall clock's time; empty where the clock has left the calendar."""
-    try:
-        wall = datetime.fromtimestamp(clock.current.wall(), UTC)
-    except (OSError, OverflowError, ValueError):
-        return ""
-    return wall.isoformat().replace("+00:00", "Z")
 
 
 def _rules(check: Checker, rules: Any) -> tuple[AlertRule, ...]:

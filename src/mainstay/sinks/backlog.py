@@ -6,7 +6,6 @@ the queue to a file, or into a batch, under one lock; appending to the queue nee
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from contextlib import suppress
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.events import Event
     from mainstay.sinks.spill import Spill
-
-_log = logging.getLogger("mainstay")
 
 
 class Ticket:
@@ -88,6 +85,21 @@ class Backlog:
     def is_empty(self) -> bool:
         """Whether there is nothing to deliver and nobody to tell."""
         return not self.queue and self.current is None and not self._files
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether everything that is left is on disk."""
+        current = self.current
+        return not self.queue and (current is None or current.file is not None)
+
+    def let_go(self) -> None:
+        """Leaves the files to whoever delivers to the same place next."""
+        with self._order:
+            self.current = None
+            self._tickets.clear()
+            self._recovered.clear()
+            if self.spill is not None:
+                self.spill.forget()
 
     @property
     def waiting(self) -> int:
@@ -181,9 +193,12 @@ class Backlog:
         """The events of a call that left its facts; one that cannot be told costs no other."""
         try:
             return facts.events()
-        except Exception:
+        except Exception as trouble:
+            from mainstay.report import report
+
             self.counts["lost"] += 1
-            _log.exception("the facts of a call of %s make no events", facts.plan.operation)
+            message, redact = "the facts of a call of %s make no events", facts.plan.redact
+            report(trouble, message, facts.plan.operation, redact=redact)
             return []
 
     def _put_back(self, batch: Batch) -> None:

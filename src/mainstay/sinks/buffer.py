@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.events import describe
 from mainstay.core.validate import Checker
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
@@ -105,7 +106,7 @@ class Buffer:
         self._lock = threading.Lock()
         self._delivering = threading.Lock()
         self._wake = threading.Event()
-        self._hurries = False
+        self._hurries = self._is_ending = False
         self._flushing = 0
         self._in_a_row = 0
         self._trouble: BaseException | None = None
@@ -160,8 +161,17 @@ class Buffer:
         return self._wait_for(ticket, timeout)
 
     def close(self) -> bool:
-        """Flushes; the thread ends by itself when nothing is left."""
-        return self.flush()
+        """Flushes, and ends the thread; a later event starts another.
+
+        What could not be delivered stays on disk, for whoever delivers to the same place next.
+        """
+        is_done = self.flush()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._is_ending = self._hurries = True
+            self._wake.set()
+            thread.join(1.0 if self._backlog.is_safe else 0.0)
+        return is_done
 
     def stats(self) -> dict[str, int]:
         """How many events were taken, delivered, spilled to disk, recovered from it and lost.
@@ -210,12 +220,13 @@ class Buffer:
             except RuntimeError:  # at the interpreter's end, or where there are too many
                 return False
             self._thread = thread
+            self._is_ending = False
             return True
 
     def _run(self) -> None:
         self._backlog.take_over()
         calm = 0
-        while calm < _CALM or not self._may_end():
+        while (calm < _CALM and not self._is_ending) or not self._may_end():
             self._rest()
             calm = calm + 1 if self._backlog.is_empty else 0
             self._pump()
@@ -225,6 +236,9 @@ class Buffer:
         with self._lock:
             self._thread = None
         if self._backlog.is_empty:
+            return True
+        if self._is_ending and self._backlog.is_safe:
+            self._backlog.let_go()
             return True
         with self._lock:
             if self._thread is not None:
@@ -337,7 +351,8 @@ class Buffer:
         """Says a thing once for each trouble."""
         if kind not in self._told:
             self._told.add(kind)
-            _log.warning(text, self.name, what)
+            told = describe(what)[1] if isinstance(what, BaseException) else what
+            _log.warning(text, self.name, told)
 
     def _all_clear(self) -> None:
         if self._told:

@@ -1,13 +1,16 @@
 """Events as log records, through the standard library's logging.
 
 Levels: each attempt DEBUG; a scheduled retry at the policy's `log_level`; success INFO after
-retries and DEBUG without; given up ERROR. The fields are on the record, under `mainstay`.
+retries and DEBUG without; given up ERROR. The fields are on the record, under `mainstay`;
+JsonFormatter writes them, one JSON object a line.
 """
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from mainstay.core.events import (
     AlertCleared,
@@ -23,13 +26,16 @@ from mainstay.core.events import (
     HookFailed,
     RetryAttempt,
     RetryExhausted,
+    shown,
 )
+from mainstay.core.timestamps import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     from mainstay.core.events import Event
+    from mainstay.core.redact import Redactor
 
 
 class LoggingSink:
@@ -54,6 +60,48 @@ class LoggingSink:
         level = level_of(event)
         if self.logger.isEnabledFor(level):
             self.logger.log(level, "%s", sentence(event), extra={"mainstay": event.to_dict()})
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as one line of JSON: level, logger, message, and the fields of its event.
+
+    What is no event of ours has a `timestamp` of its own, and an `exception` where there is one.
+    Messages and exceptions are redacted, also those of other loggers.
+
+    Args:
+        redact: a Redactor of your own, for what is secret with you beside the usual.
+
+    >>> record = logging.makeLogRecord({"name": "app", "levelname": "INFO", "msg": "token=abc"})
+    >>> JsonFormatter().format(record)
+    '{"level":"INFO","logger":"app","message":"token=[redacted]","timestamp":"..."}'
+    """
+
+    def __init__(self, redact: Redactor | None = None) -> None:
+        super().__init__()
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON, on one line."""
+        line: dict[str, Any] = {
+            "level": record.levelname,
+            "logger": record.name,
+            "message": shown(record.getMessage(), self._redact),
+            "timestamp": stamp(record.created),
+        }
+        fields = getattr(record, "mainstay", None)
+        if isinstance(fields, dict):
+            line |= {name: value for name, value in fields.items() if name != "proof"}
+        trouble = self._trouble(record)
+        if trouble:
+            line["exception"] = trouble
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+    def _trouble(self, record: logging.LogRecord) -> str:
+        """The traceback, where there is one; never kept on the record, which others read."""
+        text = record.exc_text or ""
+        if record.exc_info and record.exc_info[0] is not None:
+            text = self.formatException(record.exc_info)
+        return shown(text, self._redact) if text else ""
 
 
 def level_of(event: Event) -> int:

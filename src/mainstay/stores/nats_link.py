@@ -29,6 +29,7 @@ from mainstay.stores.nats_wire import (
     differences,
     steady,
 )
+from mainstay.stores.options import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -58,7 +59,7 @@ class Operation:
         self.losses = 0
 
     def failed(self, reason: str) -> StoreUnavailable:
-        return StoreUnavailable(self.place.shown, self.what, reason)
+        return StoreUnavailable(self.place.shown, self.what, without_secrets(reason))
 
     def told(self) -> str:
         """Why there was no answer, as far as that is known."""
@@ -243,7 +244,7 @@ async def _prepare(line: Line) -> None:
         if answer.error is not None and answer.error.err_code == NAME_IN_USE:
             answer = await _api(line, "STREAM.INFO")  # another has made it, otherwise
     if answer.error is not None:
-        told = f"JetStream said: {answer.error.description}"
+        told = without_secrets(f"JetStream said: {answer.error.description}")
         raise StoreUnavailable(place.shown, f"open its bucket {place.bucket!r}", told)
     found = differences(answer.config, place)
     if found:

@@ -26,6 +26,17 @@ def options_of(url: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _typed(name, given.get(name), default) for name, default in defaults.items()}
 
 
+def without_secrets(reason: str) -> str:
+    """What a server or its client said, as people may read it.
+
+    >>> without_secrets("cannot reach redis://:hunter2@db")
+    'cannot reach redis://:[redacted]@db'
+    """
+    from mainstay.core.redact import REDACTOR
+
+    return REDACTOR.text(reason)
+
+
 def _typed(name: str, text: str | None, default: Any) -> Any:
     if text is None or isinstance(default, str):
         return default if text is None else text
@@ -35,5 +46,6 @@ def _typed(name: str, text: str | None, default: Any) -> Any:
         value = -1
     if not 0 < value < 1_000_000:
         kind = "a whole number" if isinstance(default, int) else "a number"
+        text = without_secrets(text)
         raise StoreError(f"{name} = {text!r}: must be {kind} above 0")
     return value

@@ -19,6 +19,7 @@ try:
 except ImportError:
     raise MissingExtraError("psycopg", "postgres") from None
 from mainstay.stores import postgres_steps as steps
+from mainstay.stores.options import without_secrets
 from mainstay.stores.postgres_pool import Late, Pools
 from mainstay.stores.postgres_url import Place
 
@@ -320,8 +321,8 @@ class _Told:
             if self._may_be_stale and _is_lost(trouble):
                 raise _Stale from trouble
             store = self._store
-            reason = _reason(trouble, store.timeout)
-            raise StoreUnavailable(store.url, self._what, store.place.hide(reason)) from trouble
+            reason = without_secrets(store.place.hide(_reason(trouble, store.timeout)))
+            raise StoreUnavailable(store.url, self._what, reason) from trouble
         self._may_be_stale = False  # from here on something may have been written
 
 

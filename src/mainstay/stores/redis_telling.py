@@ -15,6 +15,7 @@ from redis import exceptions as theirs
 
 from mainstay.clock import SYSTEM
 from mainstay.errors import StoreUnavailable
+from mainstay.stores.options import without_secrets
 from mainstay.stores.redis_names import TOKEN, explained
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Telling:
             return StoreUnavailable(self._store.url, self._what, "it was closed")
         if not isinstance(trouble, theirs.RedisError | OSError):
             return trouble
-        reason = explained(trouble, self._store)
+        reason = without_secrets(explained(trouble, self._store))
         return StoreUnavailable(self._store.url, self._what, reason)
 
 

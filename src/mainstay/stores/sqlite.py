@@ -18,7 +18,7 @@ import mainstay.clock as clock
 from mainstay.core.records import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import pending, statements
-from mainstay.stores.options import options_of
+from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class SqliteStore:
     >>> store.transact("seen", "a", lambda value, now: (Change(b"1"), value))
     >>> store.transact("seen", "a", lambda value, now: (Change(b"2"), value))
     b'1'
+    >>> store.close()
     """
 
     abilities = frozenset(
@@ -80,7 +81,11 @@ class SqliteStore:
         self._opened: list[_Held] = []
         self._is_closed = False
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
-        self._migrate()
+        try:
+            self._migrate()
+        except BaseException:  # nobody else could close what is open by now
+            self.close()
+            raise
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -181,8 +186,12 @@ class SqliteStore:
             check_same_thread=False,
             uri=self.path.startswith("file:"),
         )
-        connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
-        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _connection(self) -> sqlite3.Connection:
@@ -196,11 +205,19 @@ class SqliteStore:
             return self._memory
         held: _Held | None = getattr(self._mine, "held", None)
         if held is None or held.pid != os.getpid():  # a forked child opens its own
-            held = self._mine.held = _Held(self._connect())
-            with self._lock:
-                self._drop_idle_locked()
-                self._opened.append(held)
+            held = self._mine.held = self._open()
         return held
+
+    def _open(self) -> _Held:
+        """A connection that `close` will find, or none where it has been by meanwhile."""
+        held = _Held(self._connect())
+        with self._lock:
+            self._drop_idle_locked()
+            if not self._is_closed:
+                self._opened.append(held)
+                return held
+        held.close(0.0)
+        raise StoreUnavailable(self.url, "use", "it was closed")
 
     def _drop_idle_locked(self) -> None:
         """Closes the connections of threads that have ended: a server may have one per request."""
@@ -246,12 +263,19 @@ class _Held:
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != os.getpid() or not self.lock.acquire(timeout=patience):
+        if self.pid != os.getpid():
+            _inherited.append(self.connection)
+            return
+        if not self.lock.acquire(timeout=patience):
             return
         try:
             self.connection.close()
         finally:
             self.lock.release()
+
+
+_inherited: list[sqlite3.Connection] = []
+"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
 
 
 class _Guarded:
@@ -365,7 +389,8 @@ def path_of(url: str) -> str:
     path = unquote(rest.removeprefix("/"))
     if not path:
         raise StoreError(
-            f"{url} names no file", hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db"
+            f"{without_secrets(url)} names no file",
+            hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db",
         )
     return path
 
@@ -397,7 +422,7 @@ def _into_wal(connection: sqlite3.Connection, timeout: float) -> None:
 
 def _told(trouble: sqlite3.Error, store: SqliteStore) -> str:
     """What went wrong, and what to do about it."""
-    text = str(trouble)
+    text = without_secrets(str(trouble))
     hints = {
         "locked": f"another process held the lock for more than {store.timeout:g} s",
         "readonly": "the file or its folder cannot be written",

@@ -2,25 +2,26 @@
 
 The process's clock is replaced (mainstay.clock), `time.sleep` in the thread that asked for it,
 and, while it lasts, the clock of asyncio's own event loops: when a loop has nothing left to run,
-time jumps to its next timer. Trio takes a clock when it starts: `trio.run(main,
-clock=time.trio_clock())`.
+time jumps to its next timer, unless threads work for it (threads.py). Trio takes a clock when it
+starts: `trio.run(main, clock=time.trio_clock())`.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time as _time
 from contextlib import contextmanager
+from math import ulp
 from typing import TYPE_CHECKING, Any
 
 import mainstay.clock as clock
+from mainstay.testing.threads import Threads, make_patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PATIENCE = 0.02
-"""Real seconds to wait for sockets and threads before time jumps past them."""
+"""Real seconds to wait for a socket or a cancel event before time jumps past it."""
 
 
 class VirtualTime:
@@ -95,6 +96,7 @@ class VirtualTime:
         from trio.testing import MockClock
 
         self._moved, self._trio = self._passed(), MockClock(autojump_threshold=0)
+        make_patient(self._trio)
         return self._trio
 
     def _passed(self) -> float:
@@ -115,7 +117,8 @@ def virtual_time(start: float | None = None) -> Iterator[VirtualTime]:
     """
     virtual = VirtualTime(start)
     before = clock.install(virtual)
-    undo = [_patch_sleep(virtual), _patch_asyncio(virtual)]
+    threads = Threads()
+    undo = [_patch_sleep(virtual), _patch_asyncio(virtual, threads), threads.watch()]
     try:
         yield virtual
     finally:
@@ -142,7 +145,7 @@ def _patch_sleep(virtual: VirtualTime) -> Any:
     return undo
 
 
-def _patch_asyncio(virtual: VirtualTime) -> Any:
+def _patch_asyncio(virtual: VirtualTime, threads: Threads) -> Any:
     """Makes asyncio's loops read the virtual clock, and jump when they have nothing to run."""
     from asyncio.base_events import BaseEventLoop
 
@@ -150,8 +153,10 @@ def _patch_asyncio(virtual: VirtualTime) -> Any:
     real_time, real_step = loops.time, loops._run_once
 
     def run_once(loop: Any) -> None:
+        # What is due within the clock's resolution runs; a late clock's steps are longer than that.
+        loop._clock_resolution = max(loop._clock_resolution, ulp(virtual.monotonic()))
         if not loop._ready and not loop._stopping and loop._scheduled and not _is_real(loop):
-            _jump(loop, virtual)
+            _jump(loop, virtual, threads)
         real_step(loop)
 
     loops.time = lambda loop: real_time(loop) if _is_real(loop) else virtual.monotonic()
@@ -168,33 +173,22 @@ def _is_real(loop: Any) -> bool:
     return getattr(loop, "keeps_real_time", False)
 
 
-def _jump(loop: Any, virtual: VirtualTime) -> None:
+def _jump(loop: Any, virtual: VirtualTime, threads: Threads) -> None:
     """Moves time to the loop's next timer, unless a socket or a thread has something first."""
-    events = loop._selector.select(_PATIENCE if _awaits_outside(loop) else 0)
+    live = [handle._when for handle in loop._scheduled if not handle._cancelled]
+    if not live:
+        return
+    moment = min(live)
+    events = loop._selector.select(_PATIENCE if _has_sockets(loop) else 0) or threads.outlast(
+        loop, moment - virtual.monotonic(), lambda: virtual.monotonic() >= moment
+    )
     if events:
         loop._process_events(events)
-        return
-    live = [handle._when for handle in loop._scheduled if not handle._cancelled]
-    if live:
-        virtual.jump_to(min(live))
+    else:
+        virtual.jump_to(moment)
 
 
-def _awaits_outside(loop: Any) -> bool:
-    """Whether anything but the loop's own pipe could wake it: a socket, or a thread of a pool."""
+def _has_sockets(loop: Any) -> bool:
+    """Whether the loop listens to more than its own pipe; the proactor of Windows has no map."""
     get_map = getattr(loop._selector, "get_map", None)
-    if get_map is None or len(get_map()) > 1:  # the proactor of Windows has no map
-        return True
-    pools = sys.modules.get("concurrent.futures.thread")
-    return pools is not None and any(
-        _is_busy(*each) for each in list(pools._threads_queues.items())
-    )
-
-
-def _is_busy(thread: Any, queue: Any) -> bool:
-    """Whether a thread of a pool has work: one that waits for some stands in its own loop."""
-    if not queue.empty():
-        return True
-    frame = sys._current_frames().get(thread.ident)
-    if frame is None or frame.f_code.co_name != "_worker":
-        return frame is not None
-    return frame.f_locals.get("work_item") is not None
+    return get_map is None or len(get_map()) > 1

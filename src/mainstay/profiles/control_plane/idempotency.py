@@ -1,4 +1,4 @@
-"""The front door for a control plane on NATS: its idempotency manager, on any store."""
+"""Results by key, on any store: a view of the engine's records that knows them by key alone."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ import msgspec
 from msgspec import Struct
 
 from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.idempotency import Record, RecordState, decode, encode
 from mainstay.core.outcome import Succeeded, decode_outcome, encode_outcome
-from mainstay.core.records import DROP, Change
+from mainstay.core.records import DROP, KEEP, Change
+from mainstay.drivers.keyed import SPACE, new_owner
+from mainstay.drivers.records import Records
 from mainstay.engine import open_store
-from mainstay.errors import UsageError
+from mainstay.errors import Conflict, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mainstay.drivers.records import KeyOptions
+    from mainstay.drivers.site import Site
     from mainstay.ports import Store
 
-__all__ = ["Hit", "IdempotencyManager"]
-
-SPACE = "control_plane"
+_PAYLOAD = fingerprint({})
+"""What a call is told by is in its key: the function takes no arguments."""
 
 
 class Hit(Struct, frozen=True):
@@ -34,13 +38,19 @@ class Hit(Struct, frozen=True):
     metadata: dict[str, Any] = {}
 
 
-class _Kept(Struct, frozen=True):
-    outcome: msgspec.Raw
-    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+class RecordsByKey(Records):
+    """Records that are known by their key alone, whichever operation made them."""
+
+    def address(self, site: Site, options: KeyOptions, key: str) -> str:  # noqa: ARG002
+        """Where the record of a key is."""
+        return _address(key)
 
 
 class IdempotencyManager:
     """Results by key, in a store that may outlive the process.
+
+    What `RetryManager.execute_with_retry` records under a key is found here, and the other way
+    round.
 
     Args:
         store: a URL or a Store; `memory://` forgets with the process, `sqlite:///file.db` and
@@ -60,6 +70,7 @@ class IdempotencyManager:
     def __init__(self, store: str | Store = "memory://", *, ttl: float = 86_400.0) -> None:
         self.store = open_store(store)
         self.ttl = ttl
+        self.records = RecordsByKey(self.store)
 
     @staticmethod
     def compute_idempotency_key(
@@ -91,29 +102,46 @@ class IdempotencyManager:
         >>> asyncio.run(IdempotencyManager().check_idempotency("k")) is None
         True
         """
-        value, _ = await self.store.aread(SPACE, _checked(idempotency_key))
-        if value is None:
+        value, now = await self.store.aread(SPACE, _address(idempotency_key))
+        record = None if value is None else decode(value)
+        if record is None or not _is_result(record, now):
             return None
-        kept = msgspec.json.decode(value, type=_Kept)
-        outcome = decode_outcome(bytes(kept.outcome))
-        assert isinstance(outcome, Succeeded), "only results are recorded here"
-        return Hit(outcome.value, msgspec.json.decode(kept.metadata))
+        outcome = decode_outcome(bytes(record.outcome))
+        assert isinstance(outcome, Succeeded), "the state says so"
+        metadata = msgspec.json.decode(record.metadata) if record.metadata else {}
+        return Hit(outcome.value, metadata)
 
     async def record_result(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, Any] | None = None
     ) -> None:
         """Records a result; one that was recorded before is not overwritten.
 
+        Raises:
+            Conflict: a call with this key is under way, and will record its own.
+
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().record_result("k", 7, {"by": "me"}))
         """
-        told = msgspec.Raw(canonical(dict(metadata or {})))
-        kept = msgspec.json.encode(_Kept(msgspec.Raw(encode_outcome(Succeeded(result))), told))
+        outcome = encode_outcome(Succeeded(result))
+        told = canonical(dict(metadata)).decode() if metadata else ""
+        owner = new_owner()
 
-        def decide(value: bytes | None, now: float) -> tuple[Change, None]:
-            return Change(kept if value is None else value, now + self.ttl), None
+        def decide(value: bytes | None, now: float) -> tuple[Change, float]:
+            record = None if value is None else decode(value)
+            if record is not None and _is_result(record, now):
+                return KEEP, 0.0
+            if record is not None and _is_under_way(record, now):
+                return KEEP, record.lease_until - now
+            epoch = 1 if record is None else record.epoch + 1
+            kept = Record(
+                RecordState.SUCCEEDED, _PAYLOAD, owner, epoch, attempts=0, started=now,
+                outcome=msgspec.Raw(outcome), expires=now + self.ttl, metadata=told,
+            )  # fmt: skip
+            return Change(encode(kept), kept.expires), 0.0
 
-        await self.store.atransact(SPACE, _checked(idempotency_key), decide)
+        busy_for = await self.store.atransact(SPACE, _address(idempotency_key), decide)
+        if busy_for > 0.0:
+            raise Conflict("record_result", idempotency_key, busy_for)
 
     async def clear_idempotency(self, idempotency_key: str) -> None:
         """Forgets a result.
@@ -121,7 +149,7 @@ class IdempotencyManager:
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().clear_idempotency("k"))
         """
-        await self.store.atransact(SPACE, _checked(idempotency_key), lambda *_: (DROP, None))
+        await self.store.atransact(SPACE, _address(idempotency_key), lambda *_: (DROP, None))
 
     def close(self) -> None:
         """Closes the store.
@@ -131,10 +159,20 @@ class IdempotencyManager:
         self.store.close()
 
 
-def _checked(key: str) -> str:
+def _is_result(record: Record, now: float) -> bool:
+    is_kept = record.expires is None or record.expires > now
+    return record.state is RecordState.SUCCEEDED and is_kept
+
+
+def _is_under_way(record: Record, now: float) -> bool:
+    return record.state is RecordState.RUNNING and record.lease_until > now
+
+
+def _address(key: str) -> str:
+    """Where the record of a key is; refuses a key that is none."""
     if not isinstance(key, str) or not key.strip():
         raise UsageError(
             f"idempotency_key = {key!r}: must be a text that is not empty",
             hint="compute_idempotency_key() makes one",
         )
-    return key
+    return canonical(["control_plane", key]).decode()

@@ -1,0 +1,81 @@
+"""Table 17: what one log record costs, as JSON to a file, with its text looked at for secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.compare import ratios
+from bench.measure import METHOD, Contender, Effort, Timing, calls, race
+from bench.table import Row, Table, at_most
+
+ORDER = 17
+LIMIT = 5.0  # milliseconds for one record
+BASE = "json.dumps of the event"
+WRITTEN = "LoggingSink with JsonFormatter, to a file"
+
+
+def run(effort: Effort) -> Table:
+    """One event as a log record, and one text redacted, beside one json.dumps of the event."""
+    # req: NFR-041-05
+    with tempfile.TemporaryDirectory() as folder:
+        results = race(_contenders(Path(folder) / "log.jsonl"), effort.scaled(0.6))
+    written = results[WRITTEN]
+    rows = ratios(results, BASE, {WRITTEN: at_most(8)})
+    if isinstance(written, Timing):
+        worst = max(written.parts) * 1000.0
+        rows.append(Row("one record, in milliseconds", worst, at_most(LIMIT), "ms"))
+    return Table("log_write", "A log record", f"× one json.dumps. {METHOD}", rows)
+
+
+def _contenders(path: Path) -> list[Contender]:
+    return [
+        Contender(BASE, _dumps, calls),
+        Contender(WRITTEN, partial(_written, path), calls),
+        Contender("a text looked at for secrets, new", partial(_redacted, "_settled"), calls),
+        Contender("a text looked at for secrets, seen before", partial(_redacted, "text"), calls),
+    ]
+
+
+def _event() -> Any:
+    from mainstay.events import RetryAttempt
+
+    return RetryAttempt(
+        operation="orders.fetch",
+        policy="network",
+        call_id="1f00c0ffee",
+        timestamp="2026-01-01T00:00:00Z",
+        attempt_number=1,
+        max_attempts=3,
+        delay_seconds=0.1,
+        exception_type="ConnectionError",
+        exception_message="[Errno 111] Connect call failed ('127.0.0.1', 5432)",
+        kind="transient",
+    )
+
+
+def _dumps() -> tuple[Any]:
+    fields = _event().to_dict()
+    return (lambda a, b: json.dumps(fields),)
+
+
+def _written(path: Path) -> tuple[Any]:
+    from mainstay.sinks.logging import JsonFormatter, LoggingSink
+
+    handler = logging.FileHandler(path)
+    handler.setFormatter(JsonFormatter())
+    log = logging.Logger("bench")  # noqa: LOG001 - one of its own, that nobody else hears
+    log.addHandler(handler)
+    sink, event = LoggingSink(log), _event()
+    return (lambda a, b: sink(event),)
+
+
+def _redacted(verb: str) -> tuple[Any]:
+    from mainstay import Redactor
+
+    look, text = getattr(Redactor(), verb), _event().exception_message
+    return (lambda a, b: look(text),)

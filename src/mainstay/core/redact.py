@@ -1,0 +1,229 @@
+"""Takes secrets out of what a person or a log may read, before it is written anywhere.
+
+Two rules: values of fields with a secret name (redact_fields.py), and what looks like a secret by
+itself (redact_patterns.py). What is found becomes `[redacted]`; the rest stays. Where a rule could
+err, it hides too much rather than too little.
+
+Redacting what was redacted changes nothing, so texts may pass here more than once on their way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from mainstay.core.redact_fields import Names, squashed
+from mainstay.core.redact_patterns import MARK, without_secrets
+from mainstay.core.validate import Checker
+from mainstay.core.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LONGEST = 100_000
+"""Characters of a text; a longer one is cut, since nothing passes unseen."""
+
+_KEPT = LONGEST - 1000
+"""What is left of a longer text: marks are longer than some secrets, and need room."""
+_EDGE = 8000
+_CUT = " [cut]"
+_ROUNDS = 5
+_REMEMBERED = 256
+_SHORT = 4000
+
+
+class Redactor(Value):
+    """Takes secrets out of texts and data: credentials, tokens, keys, card numbers, your own.
+
+    Args:
+        patterns: regular expressions of one's own, as texts or compiled; what they match is
+            replaced.
+        fields: names of one's own whose values are secret, in any spelling: "patient id" is also
+            `patientId` and `X-PATIENT-ID`.
+        builtin: False to look for nothing but one's own.
+
+    >>> Redactor().text("POST https://ann:hunter2@example.org/pay?api_key=k-1 failed")
+    'POST https://ann:[redacted]@example.org/pay?api_key=[redacted] failed'
+    >>> own = Redactor(patterns=[r"EMP-[0-9]+"], fields=["patient id"])
+    >>> own.data({"patientId": 7, "by": "EMP-9"})
+    {'patientId': '[redacted]', 'by': '[redacted]'}
+    """
+
+    __slots__ = ("_names", "_seen", "builtin", "fields", "patterns")
+    patterns: tuple[re.Pattern[str], ...]
+    fields: tuple[str, ...]
+    builtin: bool
+    _names: Names
+    _seen: dict[str, str]
+
+    def __init__(
+        self,
+        patterns: Iterable[str | re.Pattern[str]] = (),
+        fields: Iterable[str] = (),
+        builtin: bool = True,
+    ) -> None:
+        check = Checker("Redactor")
+        found = _checked_patterns(check, patterns)
+        names = _checked_fields(check, fields)
+        if type(builtin) is not bool:
+            check.note("builtin", builtin, "True or False")
+        check.close()
+        self._fill(
+            patterns=found,
+            fields=names,
+            builtin=builtin,
+            _names=Names(names, builtin=builtin),
+            _seen={},
+        )
+
+    def text(self, text: str) -> str:
+        """The text without its secrets; a very long one is cut.
+
+        >>> Redactor().text("login failed: password=hunter2, try again")
+        'login failed: password=[redacted], try again'
+        """
+        known = self._seen.get(text)
+        if known is None:
+            known = self._settled(text)
+            if len(text) <= _SHORT:
+                if len(self._seen) >= _REMEMBERED:
+                    self._seen.clear()
+                self._seen[text] = known
+        return known
+
+    def data(self, value: Any) -> Any:
+        """Plain data without its secrets: dictionaries, lists, tuples, sets, texts and bytes.
+
+        What else there is comes back as it is: make plain data of it first.
+
+        >>> Redactor().data({"user": "ann", "auth": [{"Api-Key": "k-1"}], "to": "redis://:pw@db"})
+        {'user': 'ann', 'auth': [{'Api-Key': '[redacted]'}], 'to': 'redis://:[redacted]@db'}
+        """
+        return self._copied(value, {})
+
+    # --- texts ------------------------------------------------------------------------------------
+
+    def _settled(self, text: str) -> str:
+        """What nothing is left to be found in; once more where something was."""
+        for _ in range(_ROUNDS):
+            before, text = text, self._once(_cut(text))
+            if text == before:
+                break
+        return text
+
+    def _once(self, text: str) -> str:
+        for pattern in self.patterns:  # first: they know what stands around
+            text = _replaced(pattern, text)
+        text = self._names.redact(text)
+        return without_secrets(text) if self.builtin else text
+
+    # --- data -------------------------------------------------------------------------------------
+
+    def _copied(self, value: Any, seen: dict[int, Any]) -> Any:
+        """The value without secrets; one that holds itself is not followed for ever."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bytes | bytearray):
+            return self._bytes(value)
+        if not isinstance(value, Mapping | list | tuple | set | frozenset):
+            return value
+        key = id(value)
+        if key not in seen:
+            seen[key] = MARK
+            seen[key] = self._contents(value, seen)
+        return seen[key]
+
+    def _contents(self, value: Any, seen: dict[int, Any]) -> Any:
+        if isinstance(value, Mapping):
+            return {
+                self._copied(name, seen): self._field(name, each, seen)
+                for name, each in value.items()
+            }
+        names = getattr(value, "_fields", None)
+        if isinstance(value, tuple) and names is not None:  # a named tuple
+            return type(value)(*map(self._field, names, value, [seen] * len(value)))
+        if isinstance(value, list | tuple) and len(value) == 2:  # a header, a field of a form
+            pair = self._copied(value[0], seen), self._field(value[0], value[1], seen)
+            return list(pair) if isinstance(value, list) else pair
+        each = (self._copied(each, seen) for each in value)
+        return next(kind for kind in _KINDS if isinstance(value, kind))(each)
+
+    def _field(self, name: Any, value: Any, seen: dict[int, Any]) -> Any:
+        """The value of a field; nothing at all and a yes or no are no secrets."""
+        if isinstance(name, bytes):
+            name = name.decode("latin-1")
+        if not isinstance(name, str) or not self._names.is_secret(name):
+            return self._copied(value, seen)
+        return value if value is None or isinstance(value, bool) or not value else MARK
+
+    def _bytes(self, value: bytes | bytearray) -> bytes | bytearray:
+        text = value.decode("utf-8", "surrogateescape")
+        told = self.text(text)
+        return value if told == text else told.encode("utf-8", "surrogateescape")
+
+
+_KINDS: tuple[Any, ...] = (list, tuple, set, frozenset)
+
+
+def _cut(text: str) -> str:
+    """The text as far as it is looked at, without the word at the edge: half a key is one too."""
+    if len(text) <= LONGEST:
+        return text
+    edge = max(text.rfind(char, _KEPT - _EDGE, _KEPT) for char in " \n\t\"'<>,;&(){}")
+    return text[: max(edge, _KEPT - _EDGE)] + _CUT
+
+
+def _replaced(pattern: re.Pattern[str], text: str) -> str:
+    r"""The text without what a pattern matches; it is blind to marks, or `\w+` would find each."""
+    parts: list[str] = []
+    done = at = 0
+    while (found := pattern.search(text, at)) is not None:
+        start, end = found.span()
+        mark = text.rfind(MARK, max(0, start - len(MARK) + 1), start + len(MARK))
+        if mark >= 0:
+            at = mark + len(MARK)
+        elif start == end:  # it looks around, and has matched nothing
+            at = end + 1
+        else:
+            parts += (text[done:start], MARK)
+            done = at = end
+        if at > len(text):
+            break
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _checked_patterns(check: Checker, patterns: Any) -> tuple[re.Pattern[str], ...]:
+    if isinstance(patterns, str | bytes | Mapping) or not isinstance(patterns, Iterable):
+        check.note("patterns", patterns, "a list of regular expressions")
+        return ()
+    found = []
+    for number, each in enumerate(patterns):
+        field = f"patterns[{number}]"
+        try:
+            pattern = re.compile(each) if isinstance(each, str) else each
+        except re.error as error:
+            check.note(field, each, f"a regular expression: {error}")
+            continue
+        if not isinstance(pattern, re.Pattern) or not isinstance(pattern.pattern, str):
+            check.note(field, each, "a regular expression, as a text or compiled from one")
+        elif pattern.search("") is not None:
+            check.note(field, pattern.pattern, "one that does not match an empty text")
+        else:
+            found.append(pattern)
+    return tuple(found)
+
+
+def _checked_fields(check: Checker, fields: Any) -> tuple[str, ...]:
+    if isinstance(fields, str | bytes | Mapping) or not isinstance(fields, Iterable):
+        check.note("fields", fields, "a list of names")
+        return ()
+    names = tuple(fields)
+    for number, name in enumerate(names):
+        if not isinstance(name, str) or not squashed(name):
+            check.note(f"fields[{number}]", name, "a name with a letter or a digit")
+    return tuple(name for name in names if isinstance(name, str) and squashed(name))
+
+
+REDACTOR = Redactor()
+"""What looks at texts where nobody gave another."""

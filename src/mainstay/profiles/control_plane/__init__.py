@@ -1,0 +1,24 @@
+"""The front door for a control plane on NATS: its categories, policies and two managers.
+
+Each thing has a module: `categories`, `policies` with the matrix, `idempotency` with the results by
+key, and `manager`, which runs operations on an engine.
+"""
+
+from __future__ import annotations
+
+from mainstay.errors import RetryError
+from mainstay.profiles.control_plane.categories import RetryCategory
+from mainstay.profiles.control_plane.idempotency import Hit, IdempotencyManager
+from mainstay.profiles.control_plane.manager import RetryManager, get_retry_manager
+from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
+
+__all__ = [
+    "POLICIES",
+    "Hit",
+    "IdempotencyManager",
+    "RetryCategory",
+    "RetryError",
+    "RetryManager",
+    "RetryPolicy",
+    "get_retry_manager",
+]

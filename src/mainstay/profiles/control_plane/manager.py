@@ -1,0 +1,222 @@
+"""The document's RetryManager: runs an operation of a category, on an engine of its own.
+
+What is retried, waited for, recorded and told is the engine's doing. Here a category leads to a
+policy and to the context that every event carries, and a call that ran out of retries ends in a
+RetryError.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from mainstay.ambient import context
+from mainstay.audit_stream import AuditStream
+from mainstay.core.events import CallFailed, RetryExhausted
+from mainstay.drivers.callables import check_callable
+from mainstay.engine import Engine
+from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
+from mainstay.profiles.control_plane.categories import code_of
+from mainstay.profiles.control_plane.idempotency import IdempotencyManager
+from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
+from mainstay.profiles.control_plane.recent import RecentEvents
+from mainstay.sinks.logging import LoggingSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from mainstay.core.events import Event, GivenUp
+    from mainstay.drivers.policy import RetryPolicy as EnginePolicy
+    from mainstay.engine import Operation
+    from mainstay.ports import Sink, Store
+    from mainstay.profiles.control_plane.categories import RetryCategory
+
+
+class RetryManager:
+    """Runs operations under the policy of their category, each once for a key.
+
+    Args:
+        store: where results by key live: a URL or a Store. `memory://` forgets with the process.
+        policies: policies of your own for some categories, in place of the matrix's.
+        sinks: what hears the events; by default the log, named `mainstay`.
+        ttl: seconds for which a result is kept.
+        remember: how many of the latest events `audit_stream` holds.
+        options: anything else that an Engine takes: `seed`, `breaker`, `budget`, `guards`.
+
+    >>> import asyncio
+    >>> from mainstay.profiles.control_plane import RetryCategory
+    >>> async def get():
+    ...     return b"on"
+    >>> manager = RetryManager()
+    >>> asyncio.run(manager.execute_with_retry(RetryCategory.KV_GET, "Get switch", get))
+    b'on'
+    """
+
+    def __init__(
+        self,
+        store: str | Store = "memory://",
+        *,
+        policies: Mapping[RetryCategory | str, RetryPolicy] | None = None,
+        sinks: Iterable[Sink] | None = None,
+        ttl: float = 86_400.0,
+        remember: int = 10_000,
+        **options: Any,
+    ) -> None:
+        own = {code_of(category): policy for category, policy in (policies or {}).items()}
+        matrix = {category.value: policy for category, policy in POLICIES.items()}
+        self._policies = {**matrix, **own}
+        self.default_policy = RetryPolicy()
+        self.idempotency_manager = IdempotencyManager(store, ttl=ttl)
+        self._recent = RecentEvents(remember)
+        heard = (LoggingSink(),) if sinks is None else tuple(sinks)
+        self.engine = Engine(
+            self.idempotency_manager.store, sinks=(*heard, self._recent, _Ends()), **options
+        )
+        self.engine.records = self.idempotency_manager.records
+
+    @property
+    def audit_stream(self) -> AuditStream:
+        """The latest events of this manager: `filter` them, count them, see their rate.
+
+        What was recorded in a log is read by an AuditStream of its own.
+
+        >>> manager = RetryManager()
+        >>> len(manager.audit_stream.filter(event_type="retry_attempt"))
+        0
+        """
+        return AuditStream(self._recent.records)
+
+    def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
+        """The policy of a category or its code; an unknown one gets the default, and a warning.
+
+        >>> RetryManager().get_policy("RETRY_NATS_CONNECT").max_attempts
+        5
+        """
+        policy = self._policies.get(code_of(category))
+        if policy is not None:
+            return policy
+        warnings.warn(
+            f"no policy for the category {category!r}; the default is used",
+            PolicyNotFoundWarning,
+            stacklevel=2,
+        )
+        return self.default_policy
+
+    async def execute_with_retry(
+        self,
+        category: RetryCategory | str,
+        operation: str,
+        coro: Callable[[], Any],
+        policy: RetryPolicy | EnginePolicy | None = None,
+        idempotency_key: str | None = None,
+        tenant_id: str | None = None,
+        correlation_id: str | None = None,
+        trace_id: str | None = None,
+        additional_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Awaits an async function, and again where it fails as the policy allows.
+
+        Args:
+            category: which policy, and what events call the sort of it.
+            operation: what events and errors call it.
+            coro: a function of no arguments that makes the coroutine: each attempt needs its own.
+            policy: in place of the category's; the engine's own RetryPolicy has timeouts too.
+            idempotency_key: runs once under this key; later calls get the first one's result.
+            tenant_id: who it is for; with the next two it travels with every event inside.
+            correlation_id: what it belongs to.
+            trace_id: the trace it is part of.
+            additional_context: kept as metadata beside the recorded result, and on a RetryError.
+
+        Raises:
+            RetryError: it was given up, of attempts or of time; chained from the last failure.
+
+        What is not retryable is raised as it is, at once.
+        """
+        check_callable(coro)
+        code = code_of(category)
+        chosen = self.get_policy(category) if policy is None else policy
+        if isinstance(chosen, RetryPolicy):
+            chosen = chosen.policy(code)
+        told = dict(additional_context or {})
+        work = self._operation(operation, chosen, idempotency_key, told)
+        ends: list[GivenUp] = []
+        with context(
+            tenant_id=tenant_id, correlation_id=correlation_id, trace_id=trace_id, category=code
+        ):
+            token = _ENDS.set(ends)
+            try:
+                return await work.acall(_attempt_of(coro))
+            except Exception as failure:
+                if not _is_exhausted(ends, operation):
+                    raise
+                raise RetryError(category, ends[0].total_attempts, operation, told) from failure
+            finally:
+                _ENDS.reset(token)
+
+    def _operation(
+        self, name: str, policy: EnginePolicy, key: str | None, told: dict[str, Any]
+    ) -> Operation:
+        if key is None:
+            return self.engine.operation(name, policy=policy)
+        ttl = self.idempotency_manager.ttl
+        return self.engine.operation(name, policy=policy, key=key, ttl=ttl, metadata=told)
+
+    def close(self) -> None:
+        """Flushes the sinks and closes the store.
+
+        >>> RetryManager().close()
+        """
+        self.engine.close()
+
+
+def _attempt_of(coro: Callable[[], Any]) -> Callable[[], Any]:
+    """One attempt; a function that is not async is as good, if it does not block."""
+
+    async def attempt() -> Any:
+        made = coro()
+        return await made if hasattr(made, "__await__") else made
+
+    return attempt
+
+
+_ENDS: ContextVar[list[GivenUp] | None] = ContextVar("mainstay.control_plane.ends", default=None)
+"""How the call under way, and calls inside it, were given up."""
+
+
+class _Ends:
+    """Hears how calls are given up: only the engine knows whether retries ran out."""
+
+    hears_successes = False
+
+    def __call__(self, event: Event) -> None:
+        ends = _ENDS.get()
+        if ends is not None and isinstance(event, RetryExhausted | CallFailed):
+            ends[:] = [event]
+
+
+def _is_exhausted(ends: list[GivenUp], operation: str) -> bool:
+    """Whether the last end is this operation's, and its retries ran out."""
+    return bool(ends) and isinstance(ends[0], RetryExhausted) and ends[0].operation == operation
+
+
+_MANAGERS: list[RetryManager] = []
+_LOCK = threading.Lock()
+
+
+def get_retry_manager(store: str | Store | None = None) -> RetryManager:
+    """The process's own manager; the first call makes it, and may say where results are kept.
+
+    >>> get_retry_manager() is get_retry_manager()
+    True
+    """
+    with _LOCK:
+        if not _MANAGERS:
+            _MANAGERS.append(RetryManager("memory://" if store is None else store))
+        elif store is not None:
+            raise UsageError(
+                "the process has its retry manager already",
+                hint="say where results are kept in the first call, or make a RetryManager",
+            )
+        return _MANAGERS[0]

@@ -1,0 +1,38 @@
+"""The latest events in memory, for whoever watches the control plane while it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mainstay.core.events import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.events import Event
+
+
+class RecentEvents:
+    """A sink that remembers so many events, and forgets the oldest for a new one.
+
+    >>> from mainstay.events import CallSucceeded
+    >>> recent = RecentEvents(most=2)
+    >>> for operation in "abc":
+    ...     recent(CallSucceeded(operation=operation))
+    >>> len(list(recent.records()))
+    2
+    """
+
+    hears_successes = True
+
+    def __init__(self, most: int) -> None:
+        self._events: deque[Event] = deque(maxlen=most)
+
+    def __call__(self, event: Event) -> None:
+        self._events.append(event)
+
+    def records(self) -> Iterator[tuple[str, bytes]]:
+        """The events as a log has them: the writer, who is this process, and the record."""
+        for event in self._events.copy():  # calls go on while somebody looks
+            yield "", encode(event)

@@ -1,0 +1,48 @@
+"""Reports to the log of what went wrong beside a call, with a traceback that holds no secret.
+
+The exception itself is not on the record: whoever formats it would print its text, and some show
+the arguments of every frame. The record carries the traceback as text, in `exc_text`, which the
+standard library's formatters print.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING
+
+from mainstay.core.events import describe
+from mainstay.core.redact import REDACTOR
+
+if TYPE_CHECKING:
+    from mainstay.core.redact import Redactor
+
+_log = logging.getLogger("mainstay")
+
+
+def report(
+    trouble: BaseException | None,
+    message: str,
+    *args: object,
+    level: int = logging.ERROR,
+    redact: Redactor | None = None,
+) -> None:
+    """Logs a message, what was raised, and where."""
+    if not _log.isEnabledFor(level):
+        return
+    redact, text = redact or REDACTOR, message % args
+    if trouble is not None:
+        text += ": " + ": ".join(filter(None, describe(trouble, redact)))
+    file, line, function, _ = _log.findCaller(stack_info=False, stacklevel=2)
+    told = (redact.text(text),)
+    record = _log.makeRecord(_log.name, level, file, line, "%s", told, None, function)
+    if trouble is not None:
+        record.exc_text = redact.text(_traceback(trouble))
+    _log.handle(record)
+
+
+def _traceback(trouble: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(trouble)).rstrip()
+    except Exception:  # one that cannot be shown must not cost the report
+        return ""

@@ -1,0 +1,194 @@
+"""Telemetry of pipelines: a record for every attempt, added up in a file.
+
+The sink makes records in the calling thread, which alone knows what CPU time it has used, and
+keeps a sum of them that does not grow. A thread of its own brings it to the file every second, and
+tries on for as long as the file cannot be written; nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mainstay.core.energy import EnergyModel
+from mainstay.core.events import describe
+from mainstay.core.telemetry import Telemetry, merged, summed, total_of, with_energy
+from mainstay.core.validate import Checker
+from mainstay.sinks.cpu_meter import thread_time
+from mainstay.sinks.telemetry_file import add_to_file
+from mainstay.sinks.telemetry_records import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainstay.core.events import Event
+    from mainstay.core.telemetry import TelemetryRecord
+
+_ROOM = 256
+"""Records that wait to be added up."""
+_LONGEST = 30.0
+"""Seconds between two tries at a file that cannot be written."""
+_log = logging.getLogger("mainstay")
+
+
+class TelemetrySink:
+    """Writes the telemetry that the pipeline document asks for, with energy and CO2 by a model.
+
+    Several processes may write to one file. The figures of energy and CO2 are a model's: the file
+    holds its method, parameters and scope beside them.
+
+    Args:
+        path: the file; folders are made.
+        pipeline_id: which pipeline the calls belong to; operations are its stages.
+        model: how energy is computed; its defaults are round assumptions.
+        keep: how many of the latest records the file holds; the totals hold all of them.
+        every: seconds between two writes.
+        hears_successes: whether calls that succeed at once are counted too.
+        cpu: what reads the CPU time of the calling thread, in seconds.
+
+    >>> import tempfile
+    >>> from mainstay import Engine
+    >>> from mainstay.sinks.telemetry_file import read_telemetry
+    >>> path = tempfile.mkdtemp() + "/focus-telemetry.json"
+    >>> with Engine(sinks=[TelemetrySink(path, pipeline_id="etl_v1")]) as engine:
+    ...     engine.call("poll", int, "7")
+    7
+    >>> record = read_telemetry(path).records[0]
+    >>> record.pipeline_id, record.stage_name, record.attempt, record.outcome
+    ('etl_v1', 'poll', 1, 'success')
+    """
+
+    wants_evidence = True
+    """An HTTP status is in the evidence, and nowhere else."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        pipeline_id: str,
+        model: EnergyModel | None = None,
+        keep: int = 1_000,
+        every: float = 1.0,
+        hears_successes: bool = True,
+        cpu: Callable[[], float] = thread_time,
+    ) -> None:
+        check = Checker("TelemetrySink")
+        self.pipeline_id = check.name("pipeline_id", pipeline_id)
+        self.keep = check.count("keep", keep, 100_000, 0)
+        self._every = check.number("every", every, 0.01, 3600.0, " of seconds")
+        check.close()
+        self.path = Path(path)
+        self.model = EnergyModel() if model is None else model
+        self.hears_successes = hears_successes
+        self._statement = self.model.statement()
+        self._name = self._statement.name
+        self._cpu = cpu
+        self._begin_anew()
+        _LIVE.add(self)
+
+    def _begin_anew(self) -> None:
+        """Empty, as a forked child begins: its parent writes what it has heard."""
+        self._recorder = Recorder(self.pipeline_id, self._cpu)
+        self._waiting: list[TelemetryRecord] = []
+        self._sum = Telemetry()
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_in_trouble = False
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            record = self._recorder.record_of(event)
+            if record is None or not self._is_wanted(record):
+                return
+            self._waiting.append(with_energy(record, self.model, self._name))
+            if len(self._waiting) >= _ROOM:
+                self._add_up_locked()
+            if self._thread is None:
+                self._start_locked()
+
+    def _is_wanted(self, record: TelemetryRecord) -> bool:
+        """Another sink may want to hear of calls that succeed at once where this one does not."""
+        return self.hears_successes or record.attempt != 1 or record.outcome != "success"
+
+    def _add_up_locked(self) -> None:
+        records, self._waiting = self._waiting, []
+        if records:
+            totals = summed([total_of(record) for record in records])
+            models = {self._name: self._statement}
+            new = Telemetry(energy_models=models, totals=totals, records=records)
+            self._sum = merged(self._sum, new, self.keep)
+
+    def _start_locked(self) -> None:
+        thread = threading.Thread(target=self._run, name="mainstay-telemetry", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # at the interpreter's end: the last flush is still to come
+            return
+        self._thread = thread
+
+    def _run(self) -> None:
+        """Writes until there is nothing new; the next record starts another thread."""
+        pause, idle = self._every, threading.Event()
+        while True:
+            idle.wait(pause)
+            pause = self._every if self.flush() else min(_LONGEST, pause * 2)
+            with self._lock:
+                if not self._waiting and not self._sum.totals:
+                    self._thread = None
+                    return
+
+    def flush(self) -> bool:
+        """Adds what is new to the file; whether it is there.
+
+        >>> import tempfile
+        >>> TelemetrySink(tempfile.mkdtemp() + "/t.json", pipeline_id="etl").flush()
+        True
+        """
+        with self._writing:
+            with self._lock:
+                self._add_up_locked()
+                new, self._sum = self._sum, Telemetry()
+            if not new.totals:
+                return True
+            try:
+                add_to_file(self.path, new, self.keep)
+            except Exception as trouble:
+                with self._lock:
+                    self._sum = merged(new, self._sum, self.keep)
+                self._tell(trouble)
+                return False
+            self._tell(None)
+            return True
+
+    def _tell(self, trouble: Exception | None) -> None:
+        """Says once that the file cannot be written, and once that it can again."""
+        was_in_trouble, self._is_in_trouble = self._is_in_trouble, trouble is not None
+        if trouble is not None and not was_in_trouble:
+            told = describe(trouble)[1]
+            _log.warning("telemetry is kept in memory for now, as totals: %s", told)
+        elif was_in_trouble and trouble is None:
+            _log.info("telemetry is written again to %s", self.path)
+
+
+_LIVE: weakref.WeakSet[TelemetrySink] = weakref.WeakSet()
+
+
+def _flush_all() -> None:
+    for sink in list(_LIVE):
+        sink.flush()
+
+
+def _in_a_child() -> None:
+    for sink in list(_LIVE):
+        sink._begin_anew()  # noqa: SLF001 -- of this module
+
+
+atexit.register(_flush_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_child)

@@ -1,0 +1,61 @@
+"""The file that telemetry is added to, by several processes at once.
+
+Each adds what is new under a lock, to what the file holds by then, and puts a whole new file in
+the old one's place. Whoever is killed on the way leaves the last whole file, and no lock.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from mainstay.core.telemetry import Telemetry, decode, encode, merged
+from mainstay.errors import UsageError
+from mainstay.filelock import lock, unlock
+
+_PATIENCE = 5.0
+"""Seconds to wait for the other processes; each needs milliseconds."""
+
+
+def add_to_file(path: Path, new: Telemetry, most: int) -> None:
+    """Adds telemetry to a file, which is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.lock")
+    with beside.open("a+b") as guard:
+        if not lock(guard.fileno(), _PATIENCE):
+            raise TimeoutError(f"{beside} was held by another process for {_PATIENCE:g} s")
+        try:
+            before = read_telemetry(path) if path.exists() else Telemetry()
+            _replace(path, encode(merged(before, new, most)))
+        finally:
+            unlock(guard.fileno())
+
+
+def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
+    """The telemetry in a file.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp(), "telemetry.json")
+    >>> add_to_file(place, Telemetry(), most=10)
+    >>> read_telemetry(place).records
+    []
+    """
+    try:
+        return decode(Path(path).read_bytes())
+    except msgspec.MsgspecError as trouble:
+        raise UsageError(
+            f"{path} holds no telemetry that this version reads: {trouble}",
+            hint="give another path, or move that file away",
+        ) from trouble
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Puts a whole new file in place; its name is the same each time, so that none pile up."""
+    draft = path.with_name(f"{path.name}.new")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

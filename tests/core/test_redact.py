@@ -1,0 +1,466 @@
+"""Redaction: secrets of every sort are taken out, and ordinary text stays as it is."""
+
+import copy
+import pickle
+import re
+from collections import namedtuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mainstay.core import redact, redact_fields, redact_patterns
+from mainstay.core.redact import LONGEST, REDACTOR, Redactor
+from mainstay.core.redact_fields import ENDINGS, WORDS, Names
+from mainstay.core.redact_patterns import MARK
+from mainstay.errors import PolicyError
+from tests.plants import GITHUB, JWT, NAMES, PEM, planted, spelled
+
+HEADER = JWT.partition(".")[0]
+
+SECRETS = {
+    # URLs
+    "https://ann:hunter2@example.org/a": "https://ann:[redacted]@example.org/a",
+    "redis://:hunter2@db:6379/0": "redis://:[redacted]@db:6379/0",
+    "amqp://ann:p@ss:w/rd@mq,amqp://bob:x@m2": "amqp://ann:[redacted]@mq,amqp://bob:[redacted]@m2",
+    f"https://{GITHUB}@github.com/a/b.git": "https://[redacted]@github.com/a/b.git",
+    f"https://{GITHUB}:x-oauth-basic@github.com": "https://[redacted]:[redacted]@github.com",
+    f"https://{GITHUB}:@github.com": "https://[redacted]:@github.com",
+    "nats://s3cr3t-t0ken@mq:4222": "nats://[redacted]@mq:4222",
+    "root:hunter2@tcp(127.0.0.1:3306)/db": "root:[redacted]@tcp(127.0.0.1:3306)/db",
+    "ann:hunter2@db.internal:5432": "ann:[redacted]@db.internal:5432",
+    "GET /a?x=1&token=abc&api_key=d%20e#f": "GET /a?x=1&token=[redacted]&api_key=[redacted]",
+    "https://a.blob.core.windows.net/c?sv=2&sig=Ab%2Bc%3D&se=1": (
+        "https://a.blob.core.windows.net/c?sv=2&sig=[redacted]&se=1"
+    ),
+    "https://hooks.slack.com/services/T00/B00/XXXXXXXX": "https://hooks.slack.com/services/[redacted]",
+    # headers
+    "Authorization: Bearer abc": "Authorization: [redacted]",
+    "proxy-authorization: Basic YTpi\r\nHost: x": "proxy-authorization: [redacted]\r\nHost: x",
+    'Authorization: Digest username="a", response="6629"': "Authorization: [redacted]",
+    "{'Authorization': 'Token abc', 'Accept': '*/*'}": (
+        "{'Authorization': '[redacted]', 'Accept': '*/*'}"
+    ),
+    "[(b'authorization', b'Bearer a b'), (b'host', b'x')]": (
+        "[(b'authorization', b'[redacted]'), (b'host', b'x')]"
+    ),
+    "Cookie: sid=1; theme=dark\nHost: x": "Cookie: [redacted]\nHost: x",
+    r"'Cookie: sid=a\b\r\nHost: x'": r"'Cookie: [redacted]\r\nHost: x'",
+    "sent Bearer abcdef123456 to it": "sent Bearer [redacted] to it",
+    "sent Bearer abcdefghijklmnopqrstuvw": "sent Bearer [redacted]",
+    "with basic YW5uOmh1bnRlcjI= as": "with basic [redacted] as",
+    "with token 0123456789abcdef0123": "with token [redacted]",
+    'Digest username="a", realm="b", response="6629"': "Digest [redacted]",
+    "X-Api-Key: abc": "X-Api-Key: [redacted]",
+    "auth_token: Bearer abc": "auth_token: [redacted]",
+    # tokens by their shape
+    f"<{JWT}>": "<[redacted]>",
+    f"cut {HEADER}.eyJzdWIi": "cut [redacted]",
+    "AKIAIOSFODNN7EXAMPLE": MARK,
+    "id ASIAIOSFODNN7EXAMPLE.": "id [redacted].",
+    "AIza" + "Sy0-" * 9: MARK,
+    "ya29." + "a0Af" * 8: MARK,
+    GITHUB: MARK,
+    "github_pat_11ABCDEFG0aBcDeFgHiJkL_x": MARK,
+    "glpat-abcdefghij0123456789": MARK,
+    "xoxb-123456789012-abcdef": MARK,
+    "xapp-1-A0123-456-abcdef": MARK,
+    "sk_live_abcdefgh1234": MARK,
+    "whsec_abcdefgh1234": MARK,
+    "sk-proj-abcdefghij0123456789": MARK,
+    "sk-ant-api03-abcdefghij-0123456789": MARK,
+    "npm_" + "a1" * 18: MARK,
+    "pypi-AgEIcHlwaS5vcmcCJDU": MARK,
+    "hf_" + "aB" * 17: MARK,
+    "hvs.CAESIJabcdefghij0123": MARK,
+    "SG.abcdefghijklmnop.abcdefghijklmnopqrs": MARK,
+    "123456789:AA" + "b" * 33: MARK,
+    PEM: MARK,
+    "a " + PEM.replace("\n", "\\n") + " b": "a [redacted] b",
+    "-----BEGIN PRIVATE KEY-----\nMIIEow": MARK,
+    # connection strings
+    "host=db password=hunter2 user=ann": "host=db password=[redacted] user=ann",
+    "host=db password='hunter 2' user=ann": "host=db password='[redacted]' user=ann",
+    "Server=db;User Id=ann;Pwd=hunter2;Database=x": (
+        "Server=db;User Id=ann;Pwd=[redacted];Database=x"
+    ),
+    "PWD={a;b};Database=x": "PWD=[redacted];Database=x",
+    "DefaultEndpointsProtocol=https;AccountKey=Zm9v+/==;EndpointSuffix=x": (
+        "DefaultEndpointsProtocol=https;AccountKey=[redacted];EndpointSuffix=x"
+    ),
+    "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY": "aws_secret_access_key = [redacted]",
+    # fields
+    '{"password": "hunt\\"er2", "a": 1}': '{"password": "[redacted]", "a": 1}',
+    '{"clientSecret":"x y","a":1}': '{"clientSecret":"[redacted]","a":1}',
+    r'{"body": "{\"apiKey\": \"a\\\"b\"}", "a": 1}': (
+        r'{"body": "{\"apiKey\": \"[redacted]\"}", "a": 1}'
+    ),
+    '{"pin": 1234, "a": 1}': '{"pin": [redacted], "a": 1}',
+    '{"credentials": {"a": ["}", 1]}, "b": 2}': '{"credentials": [redacted], "b": 2}',
+    "{'password': ['hunter2'], 'a': [1]}": "{'password': [redacted], 'a': [1]}",
+    '{"token": ["abc': '{"token": [redacted]',
+    '{"token": "abc': '{"token": "[redacted]',
+    "user[password]=abc&x=1": "user[password]=[redacted]&x=1",
+    "user%5Bpassword%5D=abc&x=1": "user%5Bpassword%5D=[redacted]&x=1",
+    "password=a,b;c&d)e]f, x": "password=[redacted], x",
+    "password=[redacted]x y": "password=[redacted] y",
+    "(user=a,password=b,c=d)": "(user=a,password=[redacted],c=d)",
+    "db_pass: hunter2": "db_pass: [redacted]",
+    "PGPASSWORD=hunter2 psql": "PGPASSWORD=[redacted] psql",
+    "password1 => hunter2": "password1 => [redacted]",
+    'f(password=b"hunter2", x=1)': 'f(password=b"[redacted]", x=1)',
+    'password = """hunter2"""': 'password = """[redacted]"""',
+    "mysql --password hunter2 -v": "mysql --password [redacted] -v",
+    "['mysql', '--password', 'hunter 2']": "['mysql', '--password', '[redacted]']",
+    "--token=abc": "--token=[redacted]",
+    "('password', 'hunter2')": "('password', '[redacted]')",
+    "<password>hunter2</password>": "<password>[redacted]</password>",
+    # cards
+    "card 4111 1111 1111 1111 declined": "card [redacted] declined",
+    "card 5500-0000-0000-0004.": "card [redacted].",
+    "4012888888881881": MARK,
+    "3782 822463 10005": MARK,
+}
+
+HARMLESS = [
+    "",
+    "Connection refused",
+    "[Errno 111] Connect call failed ('127.0.0.1', 5432)",
+    "token expired",
+    "the token is not valid: expired",
+    "password must be set",
+    "invalid password: must be at least 8 characters",
+    "authorization: required for this resource",
+    "authentication token missing",
+    "password=None, token=null, secret='', api_key: false",
+    "basic authentication failed; bearer token missing",
+    "Basic settings/defaults are wrong",
+    "unexpected token '}' at line 3",
+    "invalid token: expected ')'",
+    "KeyError: 'password'",
+    "fields ('password', 'token') are required",
+    "max_tokens=512, prompt_tokens: 12, token_type=bearer",
+    "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "digest sha256=e3b0c442, size=12",
+    "commit 77b55b7d1f0c4a5b9e8d7c6b5a49382716050403",
+    "8e03978e-40d5-43e8-bc93-6894a57f9324",
+    "44665544-1234-4716-9716-446655440000",
+    "2026-01-31T12:30:45.123456Z",
+    "1767225600000 and 1767225600000000000",
+    "order 4111111111111112 not found",
+    "order 20260131-000123, invoice 2026-0001-0002-0003",
+    "version 4.111.111.111.111.1 of 10.0.0.1:8080",
+    "http://localhost:4873/@babel/core",
+    "http://web:8080/a?mail=ann@example.org",
+    "http://[::1]:8080/@a",
+    "ssh://git@github.com/a/b.git",
+    "mailto:ann@example.org",
+    "https://example.org:443/a?page=2&sort=key",
+    "https://verylongbutonlywords.example.org/a@b",
+    "SELECT token, password FROM users WHERE token = $1 AND password = %s OR pin = ?",
+    "CREATE TABLE a (password VARCHAR(255), token TEXT)",
+    "UPDATE users SET password = %(password)s, token = :token",
+    "def connect(password: str, token: str | None = None) -> None:",
+    "client.login(user=user, password=self.password, token=token)",
+    "token::parse failed; std::pin::Pin",
+    "task-management-system-0123456789, disk-usage-report-0123456789",
+    "npm_config_registry_url_of_the_user, hf_transformers_model_name_x",
+    "bypass=1, mapping: x, design: y, keyboard: z, compass=3",
+    "public_key: abc, primary_key=7, idempotency_key=order-7, foreign key: users.id",
+    'File "/app/token.py", line 3, in authorize\n    raise ValueError("no token")',
+    "secret ***, password: ***, token=...",
+    "eyJ is how base64 of JSON begins; eyJabc has no dot",
+    "expected <token> after <key>, got <secret",
+    "-----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----",
+]
+
+
+@pytest.mark.parametrize(("text", "told"), SECRETS.items(), ids=range(len(SECRETS)))
+@pytest.mark.req("NFR-041-29", "AG-02")
+def test_a_secret_is_taken_out_and_the_rest_stays(text, told):
+    """What helps a person to tell one case from another is still there."""
+    assert Redactor().text(text) == told
+
+
+@pytest.mark.parametrize("text", HARMLESS, ids=range(len(HARMLESS)))
+def test_ordinary_text_stays_as_it_is(text):
+    """Hashes, ids, times, order numbers, prose about passwords, code and SQL."""
+    assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize("text", [*SECRETS, *HARMLESS], ids=range(len(SECRETS) + len(HARMLESS)))
+def test_a_text_that_was_redacted_stays_as_it_is(text):
+    """Texts pass more than one reader's door on their way."""
+    once = Redactor().text(text)
+    assert Redactor().text(once) == once
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+SURROUNDINGS = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(
+        ["GET ", "{", "error: ", "'", '"', "(", "x=1&", "a\n", "\\", "token ", "://", "@"]
+    ),
+)
+
+
+@given(SURROUNDINGS, planted(), SURROUNDINGS)
+@pytest.mark.req("NFR-041-29", "AG-02", "IT-041-08")
+def test_a_planted_secret_never_survives(before, plant, after):
+    """Secrets of every sort, inside any text."""
+    secret, text = plant
+    assert secret not in Redactor().text(f"{before} {text} {after}")
+
+
+@given(st.one_of(st.text(), planted().map(lambda plant: plant[1])), st.text(), planted())
+@example("password=[redacted", "]", ("", "]"))
+@example("password: ", "[cut]", ("", " token: "))
+def test_redacting_twice_is_redacting_once(before, after, plant):
+    """Also of texts that hold marks, halves of marks and names."""
+    redactor = Redactor(patterns=[r"\w+7z", r"e."], fields=["patient id"])
+    for text in (before + plant[1] + after, before + after + plant[1]):
+        for each in (redactor, REDACTOR):
+            once = each.text(text)
+            assert each.text(once) == once
+
+
+DATA = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=10)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.one_of(st.text(max_size=8), NAMES), inner, max_size=3),
+    ),
+    max_leaves=10,
+)
+
+
+@given(DATA, planted(), NAMES)
+def test_a_planted_secret_never_survives_in_data(data, plant, name):
+    """In texts, under secret names, in lists, tuples, headers, keys and bytes."""
+    secret, text = plant
+    value = [data, {"a": text, name: [secret]}, (name, secret), (name.encode(), secret.encode())]
+    value.append({text: 1, "b": text.encode(), "c": frozenset([text])})
+    told = Redactor().data(value)
+    assert secret not in repr(told).replace("\\n", "\n")
+    assert Redactor().data(told) == told
+
+
+@given(DATA)
+def test_data_without_secrets_comes_back_equal(data):
+    """And of the same types."""
+    redactor = Redactor(fields=["nothing here"], builtin=False)
+    assert redactor.data(data) == data
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def test_fields_are_known_by_their_names_in_any_spelling():
+    """Values of other fields stay; nothing at all is no secret."""
+    for name in [*spelled("api key"), "db.password", "password2", "userPwd", "Set-Cookie"]:
+        assert Redactor().data({name: "x", "a": "x"}) == {name: MARK, "a": "x"}
+    kept = {"password": None, "token": "", "secret": False, "pin": 0, 7: "x", "public_key": "x"}
+    assert Redactor().data(kept) == kept
+
+
+def test_data_keeps_its_shape():
+    """Lists, tuples, sets and named tuples; what is no plain data is the very same."""
+    login = namedtuple("login", "user password")("ann", "hunter2")  # noqa: PYI024
+    told = Redactor().data({"a": [login], "b": {"x"}, "c": (1, 2, 3), "d": bytearray(b"x")})
+    assert told == {"a": [("ann", MARK)], "b": {"x"}, "c": (1, 2, 3), "d": bytearray(b"x")}
+    assert type(told["a"][0]) is type(login)
+    other = object()
+    assert Redactor().data([other])[0] is other
+    assert Redactor().data(["token", "x"]) == ["token", MARK]
+    assert Redactor().data(b"password=hunter2\xff") == b"password=[redacted]"
+
+
+def test_data_that_holds_itself_is_not_followed_for_ever():
+    """Nor is what is there many times looked at many times."""
+    data = ["a"]
+    data.append(data)
+    data.append("password=hunter2")
+    assert Redactor().data(data) == ["a", MARK, "password=[redacted]"]
+    deep = "x"
+    for _ in range(60):
+        deep = [deep, deep, deep]
+    assert len(Redactor().data(deep)) == 3
+
+
+# --- one's own ------------------------------------------------------------------------------------
+
+
+def test_patterns_and_fields_of_ones_own():
+    """Beside the usual ones, or alone."""
+    own = {"patterns": ["EMP-[0-9]+", re.compile("(?i)room [a-z]")], "fields": ["patient id"]}
+    text = "EMP-12 in Room B: patientId=7 PATIENT-ID: 8 impatient=9 password=x"
+    told = "[redacted] in [redacted]: patientId=[redacted] PATIENT-ID: [redacted] impatient=9"
+    assert Redactor(**own).text(text) == f"{told} password=[redacted]"
+    assert Redactor(**own, builtin=False).text(text) == f"{told} password=x"
+    assert Redactor(fields=["ssn"]).text("userSSN=1 lessn=2 ssn: 3") == (
+        "userSSN=[redacted] lessn=2 ssn: [redacted]"
+    )
+
+
+def test_a_pattern_does_not_see_marks():
+    """One that matches words would find one in each mark, for ever."""
+    assert Redactor(patterns=[r"\w+"]).text("a [redacted] b") == "[redacted] [redacted] [redacted]"
+    assert Redactor(patterns=[r"^\w"]).text("ab") == "[redacted]b"
+    assert Redactor(patterns=[r"(?=b)|\Bc"]).text("ab cc") == "ab c[redacted]"
+    assert Redactor(patterns=[r"(?!\A)\Z|x"], builtin=False).text("axa") == "a[redacted]a"
+
+
+def test_patterns_that_never_settle_end_all_the_same():
+    """Two patterns that feed each other are stopped."""
+    redactor = Redactor(patterns=[r"x", r"q(?=\[)", r"(?<=\])y"])
+    assert "x" not in redactor.text("qxyyyyyyyyyyyyyy")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"patterns": ["a("]},
+            "patterns[0] = 'a(': must be a regular expression: missing ), unterm",
+        ),
+        ({"patterns": ["ok", "(?P<a"]}, "patterns[1]"),
+        ({"patterns": [b"a"]}, "as a text or compiled from one"),
+        ({"patterns": [re.compile(b"a")]}, "as a text or compiled from one"),
+        ({"patterns": ["a*"]}, "one that does not match an empty text"),
+        ({"patterns": "secret"}, "patterns = 'secret': must be a list of regular expressions"),
+        ({"patterns": 5}, "patterns = 5: must be a list of regular expressions"),
+        ({"fields": "secret"}, "fields = 'secret': must be a list of names"),
+        ({"fields": [7]}, "fields[0] = 7: must be a name"),
+        ({"fields": ["--"]}, "fields[0] = '--': must be a name with a letter or a digit"),
+        ({"builtin": 1}, "builtin = 1: must be True or False"),
+    ],
+)
+def test_wrong_values_say_where_and_what(options, said):
+    """A broken expression names its place."""
+    with pytest.raises(PolicyError) as caught:
+        Redactor(**options)
+    assert said in str(caught.value)
+
+
+def test_all_problems_are_told_at_once():
+    """Nothing half-built remains."""
+    with pytest.raises(PolicyError) as caught:
+        Redactor(patterns=["(", "a", "[", 3], fields=["", 5], builtin=None)
+    fields = [problem.field for problem in caught.value.problems]
+    assert fields == [
+        "patterns[0]", "patterns[2]", "patterns[3]", "fields[0]", "fields[1]", "builtin"
+    ]  # fmt: skip
+
+
+def test_a_redactor_is_a_value():
+    """Compared, hashed, copied and pickled by what it was made of."""
+    one, same = Redactor(["a+"], ["b"]), Redactor([re.compile("a+")], ["b"])
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != Redactor()
+    assert copy.deepcopy(one) is one
+    assert pickle.loads(pickle.dumps(one)) == one
+    with pytest.raises(AttributeError):
+        one.builtin = False
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def test_long_texts_are_cut_and_never_passed_on_unseen():
+    """What is not looked at is not passed on; a key is not cut in half."""
+    kept = Redactor().text("word " * 30_000)
+    assert kept.endswith("word [cut]")
+    assert len(kept) < LONGEST
+    for shift in range(0, 60, 7):
+        text = "x" * (LONGEST - 1000 - shift) + f" {GITHUB} " + "y " * 5000
+        assert "ghp_" not in Redactor().text(text)
+    assert len(Redactor().text("x" * 2 * LONGEST)) < LONGEST
+
+
+def test_a_text_that_grows_by_its_marks_is_cut_and_settles():
+    """Marks are longer than some secrets."""
+    once = Redactor().text("pin=1 " * 16_000)
+    assert len(once) <= LONGEST
+    assert Redactor().text(once) == once
+
+
+def test_what_is_remembered_is_bounded():
+    """Texts and names of a long life do not fill the memory."""
+    redactor = Redactor()
+    for number in range(3000):
+        redactor.text(f"{number}: key_{number}=1")
+    assert len(redactor._seen) <= redact._REMEMBERED
+    assert len(redactor._names._known) <= redact_fields._MOST_NAMES
+    assert redactor.text("x" * 5000) == "x" * 5000
+    assert "x" * 5000 not in redactor._seen
+
+
+HOSTILE = [
+    "://a:", "://a:b@", "a:,", "a:b@", "eyJ", "eyJaaaaa.", "sk-", "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN ", "password=", "password='", 'password=\\"', '"password":"\\', "token ",
+    "Bearer ", "digest a=b ", "digest a=b,", "4111 ", "4", "--password ", "('password',", "<token>",
+    "password=&a", "password=;a", "password=a,", '{"password":[', 'password={"', "SG." + "a" * 16,
+    "@", "\\", 'Authorization: a="', "Cookie: \\", "hooks.slack.com/services/", "12345678:AA",
+    "a.", "-", "$", "password" + " " * 9, "[redacted]", "%5D",
+]  # fmt: skip
+
+
+@pytest.mark.timeout(60)  # each takes a tenth of a second; one that is quadratic, an hour
+@pytest.mark.parametrize("seed", HOSTILE)
+@pytest.mark.parametrize("end", ["", "!", "=x\"'", "@", "-----END"])
+def test_hostile_texts_take_no_longer_than_others(seed, end):
+    """As long as a text may be, and made of what an expression begins with."""
+    Redactor()._once((seed * LONGEST)[: LONGEST - len(end)] + end)
+
+
+def expressions():
+    """Every expression of the three rooms, by its name or its place in the table."""
+    for room in (redact, redact_fields, redact_patterns):
+        for name, value in vars(room).items():
+            if isinstance(value, re.Pattern):
+                yield name, value
+    for number, (_, expression, _) in enumerate(redact_patterns._SHAPES):
+        yield f"_SHAPES[{number}]", expression
+
+
+@pytest.mark.parametrize(("name", "expression"), list(expressions()))
+def test_no_open_repetition_stands_inside_another_that_can_give_back(name, expression):
+    """That is what makes expressions take for ever: only possessive ones may be nested."""
+    assert nested(re._parser.parse(expression.pattern, expression.flags & ~re.DEBUG)) == []
+
+
+def test_the_review_of_expressions_can_fail():
+    """It finds the sort that takes for ever."""
+    assert nested(re._parser.parse("(?:a+)+b")) != []
+    assert nested(re._parser.parse("(?:a++)*+b")) == []
+
+
+def nested(parsed, is_inside=False):
+    """Open repetitions that give back inside another that does."""
+    found = []
+    for op, argument in parsed:
+        opens = str(op) in ("MAX_REPEAT", "MIN_REPEAT") and argument[1] == re._constants.MAXREPEAT
+        if opens and is_inside:
+            found.append(str(argument))
+        for inner in parts_of(argument):
+            found += nested(inner, is_inside or opens)
+    return found
+
+
+def parts_of(argument):
+    """The patterns inside an operation's argument."""
+    if isinstance(argument, re._parser.SubPattern):
+        return [argument]
+    if isinstance(argument, list | tuple):
+        return [inner for each in argument for inner in parts_of(each)]
+    return []
+
+
+def test_every_ending_and_word_is_secret_by_itself():
+    """The tables say what they say."""
+    names = Names()
+    assert all(names.is_secret(name) for name in (*ENDINGS, *WORDS))
+    assert all(f"{name}=hunter2" != names.redact(f"{name}=hunter2") for name in (*ENDINGS, *WORDS))

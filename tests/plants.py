@@ -1,0 +1,112 @@
+"""Secrets to plant, of every sort that redaction knows, each with a text that says what it is."""
+
+from __future__ import annotations
+
+import string
+
+from hypothesis import strategies as st
+
+from mainstay.core import redact_patterns
+
+JWT = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0"
+    ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+)
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-a-\n+x==\n-----END RSA PRIVATE KEY-----"
+GITHUB = "ghp_" + "a1B2" * 9
+ALNUM = string.ascii_letters + string.digits
+
+
+def spelled(name: str) -> list[str]:
+    """A name of two words in every spelling."""
+    first, second = name.split()
+    return [
+        f"{first}_{second}", f"{first}-{second}", f"{first}{second.title()}", f"{first}{second}",
+        f"{first}_{second}".upper(), f"X-{first.title()}-{second.title()}",
+    ]  # fmt: skip
+
+
+NAMES = st.sampled_from(
+    [
+        *spelled("api key"), *spelled("client secret"), *spelled("access token"),
+        *spelled("db password"), *spelled("private key"), "pwd", "passwd", "PGPASSWORD", "secret",
+    ]
+)  # fmt: skip
+QUOTED = ['"{}": "{}"', "'{}': '{}'", '"{}":"{}"', r"\"{}\": \"{}\"", "{}='{}'", "('{}', '{}')"]
+BARE = ["{}={}", "{}: {}", "{} = {}", "--{}={}", "--{} {}", "?a=1&{}={}"]
+SCHEMES = ["https", "postgresql", "redis", "amqp", "nats", "mongodb+srv"]
+HEX = ("dop_", "doo_", "dor_", "shp", "dapi")
+
+
+def password(alphabet: str) -> st.SearchStrategy[str]:
+    """One that no ordinary text holds."""
+    return st.text(ALNUM + alphabet, min_size=5, max_size=30).map(lambda text: f"q{text}7z")
+
+
+@st.composite
+def named(draw):
+    """The value of a field, in quotes."""
+    secret = draw(password("!#$%*+-.:/=?@^_~()[]{}<>|,;& "))
+    return secret, draw(st.sampled_from(QUOTED)).format(draw(NAMES), secret)
+
+
+@st.composite
+def bare(draw):
+    """The value of a field, without quotes."""
+    secret = draw(password("!#$%*+-./@^_~"))
+    return secret, draw(st.sampled_from(BARE)).format(draw(NAMES), secret)
+
+
+@st.composite
+def in_url(draw):
+    """A password in a URL."""
+    secret = draw(password("!$%*+-._~=@:"))
+    user = draw(st.sampled_from(["", "ann"]))
+    return secret, f"{draw(st.sampled_from(SCHEMES))}://{user}:{secret}@db.example.org/x"
+
+
+@st.composite
+def issued(draw):
+    """A token with an issuer's prefix."""
+    known = [
+        each for each in redact_patterns._ISSUED[11:] if each not in ("SG.", "AGE-SECRET-KEY-1")
+    ]
+    prefix = draw(st.sampled_from(known))
+    letters = "abcdef0123456789" if prefix.startswith(HEX) else ALNUM
+    token = prefix + draw(st.text(letters, min_size=34, max_size=60)) + "7"
+    return token, token
+
+
+@st.composite
+def card(draw):
+    """A card number, in one piece or in fours."""
+    digits = "4" + draw(st.text("0123456789", min_size=14, max_size=14))
+    doubled = [
+        int(d) * 2 - 9 * (int(d) > 4) if i % 2 == 0 else int(d) for i, d in enumerate(digits)
+    ]
+    digits += str(-sum(doubled) % 10)
+    secret = draw(st.sampled_from(["", " ", "-"])).join(digits[i : i + 4] for i in range(0, 16, 4))
+    return secret, secret
+
+
+@st.composite
+def credentials(draw):
+    """What follows the scheme of an Authorization header."""
+    secret = draw(st.text(ALNUM, min_size=24, max_size=60)) + "7"
+    scheme = draw(st.sampled_from(["Bearer", "Token", "bearer", "ApiKey"]))
+    return secret, f"{draw(st.sampled_from(['', 'Authorization: ']))}{scheme} {secret}"
+
+
+FIXED = [
+    JWT,
+    PEM,
+    "AKIAIOSFODNN7EXAMPLE",
+    "SG." + "a" * 22 + "." + "b" * 43,
+    "AGE-SECRET-KEY-1" + "A1" * 20,
+]
+
+
+def planted() -> st.SearchStrategy[tuple[str, str]]:
+    """A secret, and the text that holds it."""
+    fixed = st.sampled_from(FIXED).map(lambda text: (text, text))
+    return st.one_of(named(), bare(), in_url(), issued(), card(), credentials(), fixed)
