@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
@@ -73,6 +74,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
@@ -141,6 +143,7 @@ __all__ = [
     "Attempt",
     "AttemptTimeout",
     "Attempts",
+    "AuditLog",
     "AuditStream",
     "Backoff",
     "BreakerSettings",
@@ -200,6 +203,7 @@ __all__ = [
     "StoredValueError",
     "TokenBudget",
     "UsageError",
+    "Verdict",
     "Window",
     "WrapError",
     "abandoned_threads",
@@ -209,8 +213,10 @@ __all__ = [
     "current_context",
     "deadline",
     "events",
+    "read_log",
     "retry",
     "testing",
+    "verify_log",
 ]
 
 
