@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import mainstay.clock as clock
 from mainstay.ambient import CANCEL
 from mainstay.core.effects import Question, Returned
+from mainstay.core.hit import MISS, hit
 from mainstay.core.idempotency import Begin, Done, Release, Renew, Replay, glimpse, reduce
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, keyed
@@ -20,10 +21,10 @@ from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
 from mainstay.frames import enclosures
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from typing import Any
 
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.keying import Keying
 
 SPACE = "records"
 _GLANCE = 0.02
@@ -36,26 +37,19 @@ class KeyedCall:
     """One keyed call under way: the story, and what the drivers keep for it."""
 
     __slots__ = (
-        "address", "attempts", "beat", "call", "cancel", "fingerprint", "is_accepted", "key",
-        "options", "records", "site", "started", "story",
+        "address", "attempts", "beat", "call", "cancel", "fingerprint", "function", "is_accepted",
+        "key", "options", "records", "site", "started", "story",
     )  # fmt: skip
 
     def __init__(
-        self,
-        records: Any,
-        site: Site,
-        options: Any,
-        key: str,
-        fingerprint: str,
-        address: str,
+        self, records: Any, keying: Keying, named: tuple[str, str, str], started: float
     ) -> None:
+        self.key, self.fingerprint, self.address = named
         self.records = records
-        self.site = site
-        self.options = options
-        self.key = key
-        self.fingerprint = fingerprint
-        self.address = address
-        self.started = clock.current.monotonic()
+        self.site = keying.site
+        self.options = keying.options
+        self.function = keying.function
+        self.started = started
         self.is_accepted = True
         self.beat: Any = None
         self.attempts = 0
@@ -67,7 +61,7 @@ class KeyedCall:
         return self.site.operation
 
     def begin(self) -> None:
-        """Makes what only a call that is not replayed needs: replays are many, and quick."""
+        """Makes what only a call that is not replayed needs."""
         self.call = self.records.keyed_of(self)
         self.story = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
@@ -76,9 +70,9 @@ class KeyedCall:
         """The reducer of a command, as a store runs it."""
         return lambda value, now: reduce(value, command, now)
 
-    def replayed(self, value: bytes | None, now: float) -> Replay | None:
-        """A call that has ended is seen by a plain reading, without a lock."""
-        return None if value is None else glimpse(value, self.fingerprint, now)
+    def replayed(self, record: bytes | None, now: float) -> Replay | None:
+        """How a call has ended, where a plain reading shows it and `hit` does not."""
+        return None if record is None else glimpse(record, self.fingerprint, now)
 
     def start_beating(self, epoch: int) -> None:
         """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
@@ -162,15 +156,39 @@ def new_owner() -> str:
 
 
 def run(
-    this: KeyedCall, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    records: Any,
+    keying: Keying,
+    named: tuple[str, str, str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    made: list[KeyedCall] | None = None,
 ) -> Any:
-    """A whole keyed call, in the caller's thread."""
-    store = this.records.store
-    if this.records.reads_first:
-        replay = this.replayed(*store.read(SPACE, this.address))
-        if replay is not None:
-            this.records.tell(this.site, this, "hit")
-            return this.end(replay)
+    """A whole keyed call, in the caller's thread; `named` is what `identify` says of it.
+
+    Replays are many, and quick: for most of them no KeyedCall is made. Where one is, `made` holds
+    it afterwards.
+    """
+    started, record, now = clock.current.monotonic(), None, 0.0
+    if records.reads_first:
+        record, now = records.store.read(SPACE, named[2])
+        if record is not None:
+            value = hit(record, named[1], now)
+            if value is not MISS:
+                records.tell_hit(keying.site, named[0])
+                return value
+    this = KeyedCall(records, keying, named, started)
+    if made is not None:
+        made.append(this)
+    return _run(this, this.replayed(record, now), args, kwargs)
+
+
+def _run(
+    this: KeyedCall, replay: Replay | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a glance at the record was not enough for."""
+    if replay is not None:
+        this.records.tell_hit(this.site, this.key)
+        return this.end(replay)
     this.begin()
     answer: Any = None
     try:
@@ -179,7 +197,7 @@ def run(
             if type(effect) is Step:
                 answer = _step(this, effect)
             elif type(effect) is Invoke:
-                answer = _invoke(this, effect, function, args, kwargs)
+                answer = _invoke(this, effect, args, kwargs)
             elif type(effect) is Pause:
                 answer = _pause(this, effect)
             elif type(effect) is Escalate:
@@ -225,13 +243,8 @@ def _is_over(effect: Step, tries: int, trouble: Exception) -> bool:
     return True
 
 
-def _invoke(
-    this: KeyedCall,
-    effect: Invoke,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    function = this.function
     this.start_beating(effect.epoch)
 
     def attempt(*args: Any, **kwargs: Any) -> Any:
@@ -252,18 +265,35 @@ def _invoke(
 
 
 async def arun(
-    this: KeyedCall,
-    function: Callable[..., Awaitable[Any]],
+    records: Any,
+    keying: Keying,
+    named: tuple[str, str, str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    made: list[KeyedCall] | None = None,
 ) -> Any:
     """A whole keyed call, in an event loop."""
-    store = this.records.store
-    if this.records.reads_first:
-        replay = this.replayed(*(await store.aread(SPACE, this.address)))
-        if replay is not None:
-            this.records.tell(this.site, this, "hit")
-            return this.end(replay)
+    started, record, now = clock.current.monotonic(), None, 0.0
+    if records.reads_first:
+        record, now = await records.store.aread(SPACE, named[2])
+        if record is not None:
+            value = hit(record, named[1], now)
+            if value is not MISS:
+                records.tell_hit(keying.site, named[0])
+                return value
+    this = KeyedCall(records, keying, named, started)
+    if made is not None:
+        made.append(this)
+    return await _arun(this, this.replayed(record, now), args, kwargs)
+
+
+async def _arun(
+    this: KeyedCall, replay: Replay | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a glance at the record was not enough for."""
+    if replay is not None:
+        this.records.tell_hit(this.site, this.key)
+        return this.end(replay)
     this.begin()
     answer: Any = None
     try:
@@ -272,7 +302,7 @@ async def arun(
             if type(effect) is Step:
                 answer = await _astep(this, effect)
             elif type(effect) is Invoke:
-                answer = await _ainvoke(this, effect, function, args, kwargs)
+                answer = await _ainvoke(this, effect, args, kwargs)
             elif type(effect) is Pause:
                 answer = await _apause(this, effect)
             elif type(effect) is Escalate:
@@ -318,14 +348,11 @@ async def _astep(this: KeyedCall, effect: Step) -> Any:
 
 
 async def _ainvoke(
-    this: KeyedCall,
-    effect: Invoke,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     from mainstay.drivers import aio
 
+    function = this.function
     this.start_beating(effect.epoch)
 
     async def attempt(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,9 @@
 """The embedded store: one SQLite file, shared by threads and processes.
 
-A step is BEGIN IMMEDIATE, one SELECT (the record and SQLite's clock), the decision, one write,
-COMMIT. Sync callers do that on a connection of their thread. Async callers hand it to one writer
-thread, which makes one transaction of all that wait: a commit is shared by everybody in it.
+A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT. Sync callers do that on a
+connection of their thread. Async callers hand it to one writer thread, which makes one transaction
+of all that wait: a commit is shared by everybody in it. The store's clock is the machine's, as it
+is SQLite's own; virtual time does not move it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mainstay.core.records import Change, Decide, Reply
 
 _CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
-_READ = f"SELECT {_CLOCK}, (SELECT value FROM mainstay_kept WHERE space = ? AND key = ?)"
+_READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
 _WRITE = (
     "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
@@ -38,6 +39,7 @@ _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
     f" WHERE expires <= {_CLOCK} LIMIT ?)"
 )
+_now = clock.SYSTEM.wall
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
 
 
@@ -71,7 +73,7 @@ class SqliteStore:
         self.path = _path_of(url)
         self._memory = _Held(self._connect()) if self.path == ":memory:" else None
         self._lock = threading.RLock()
-        self._mine = threading.local()
+        self._mine = _Mine()
         self._opened: list[_Held] = []
         self._is_closed = False
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
@@ -94,7 +96,8 @@ class SqliteStore:
             held = self._hold()
             with held.lock:
                 if not held.connection.in_transaction:  # the shorter way: nothing is to be ended
-                    return _read(held.connection, space, key)
+                    row = held.execute(_READ, (space, key)).fetchone()
+                    return (None if row is None else row[0]), _now()
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
         with self._guarded("read") as connection:
@@ -181,8 +184,8 @@ class SqliteStore:
             raise StoreUnavailable(self.url, "use", "it was closed")
         if self._memory is not None:
             return self._memory
-        held: _Held | None = getattr(self._mine, "held", None)
-        if held is None or held.pid != os.getpid():  # a forked child opens its own
+        held = self._mine.held
+        if held is None or held.pid != _PROCESS.number:  # a forked child opens its own
             held = self._mine.held = _Held(self._connect())
             with self._lock:
                 self._drop_idle_locked()
@@ -223,22 +226,46 @@ class _Held:
     process would be gone.
     """
 
-    __slots__ = ("connection", "lock", "pid", "thread")
+    __slots__ = ("connection", "execute", "lock", "pid", "thread")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.execute = connection.execute
         self.lock = threading.RLock()
-        self.pid = os.getpid()
+        self.pid = _PROCESS.number
         self.thread = threading.current_thread()
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != os.getpid() or not self.lock.acquire(timeout=patience):
+        if self.pid != _PROCESS.number or not self.lock.acquire(timeout=patience):
             return
         try:
             self.connection.close()
         finally:
             self.lock.release()
+
+
+class _Mine(threading.local):
+    """What a thread has of its own."""
+
+    held: _Held | None = None
+
+
+class _Process:
+    """Which process this is, without a call of the system for each reading."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.number = os.getpid()
+
+
+_PROCESS = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESS.begin_anew)
 
 
 class _Guarded:
@@ -317,18 +344,17 @@ class _Bound(SqliteStore):
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
         try:
-            now, value = self._theirs.execute(_READ, (space, key)).fetchone()
+            return _read(self._theirs, space, key)
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
-        return value, now
 
     def close(self) -> None:
         """Nothing: the connection is theirs."""
 
 
 def _read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
-    now, value = connection.execute(_READ, (space, key)).fetchone()
-    return value, now
+    row = connection.execute(_READ, (space, key)).fetchone()
+    return (None if row is None else row[0]), _now()
 
 
 def _apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
