@@ -7,21 +7,21 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.ambient import CANCEL
+from mainstay.ambient import BOUND, CANCEL, UNBOUND
 from mainstay.core.effects import Question, Returned
 from mainstay.core.hit import MISS, hit
 from mainstay.core.idempotency import Begin, Done, Release, Renew, Replay, glimpse, reduce
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, keyed
 from mainstay.core.outcome import Failed, decode_outcome
-from mainstay.drivers import sync
-from mainstay.drivers.answers import Call
+from mainstay.drivers import aio, sync
+from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.heart import HEART
 from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
 from mainstay.frames import enclosures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from mainstay.drivers.keying import Keying
@@ -138,9 +138,17 @@ class KeyedCall:
         command = Release(self.call.owner) if type(command) is Begin else command
         self.records.later(self.address, self.decide(command))
 
-    def under_way(self, function: Any, effect: Invoke, around: Any) -> Call:
-        """The call itself; its time has run since the keyed call began."""
-        return Call(self.site, function, around, started=self.started, limit=effect.attempts)
+    def is_plain(self, around: Any) -> bool:
+        """Whether a first attempt that succeeds needs nothing but the function."""
+        return self.site.is_plain and not around and not meddling and BOUND.get() is UNBOUND
+
+    def under_way(self, effect: Invoke, around: Any, box: list[Any]) -> Call:
+        """The call itself, or what follows a first attempt that failed.
+
+        Its time has run since the keyed call began.
+        """
+        limit = effect.attempts
+        return Call(self.site, self.function, around, self.started, box, limit=limit)
 
     def cancelled(self) -> CallCancelled:
         """The error of a set cancel event, while another call had the key."""
@@ -244,21 +252,33 @@ def _is_over(effect: Step, tries: int, trouble: Exception) -> bool:
 
 
 def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    function = this.function
     this.start_beating(effect.epoch)
-
-    def attempt(*args: Any, **kwargs: Any) -> Any:
-        step = this.next_attempt(effect.epoch)
-        if step is not None:
-            this.check_attempt(this.records.store.transact(SPACE, this.address, step))
-        return function(*args, **kwargs)
-
+    around = enclosures(4)
+    box: list[Any] = []
     try:
-        call = this.under_way(function, effect, enclosures(4))
-        value = sync.drive(call, attempt, args, kwargs)
+        if this.is_plain(around):
+            this.attempts = 1
+            try:
+                return Returned(this.function(*args, **kwargs))
+            except Exception as error:
+                box.append(error)
+        call = this.under_way(effect, around, box)
+        value = sync.drive(call, _attempt(this, effect.epoch), args, kwargs)
         return Returned(value, call.is_accepted)
     except BaseException as error:
         return error
+
+
+def _attempt(this: KeyedCall, epoch: int) -> Callable[..., Any]:
+    """The function, each further attempt counted in the record before it is made."""
+
+    def attempt(*args: Any, **kwargs: Any) -> Any:
+        step = this.next_attempt(epoch)
+        if step is not None:
+            this.check_attempt(this.records.store.transact(SPACE, this.address, step))
+        return this.function(*args, **kwargs)
+
+    return attempt
 
 
 # --- async ----------------------------------------------------------------------------------------
@@ -318,21 +338,17 @@ async def _arun(
 
 async def _apause(this: KeyedCall, effect: Pause) -> Any:
     """Waits; a cancel event wakes no event loop, so it is looked at often enough."""
-    from mainstay.drivers.aio import current_sleep
-
     end, left = clock.current.monotonic() + effect.seconds, effect.seconds
     while True:
         if this.cancel is not None and this.cancel.is_set():
             raise this.cancelled()
-        await current_sleep()(left if this.cancel is None else min(left, _GLANCE))
+        await aio.current_sleep()(left if this.cancel is None else min(left, _GLANCE))
         left = end - clock.current.monotonic()
         if left <= 0.0:
             return
 
 
 async def _astep(this: KeyedCall, effect: Step) -> Any:
-    from mainstay.drivers.aio import current_sleep
-
     store, decide, tries = this.records.store, this.decide(effect.command), _tries_of(effect)
     while True:
         tries -= 1
@@ -344,29 +360,39 @@ async def _astep(this: KeyedCall, effect: Step) -> Any:
         except BaseException:
             this.cut_off(effect.command)
             raise
-        await current_sleep()(0.1)
+        await aio.current_sleep()(0.1)
 
 
 async def _ainvoke(
     this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    from mainstay.drivers import aio
-
-    function = this.function
     this.start_beating(effect.epoch)
-
-    async def attempt(*args: Any, **kwargs: Any) -> Any:
-        step = this.next_attempt(effect.epoch)
-        if step is not None:
-            this.check_attempt(await this.records.store.atransact(SPACE, this.address, step))
-        return await function(*args, **kwargs)
-
+    around = enclosures(4)
+    box: list[Any] = []
     try:
-        call = this.under_way(function, effect, enclosures(4))
-        value = await aio.drive(call, attempt, args, kwargs)
+        if this.is_plain(around):
+            this.attempts = 1
+            try:
+                return Returned(await this.function(*args, **kwargs))
+            except Exception as error:
+                box.append(error)
+        call = this.under_way(effect, around, box)
+        value = await aio.drive(call, _aattempt(this, effect.epoch), args, kwargs)
         return Returned(value, call.is_accepted)
     except GeneratorExit:  # its event loop is gone: there is no more waiting
         this.cut_off(Release(this.call.owner, effect.epoch))
         raise
     except BaseException as error:
         return error
+
+
+def _aattempt(this: KeyedCall, epoch: int) -> Callable[..., Awaitable[Any]]:
+    """The same, awaited."""
+
+    async def attempt(*args: Any, **kwargs: Any) -> Any:
+        step = this.next_attempt(epoch)
+        if step is not None:
+            this.check_attempt(await this.records.store.atransact(SPACE, this.address, step))
+        return await this.function(*args, **kwargs)
+
+    return attempt

@@ -44,12 +44,10 @@ class Writer:
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
             return await trio.to_thread.run_sync(self._alone, step)
-        from asyncio import get_running_loop
-
         if self._is_closed or clock.current is not clock.SYSTEM:
             # Which says that it is closed; and where time is virtual, it would jump past a thread.
             return self._alone(step)
-        loop = get_running_loop()
+        loop = sys.modules["asyncio"].get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._turns[loop] = _Turn(loop)
