@@ -90,7 +90,7 @@ def test_however_a_function_is_called_the_binder_agrees_or_refuses(args, kwargs)
 @pytest.mark.parametrize(
     "function",
     [greedy, Shop.odd, Shop().buy, functools.partial(two, 1), print, Shop],
-    ids=repr,
+    ids=["keywords", "first of many", "bound", "partial", "builtin", "class"],
 )
 def test_what_needs_more_than_pythons_own_binding_is_not_compiled(function):
     """Such calls are bound by inspect, as ever."""
