@@ -299,7 +299,7 @@ def test_no_problem_of_the_middleware_holds_it(plant):
 
 
 def test_no_warning_of_a_configuration_holds_it(tmp_path):
-    """What is wrong is told where the default is used instead: a value, a key; either may be one."""
+    """What is wrong is told where the default is used instead; a value or a key may hold one."""
     path = tmp_path / "mainstay.yml"
     path.write_text("store: 'floppy://ann:hunter2@db'\n'api_key=hunter2': 1\n", "utf-8")
     with reading() as readers:
