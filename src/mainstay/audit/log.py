@@ -112,7 +112,12 @@ class AuditLog:
         self._counters: list[Callable[[], Sequence[Event]]] = []
         self._counted_at = clock.current.monotonic()
         self._buffer = Buffer(
-            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=1_000
+            self._deliver,
+            name=f"audit {self.name}",
+            spill=spill,
+            strict=strict,
+            batch=1_000,
+            at_end=self._count,
         )
         self._waits = durability == "call" and not strict
         self._put = self._buffer.put if strict else self._buffer.add
@@ -148,6 +153,12 @@ class AuditLog:
         """Asks for the calls that were counted, from time to time and at the end."""
         self._counters.append(counter)
 
+    def count_no_more(self, counter: Callable[[], Sequence[Event]]) -> None:
+        """Asks a counter for the last time: its engine is closed, others may go on."""
+        if counter in self._counters:
+            self._count()
+            self._counters.remove(counter)
+
     def _count(self) -> None:
         self._counted_at = clock.current.monotonic()
         for counter in self._counters:
@@ -175,7 +186,6 @@ class AuditLog:
     def close(self) -> None:
         """Writes what is left, and a head; a later event opens the log again."""
         self._count()
-        self._counters.clear()
         self._buffer.close()
         if self._journal is not None and self._pid == os.getpid():
             if not self._has_head:
