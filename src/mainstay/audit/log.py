@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.keys import Signer
     from mainstay.audit.places import Where
-    from mainstay.core.chain import Anchor, Head, Tail
+    from mainstay.core.chain import Anchor, Block, Head, Tail
     from mainstay.core.events import Event
     from mainstay.facts import Facts
     from mainstay.ports import Journal
@@ -276,13 +276,21 @@ class AuditLog:
 
     def _prune(self, journal: Journal, keep: float) -> None:
         before = _moment(clock.current.wall() - keep)
-        for _ in range(_PRUNES):
-            if not journal.prune(before, self._noted):
-                return
-            self._has_head = False
+        heads: list[Head] = []
 
-    def _noted(self, tail: Tail, anchor: Anchor) -> Entry:
-        """The block that says in the chain what was dropped."""
+        def make(tail: Tail, anchor: Anchor) -> Entry:
+            block = self._noted(tail, anchor)
+            heads.append(self._head(tail_of(block)))
+            return Entry(block, heads[-1])
+
+        for _ in range(_PRUNES):
+            if not journal.prune(before, make):
+                return
+            self._has_head = True
+            self._outside.keep(heads[-1])
+
+    def _noted(self, tail: Tail, anchor: Anchor) -> Block:
+        """The block that says in the chain what was dropped; its head shows who said so."""
         note = {
             "pruned": {
                 "number": anchor.number,
@@ -290,7 +298,7 @@ class AuditLog:
                 "carried": hashlib.sha256(b"\n".join(anchor.carried)).hexdigest(),
             }
         }
-        return Entry(seal(tail, (), writer=self._writer, time=_now(), note=note))
+        return seal(tail, (), writer=self._writer, time=_now(), note=note)
 
 
 def _signer(key: Any) -> Signer | None:
