@@ -484,6 +484,8 @@ class Engine:
             if flush is not None:
                 flush()
         if self.audit is not None:
+            if self._counts is not None:
+                self.audit.count_no_more(self._counts.events)
             self.audit.close()
         self.store.close()
 
