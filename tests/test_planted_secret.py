@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import logging
@@ -9,10 +10,12 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import mainstay
 import mainstay.sinks.logging as sink
 from mainstay import (
     Backoff,
@@ -293,6 +296,43 @@ def test_no_problem_of_the_middleware_holds_it(plant):
         readers.read += answers
     assert len(answers) == 4
     assert readers.holds(secret) == []
+
+
+# --- every other room ---------------------------------------------------------------------------
+
+SRC = Path(mainstay.__file__).parent
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
+TROUBLES = {"trouble", "error", "exc", "e", "failure"}
+
+
+def leaks(source: str) -> list[str]:
+    """Calls that log an exception as it is, with their lines."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        is_log = node.func.attr in LEVELS and "log" in ast.unparse(node.func.value).lower()
+        given = {each.id for each in node.args if isinstance(each, ast.Name)}
+        shows = node.func.attr == "exception" or any(k.arg == "exc_info" for k in node.keywords)
+        if is_log and (shows or given & TROUBLES):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.req("AG-02")
+@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
+def test_no_room_logs_an_exception_as_it_is(path):
+    """mainstay.report does, without its secrets; a message takes what `describe` says."""
+    assert leaks(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["_log.exception('a')", "_log.error('a', exc_info=x)", "logging.getLogger().info('%s', error)"],
+)
+def test_a_planted_line_is_found(planted):
+    """The rule above can fail."""
+    assert len(leaks(planted)) == 1
 
 
 # --- screens --------------------------------------------------------------------------------------

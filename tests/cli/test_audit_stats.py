@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainstay import Engine, context, testing
-from mainstay.cli import audit_stats
+from mainstay.cli.app import app
 from mainstay.core.stats import Stats
 from mainstay.events import CallSucceeded, CircuitStateChanged, RetryAttempt, encode
 
@@ -46,7 +46,7 @@ def write(folder, events):
 
 def invoke(*arguments, code=0, **env):
     """The output of `mainstay audit stats` with these arguments, for a pipe."""
-    done = CliRunner().invoke(audit_stats.command, arguments, env=env)
+    done = CliRunner().invoke(app, ["audit", "stats", *arguments], env=env)
     assert done.exit_code == code, done.output
     return done.output
 

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, testing
-from mainstay.cli import audit_whatif, chart_svg
+from mainstay.cli import chart_svg
+from mainstay.cli.app import app
 from mainstay.cli.policy_file import PolicyFile
 from mainstay.cli.trouble import CommandError
 from mainstay.errors import MissingExtraError, PolicyError
@@ -64,7 +65,7 @@ def policy(tmp_path):
 
 
 def invoke(*arguments, code=0):
-    done = CliRunner().invoke(audit_whatif.command, arguments)
+    done = CliRunner().invoke(app, ["audit", "whatif", *arguments])
     assert done.exit_code == code, done.output
     return done.output
 
@@ -187,7 +188,7 @@ def test_without_matplotlib_a_png_names_the_extra(log, policy, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     arguments = [log, "--policy", policy(), "--chart", str(tmp_path / "c.png")]
-    done = CliRunner().invoke(audit_whatif.command, arguments)
+    done = CliRunner().invoke(app, ["audit", "whatif", *arguments])
     assert isinstance(done.exception, MissingExtraError)
     assert done.exception.hint == "pip install 'mainstay[charts]'"
 

@@ -38,8 +38,8 @@ def _quietly(whom: object, what: str, *about: object) -> Any:
         return None
     try:
         return method(*about)
-    except Exception:
-        import logging
+    except Exception as trouble:
+        from mainstay.report import report
 
-        logging.getLogger("mainstay").exception("a listener raised on %s and was passed over", what)
+        report(trouble, "a listener raised on %s and was passed over", what)
         return None

@@ -22,6 +22,7 @@ from mainstay.core.events import Alert, AlertFired
 from mainstay.core.inbox import Item
 from mainstay.core.timestamps import stamp
 from mainstay.core.validate import Checker
+from mainstay.report import report
 from mainstay.sinks.logging import LoggingSink, sentence
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["AlertRule", "Alerts"]
-
-_log = logging.getLogger("mainstay")
 
 
 class Alerts:
@@ -178,13 +177,14 @@ class Alerts:
         for listener in self._told:
             try:
                 listener(event)
-            except Exception:
-                _log.exception("a listener raised on alert %s and was passed over", event.alert)
+            except Exception as trouble:
+                message = "a listener raised on alert %s and was passed over"
+                report(trouble, message, event.alert)
         if self._inbox is not None and isinstance(event, AlertFired):
             try:
                 self._inbox.put(_item(event))
-            except Exception:
-                _log.exception("alert %s could not be put into the inbox", event.alert)
+            except Exception as trouble:
+                report(trouble, "alert %s could not be put into the inbox", event.alert)
 
     def _start(self, interval: float) -> None:
         with self._lock:
@@ -206,8 +206,8 @@ def _look(alerts: ref[Alerts], stopped: threading.Event, interval: float) -> Non
             return
         try:
             found.check()
-        except Exception:
-            _log.exception("the alert rules could not be looked at")
+        except Exception as trouble:
+            report(trouble, "the alert rules could not be looked at")
         del found
 
 

@@ -72,8 +72,8 @@ class JsonFormatter(logging.Formatter):
         redact: a Redactor of your own, for what is secret with you beside the usual.
 
     >>> record = logging.makeLogRecord({"name": "app", "levelname": "INFO", "msg": "token=abc"})
-    >>> JsonFormatter().format(record)[:66]
-    '{"level":"INFO","logger":"app","message":"token=[redacted]","timest'
+    >>> JsonFormatter().format(record)
+    '{"level":"INFO","logger":"app","message":"token=[redacted]","timestamp":"..."}'
     """
 
     def __init__(self, redact: Redactor | None = None) -> None:

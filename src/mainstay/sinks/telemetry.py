@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.energy import EnergyModel
+from mainstay.core.events import describe
 from mainstay.core.telemetry import Telemetry, merged, summed, total_of, with_energy
 from mainstay.core.validate import Checker
 from mainstay.sinks.cpu_meter import thread_time
@@ -169,7 +170,8 @@ class TelemetrySink:
         """Says once that the file cannot be written, and once that it can again."""
         was_in_trouble, self._is_in_trouble = self._is_in_trouble, trouble is not None
         if trouble is not None and not was_in_trouble:
-            _log.warning("telemetry is kept in memory for now, as totals: %s", trouble)
+            told = describe(trouble)[1]
+            _log.warning("telemetry is kept in memory for now, as totals: %s", told)
         elif was_in_trouble and trouble is None:
             _log.info("telemetry is written again to %s", self.path)
 

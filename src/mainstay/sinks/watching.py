@@ -6,12 +6,12 @@ in any call; what cannot be read is left out, and the log says so once.
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from mainstay.errors import UsageError
+from mainstay.report import report
 from mainstay.sinks.metrics import Meter
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Reading: TypeAlias = tuple[str, tuple[str, ...], float]
     Readings: TypeAlias = dict[str, dict[tuple[str, ...], float]]
 
-_log = logging.getLogger("mainstay")
 _BUFFERED = {
     "waiting": "mainstay_sink_queued",
     "delivered": "mainstay_sink_delivered_total",
@@ -98,11 +97,11 @@ class WatchingMeter(Meter):
         """What there is to read; nothing, and one complaint, where that cannot be done."""
         try:
             return list(read(what, name))
-        except Exception:
+        except Exception as trouble:
             about = f"{read.__name__.strip('_')} of engine {name}"
             if about not in self._complained:
                 self._complained.add(about)
-                _log.exception("the %s cannot be read for metrics", about)
+                report(trouble, "the %s cannot be read for metrics", about)
             return []
 
     def _circuits(self, engine: Any, name: str) -> Iterator[Reading]:

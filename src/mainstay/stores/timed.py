@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.records import Decide, Reply
     from mainstay.ports import Store
-
-_log = logging.getLogger("mainstay")
 
 
 class TimedStore:
@@ -75,8 +72,10 @@ class TimedStore:
         for listener in self._listeners:
             try:
                 listener(self._kind, step, seconds, failed=failed)
-            except Exception:
-                _log.exception("a listener raised on a step of the store and was passed over")
+            except Exception as trouble:
+                from mainstay.report import report
+
+                report(trouble, "a listener raised on a step of the store and was passed over")
 
 
 class _Timing:

@@ -1,0 +1,51 @@
+"""A sink behind a buffer: what those that write to files and servers have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.sinks.buffer import Buffer
+
+if TYPE_CHECKING:
+    import os
+
+    from mainstay.core.events import Event
+
+
+class BufferedSink:
+    """Takes events at once, and keeps them from a thread of its own. A subclass says how.
+
+    `successes` says whether calls that never failed are told of too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        successes: bool = False,
+        spill: str | os.PathLike[str] | bool | None = None,
+        timeout: float = 5.0,
+        strict: bool = False,
+    ) -> None:
+        self.name = name
+        self.hears_successes = successes
+        self._buffer = Buffer(self._deliver, name=name, spill=spill, timeout=timeout, strict=strict)
+
+    def __call__(self, event: Event) -> None:
+        """Takes an event."""
+        self._buffer.put(event)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until everything is kept there, or safe on disk here; whether it is."""
+        return self._buffer.flush(timeout)
+
+    def close(self) -> None:
+        """Flushes, and lets go of what is open; a later event opens it again."""
+        self._buffer.close()
+
+    def stats(self) -> dict[str, int]:
+        """How many events were taken, delivered, spilled to disk, recovered from it and lost."""
+        return self._buffer.stats()
+
+    def _deliver(self, events: list[Event]) -> None:
+        raise NotImplementedError("a subclass knows where to")

@@ -1,0 +1,258 @@
+"""Events in a stream of NATS JetStream, each acknowledged by the server, in their order.
+
+A batch goes out over one connection without waiting between two messages; the server takes them in
+their order, so what a lost connection did not deliver is the end of the batch. The whole batch is
+then sent again over a new one: a message the server has is known by its Nats-Msg-Id and not stored
+twice. A connection is never mended: messages that it still held would come too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from mainstay.core.events import encode
+from mainstay.core.validate import Checker
+from mainstay.errors import MissingExtraError, UsageError
+from mainstay.sinks.buffered import BufferedSink
+
+try:
+    from nats.aio.client import Client
+    from nats.errors import Error as NatsError
+    from nats.js.api import StreamConfig
+    from nats.js.errors import NotFoundError
+except ImportError:
+    raise MissingExtraError("nats-py", "nats") from None
+
+if TYPE_CHECKING:
+    from mainstay.core.events import Event
+
+_WINDOW = 3600.0
+"""Seconds for which a server knows a message again, in a stream that is made here."""
+_IDLE = 30.0
+"""Seconds after which an unused connection is not trusted: nobody has answered its pings."""
+_REMEMBERED = 20_000
+_AT_ONCE = 500
+"""Messages on their way; a server's queue holds 10,000 for all its clients."""
+
+
+class NatsSink(BufferedSink):
+    """Publishes events to a JetStream stream, as `mainstay.events.decode` reads them again.
+
+    Args:
+        url: `nats://host:4222`, with `user:password@` or `token@` where needed, `tls://` for TLS;
+            several hosts with commas between.
+        stream: the stream; it is made where it is not there.
+        subject: what the events are published under.
+        successes: whether calls that never failed are told of too.
+        spill: the folder for what cannot be delivered for now; False for none.
+        timeout: seconds for connecting, for a batch, for `flush` and for a strict sink.
+        strict: a call fails with SinkError where its event was not acknowledged in time.
+
+    Example:
+        >>> sink = NatsSink("nats://127.0.0.1:4222", stream="RETRIES", spill=False)
+        >>> sink.name
+        'nats 127.0.0.1:4222 RETRIES mainstay.events'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        stream: str = "MAINSTAY",
+        subject: str = "mainstay.events",
+        successes: bool = False,
+        spill: str | os.PathLike[str] | bool | None = None,
+        timeout: float = 5.0,
+        strict: bool = False,
+    ) -> None:
+        check = Checker("NatsSink")
+        self.stream = check.name("stream", stream)
+        self.subject = check.name("subject", subject)
+        self._timeout = check.number("timeout", timeout, 0.05, 3600.0, " of seconds")
+        check.close()
+        self._server = _Server(url, self._timeout)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Client | None = None
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+        """Held by whoever uses the connection: a delivery, or who closes it."""
+        self._used = 0.0
+        self._known: OrderedDict[str, int] = OrderedDict()
+        """How often a message was delivered, by its hash: two events may be alike."""
+        name = f"nats {self._server.shown} {stream} {subject}"
+        super().__init__(name, successes=successes, spill=spill, timeout=timeout, strict=strict)
+
+    def close(self) -> None:
+        """Flushes, and ends the connection; a later event opens another."""
+        super().close()
+        if self._pid == os.getpid():
+            with self._turn:
+                self._drop()
+
+    # --- in the buffer's thread ------------------------------------------------------------------
+
+    def _deliver(self, events: list[Event]) -> None:
+        messages = self._named([encode(event) for event in events])
+        if self._pid != os.getpid():  # a forked child's connection is its own
+            self._loop = self._client = None
+            self._pid, self._turn = os.getpid(), threading.Lock()
+        with self._turn:
+            self._send(messages)
+        for name, _ in messages:
+            self._remember(name.partition("-")[0])
+
+    def _send(self, messages: list[tuple[str, bytes]]) -> None:
+        if time.monotonic() - self._used > _IDLE:
+            self._drop()
+        if self._loop is None:
+            self._loop = _RealTimeLoop()
+        try:
+            self._loop.run_until_complete(self._publish(messages))
+        except BaseException:
+            self._drop()
+            raise
+        self._used = time.monotonic()
+
+    def _named(self, records: list[bytes]) -> list[tuple[str, bytes]]:
+        """Each record with its Nats-Msg-Id: its hash, and how many such there were before."""
+        here: dict[str, int] = {}
+        named = []
+        for record in records:
+            digest = hashlib.sha256(record).hexdigest()[:32]
+            times = here.get(digest, self._known.get(digest, 0))
+            here[digest] = times + 1
+            named.append((f"{digest}-{times}" if times else digest, record))
+        return named
+
+    def _remember(self, digest: str) -> None:
+        self._known[digest] = self._known.pop(digest, 0) + 1
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _drop(self) -> None:
+        """Ends the connection and its loop."""
+        loop, client = self._loop, self._client
+        self._loop = self._client = None
+        if loop is None:
+            return
+        try:
+            loop.run_until_complete(_ended(client))
+        finally:
+            loop.close()
+
+    async def _publish(self, messages: list[tuple[str, bytes]]) -> None:
+        async with asyncio.timeout(self._timeout):
+            client = await self._connected()
+            stream = client.jetstream(publish_async_max_pending=_AT_ONCE)
+            answers = [
+                await stream.publish_async(
+                    self.subject, data, stream=self.stream, headers={"Nats-Msg-Id": name}
+                )
+                for name, data in messages
+            ]
+            await asyncio.gather(*answers)
+
+    async def _connected(self) -> Client:
+        if self._client is not None and self._client.is_connected:
+            return self._client
+        await _ended(self._client)
+        client = self._client = self._server.client()
+        await self._server.connect(client)
+        await self._prepare(client)
+        return client
+
+    async def _prepare(self, client: Client) -> None:
+        """Makes the stream where it is not there."""
+        streams = client.jetstream(timeout=self._timeout)
+        try:
+            await streams.stream_info(self.stream)
+        except NotFoundError:
+            config = StreamConfig(
+                name=self.stream, subjects=[self.subject], duplicate_window=_WINDOW
+            )
+            await streams.add_stream(config)
+
+
+class _RealTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose waits are for a real server, whatever clock a test has installed."""
+
+    keeps_real_time = True
+
+    def time(self) -> float:
+        return time.monotonic()
+
+
+class _TlsClient(Client):
+    """Whoever writes tls:// means it: a server that does not encrypt gets no password."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not (info.get("tls_required") or info.get("tls_available")):
+            raise NatsError("the server offers no TLS")
+        info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+
+class _Server:
+    """A URL, taken apart: hosts, credentials, and how it is shown."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        parts = urlsplit(url)
+        credentials, _, self.shown = parts.netloc.rpartition("@")
+        if parts.scheme not in ("nats", "tls") or not self.shown:
+            raise UsageError(
+                f"{parts.scheme}://{self.shown} is no NATS server", hint="nats://127.0.0.1:4222"
+            )
+        user, colon, password = credentials.partition(":")
+        self._hosts = [f"{parts.scheme}://{host}" for host in self.shown.split(",")]
+        self._login: dict[str, Any] = {}
+        if colon:
+            self._login = {"user": unquote(user), "password": unquote(password)}
+        elif user:
+            self._login = {"token": unquote(user)}
+        self._timeout: Any = timeout
+        self._trouble: BaseException | None = None
+
+    def client(self) -> Client:
+        """One that is not connected yet."""
+        return _TlsClient() if self._hosts[0].startswith("tls:") else Client()
+
+    async def connect(self, client: Client) -> None:
+        """Connects once to one of the hosts, or raises what the last one said."""
+        self._trouble = None
+        try:
+            await client.connect(
+                servers=self._hosts,
+                name="mainstay",
+                error_cb=self._note,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                connect_timeout=self._timeout,
+                **self._login,
+            )
+        except NatsError as trouble:  # "no servers" says less than why there are none
+            raise (self._trouble or trouble) from None
+
+    async def _note(self, trouble: BaseException) -> None:
+        self._trouble = trouble
+
+
+async def _ended(client: Client | None) -> None:
+    """Ends a connection, and whatever of it is still under way."""
+    if client is not None:
+        try:
+            async with asyncio.timeout(1.0):
+                await client.close()
+        except (NatsError, OSError, TimeoutError):
+            pass
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if client is not None:
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
