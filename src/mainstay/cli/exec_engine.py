@@ -1,0 +1,110 @@
+"""The engine that `mainstay exec` runs a command on: its policy, its circuit, its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.cli.exit_codes import rules_of
+from mainstay.cli.state import default_store
+from mainstay.cli.trouble import CommandError
+from mainstay.configured import settings_from
+from mainstay.engine import Engine, PolicyRegistry
+from mainstay.errors import ConfigError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay import RetryPolicy
+    from mainstay.cli.exec_run import Wish
+    from mainstay.cli.exec_says import Says
+    from mainstay.config.settings import Settings
+
+
+def engine_of(wish: Wish, says: Says) -> Engine:
+    """The engine; what is wrong with configuration or store is said, and it runs without.
+
+    A key needs the store: without one a command might run twice.
+    """
+    file, sets, settings = _configuration(wish, says)
+    url = _store_of(wish, settings, says)
+    breaker = () if settings.breaker is not None else _breaker(wish)
+    try:
+        overrides = [*sets, *breaker, *([] if url is None else [f"store={url}"])]
+        return _under(Engine.from_config(file, overrides=overrides), wish, says)
+    except (StoreUnavailable, OSError) as trouble:
+        if wish.key is not None:
+            raise
+        _say_without(says, trouble)
+    return _under(
+        Engine.from_config(file, overrides=[*sets, *breaker, "store=memory://"]), wish, says
+    )
+
+
+def _breaker(wish: Wish) -> tuple[str, ...]:
+    """Each operation has a circuit, unless the configuration says otherwise.
+
+    A command that could not be run, and an exit that is final, say nothing of the other side.
+    """
+    ignored = ", ".join(["CommandNotRun", *rules_of(wish.never_on)])
+    return "circuitBreaker.failureThreshold=5", f"circuitBreaker.ignore=[{ignored}]"
+
+
+def _configuration(wish: Wish, says: Says) -> tuple[str | None, tuple[str, ...], Settings]:
+    """The configuration's file, what comes before it, and what both say; nothing where wrong."""
+    from mainstay.config.settings import Settings
+
+    try:
+        return wish.config, wish.sets, settings_from(wish.config, overrides=wish.sets)
+    except ConfigError as error:
+        says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
+        return None, (), Settings()
+
+
+def _store_of(wish: Wish, settings: Settings, says: Says) -> str | None:
+    """The URL of the store, where it is not the configuration's."""
+    if wish.store is not None or settings.store:
+        return wish.store
+    try:
+        return default_store()
+    except (OSError, RuntimeError) as trouble:
+        if wish.key is not None:
+            raise CommandError(
+                f"there is no place to keep the key: {trouble}",
+                hint="--store sqlite:////a/folder/of/yours/mainstay.db",
+            ) from trouble
+        _say_without(says, trouble)
+        return "memory://"
+
+
+def _say_without(says: Says, trouble: BaseException) -> None:
+    says.warn(f"circuits are not shared and nothing is kept: {trouble}", event="store_away")
+
+
+def _under(engine: Engine, wish: Wish, says: Says) -> Engine:
+    """The engine with the operation's policy as the command line changes it."""
+    try:
+        chosen = _policy(engine, wish)
+        changes: dict[str, Any] = {"before_retry": says.retry}
+        if wish.timeout is not None:
+            changes["attempt_timeout"] = wish.timeout
+        if wish.deadline is not None:
+            changes["deadline"] = wish.deadline
+        if wish.retry_on:
+            changes["retry_on"] = rules_of(wish.retry_on)
+        if wish.never_on:
+            changes["never_retry_on"] = (*chosen.never_retry_on, *rules_of(wish.never_on))
+        changed = chosen.replace(**changes)
+        engine.policies = PolicyRegistry([changed], {wish.operation: changed.name}, changed.name)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def _policy(engine: Engine, wish: Wish) -> RetryPolicy:
+    if wish.policy is None:
+        return engine.policies.of(wish.operation)
+    if wish.policy in engine.policies:
+        return engine.policies[wish.policy]
+    known = ", ".join(engine.policies.names)
+    raise CommandError(f"there is no policy {wish.policy!r}", hint=f"there are {known}")
