@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.cli.exit_codes import rules_of
+from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
 from mainstay.cli.trouble import CommandError
 from mainstay.configured import settings_from
+from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.engine import Engine, PolicyRegistry
 from mainstay.errors import ConfigError, StoreUnavailable
 
@@ -25,44 +27,48 @@ def engine_of(wish: Wish, says: Says) -> Engine:
 
     A key needs the store: without one a command might run twice.
     """
-    file, sets, settings = _configuration(wish, says)
+    settings = _settings(wish, says)
     url = _store_of(wish, settings, says)
-    breaker = () if settings.breaker is not None else _breaker(wish)
     try:
-        overrides = [*sets, *breaker, *([] if url is None else [f"store={url}"])]
-        return _under(Engine.from_config(file, overrides=overrides), wish, says)
+        return _under(_made(wish, settings, url), wish, says)
     except (StoreUnavailable, OSError) as trouble:
         if wish.key is not None:
-            raise
+            raise CommandError(
+                f"not run: the key cannot be looked up: {trouble}",
+                hint="see to the store, or name another with --store",
+                exit_code=Exit.STORE_AWAY,
+            ) from trouble
         _say_without(says, trouble)
-    return _under(
-        Engine.from_config(file, overrides=[*sets, *breaker, "store=memory://"]), wish, says
-    )
+    return _under(_made(wish, settings, "memory://"), wish, says)
 
 
-def _breaker(wish: Wish) -> tuple[str, ...]:
-    """Each operation has a circuit, unless the configuration says otherwise.
+def _settings(wish: Wish, says: Says) -> Settings | None:
+    """What the configuration says; None where it is wrong."""
+    try:
+        return settings_from(wish.config, overrides=wish.sets)
+    except ConfigError as error:
+        says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
+        return None
+
+
+def _made(wish: Wish, settings: Settings | None, url: str | None) -> Engine:
+    """The engine of the configuration; each operation has a circuit, unless that says otherwise.
 
     A command that could not be run, and an exit that is final, say nothing of the other side.
     """
-    ignored = ", ".join(["CommandNotRun", *rules_of(wish.never_on)])
-    return "circuitBreaker.failureThreshold=5", f"circuitBreaker.ignore=[{ignored}]"
+    ignored = ["CommandNotRun", *rules_of(wish.never_on)]
+    if settings is None:
+        return Engine(url or "memory://", breaker=BreakerSettings(ignore=ignored))
+    overrides = [*wish.sets, *([] if url is None else [f"store={url}"])]
+    if settings.breaker is None:
+        overrides.append("circuitBreaker.failureThreshold=5")
+        overrides.append(f"circuitBreaker.ignore=[{', '.join(ignored)}]")
+    return Engine.from_config(wish.config, overrides=overrides)
 
 
-def _configuration(wish: Wish, says: Says) -> tuple[str | None, tuple[str, ...], Settings]:
-    """The configuration's file, what comes before it, and what both say; nothing where wrong."""
-    from mainstay.config.settings import Settings
-
-    try:
-        return wish.config, wish.sets, settings_from(wish.config, overrides=wish.sets)
-    except ConfigError as error:
-        says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
-        return None, (), Settings()
-
-
-def _store_of(wish: Wish, settings: Settings, says: Says) -> str | None:
+def _store_of(wish: Wish, settings: Settings | None, says: Says) -> str | None:
     """The URL of the store, where it is not the configuration's."""
-    if wish.store is not None or settings.store:
+    if wish.store is not None or (settings is not None and settings.store):
         return wish.store
     try:
         return default_store()
@@ -71,6 +77,7 @@ def _store_of(wish: Wish, settings: Settings, says: Says) -> str | None:
             raise CommandError(
                 f"there is no place to keep the key: {trouble}",
                 hint="--store sqlite:////a/folder/of/yours/mainstay.db",
+                exit_code=Exit.STORE_AWAY,
             ) from trouble
         _say_without(says, trouble)
         return "memory://"
