@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """What ends a command line; those that a system lacks are left out."""
 _SLICE = 0.1
-"""Seconds at most without a look: on Windows a signal does not wake a wait."""
+"""Seconds at most without a look: on Windows a signal does not wake a wait, nor anywhere one that
+the system hands to another thread.
+"""
 
 
 class Interrupt(threading.Event):

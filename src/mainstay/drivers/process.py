@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 GRACE = 5.0
 """Seconds between TERM and KILL."""
 _GLANCE = 0.05
-"""Seconds between two looks at what tells nothing by itself."""
+"""Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
 _NOT_FOUND, _NOT_RUN = 127, 126
 
 
@@ -168,15 +168,14 @@ class _Attempt:
     def _next(self, end: float | None) -> tuple[str, int]:
         """What happens next; ("late", 0) where nothing does in time."""
         cancel = self.manner.cancel
-        is_mute = cancel is not None and not isinstance(cancel, Interrupt)
         while True:
             left = None if end is None else end - clock.SYSTEM.monotonic()
             if left is not None and left <= 0.0:
                 return "late", 0
-            if is_mute and cancel.is_set():
+            if cancel is not None and cancel.is_set():
                 return "interrupted", signal.SIGINT
             try:
-                return self.events.get(timeout=min(left or _GLANCE, _GLANCE) if is_mute else left)
+                return self.events.get(timeout=_GLANCE if left is None else min(left, _GLANCE))
             except Empty:
                 continue
 
@@ -225,13 +224,16 @@ class _Attempt:
     def _end(self, group: Group) -> int:
         """Ends whoever is left of the group; the command's status."""
         was_cut = self.cut is not None or not group.has_exited.is_set()
+        terminal = self.manner.terminal
         try:
+            if terminal is not None:
+                terminal.take_back(group.id)  # so that a second Ctrl+C is heard
             if not group.is_empty():
                 self._end_gently(group)
         finally:
             status = group.close()
-            if self.manner.terminal is not None:
-                self.manner.terminal.take_back(group.id, mend=was_cut or status < 0)
+            if terminal is not None and (was_cut or status < 0):
+                terminal.mend()
             for pump in self.pumps:
                 pump.finish(self.manner.grace if was_cut else None)
         return status

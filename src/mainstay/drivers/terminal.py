@@ -65,18 +65,19 @@ class Terminal:
             return True
         return False
 
-    def take_back(self, group: int, *, mend: bool = False) -> None:
-        """Makes us the foreground, where the group is it.
-
-        Mended where the command was cut off: it may have left the terminal without echo.
-        """
-        import termios
-
-        with suppress(OSError, termios.error), _undisturbed():
+    def take_back(self, group: int) -> None:
+        """Makes us the foreground, where the group is it."""
+        with suppress(OSError), _undisturbed():
             if os.tcgetpgrp(self._descriptor) == group:
                 os.tcsetpgrp(self._descriptor, self._own)
-                if mend and self._kept is not None:
-                    termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._kept)
+
+    def mend(self) -> None:
+        """Puts it back as it was: a command that was cut off may have left it without echo."""
+        import termios
+
+        if self._kept is not None and self.is_ours:
+            with suppress(OSError, termios.error):
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._kept)
 
     @contextmanager
     def listening(self, tell: Callable[[tuple[str, int]], Any]) -> Iterator[None]:
