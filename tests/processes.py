@@ -1,25 +1,26 @@
 """Who is there: the processes of a session, as /proc tells."""
 
-import os
 import time
+from pathlib import Path
 
 import pytest
 
-needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="there is no /proc")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
 
 def in_session(session):
     """The processes of a session that have not been reaped: pid to (state, command)."""
     found = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for each in Path("/proc").iterdir():
+        if not each.name.isdigit():
+            continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
-                head, _, tail = stat.read().rpartition(b")")
+            head, _, tail = (each / "stat").read_bytes().rpartition(b")")
         except OSError:
             continue
         state, _, _, its_session = tail.split()[:4]
         if int(its_session) == session:
-            found[int(name)] = (state.decode(), head.partition(b"(")[2].decode())
+            found[int(each.name)] = (state.decode(), head.partition(b"(")[2].decode())
     return found
 
 

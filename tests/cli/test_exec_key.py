@@ -74,6 +74,7 @@ def test_the_streams_are_replayed_in_their_order():
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=90,
+            check=False,
         )
         assert done.stdout == wanted
 
@@ -156,7 +157,9 @@ def test_a_full_disk_for_the_output_costs_no_output(tmp_path):
     command = ("--key", "k", *sh("head -c 3000000 /dev/zero"))
     done = mainstay(*command, preexec_fn=little_room)
     assert (done.returncode, len(done.stdout)) == (0, 3_000_000), done.stderr
-    assert b"the output is not kept under the key 'k': it could not be kept: File too" in done.stderr
+    assert (
+        b"the output is not kept under the key 'k': it could not be kept: File too" in done.stderr
+    )
     assert mainstay(*command).returncode == 74
     assert runs(tmp_path) == 2
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -98,8 +99,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace_time(terminal):
 def _is_foreground(pid):
     """Whether a process has its terminal, or is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return True
     return fields[2] == fields[5]
@@ -151,7 +151,7 @@ def test_ctrl_z_stops_the_command_and_fg_continues_it(terminal, redirected):
     shown = terminal("--norc", "--noprofile", "-i", run=[bash], PS1="ready> ", HISTFILE="")
     shown.wait_for("ready> ")
     # One that starts nobody: a shell that just did is not seen to stop (vfork).
-    beat = f'{sys.executable} -uc "import time\nwhile 1: print(chr(98) + \'eat\'); time.sleep(.05)"'
+    beat = f"{sys.executable} -uc \"import time\nwhile 1: print(chr(98) + 'eat'); time.sleep(.05)\""
     shown.press(f"{' '.join(RUN)} exec -- {beat}{redirected}\n".encode())
     shown.wait_for("beat\n".replace("\n", "\r\n"))
     shown.press(CTRL_Z)

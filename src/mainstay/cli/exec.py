@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.exit_codes import ExitCodes
+from mainstay.cli.exit_codes import exit_codes
 from mainstay.cli.options import config_options, configured, example, json_option
-from mainstay.cli.sizes import Size
+from mainstay.cli.sizes import size
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,17 +31,17 @@ SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
 @click.option("--timeout", type=SECONDS, metavar="S", help="Seconds for each attempt.")
 @click.option("--deadline", type=SECONDS, metavar="S", help="Seconds for all of them.")
 @click.option("--key", metavar="KEY", help="Run it once: the second time its output is replayed.")
-@click.option("--retry-on-exit", "retry_on", type=ExitCodes(), metavar="CODES",
+@click.option("--retry-on-exit", "retry_on", type=exit_codes, metavar="CODES",
               help="Retry these exits only, such as 1,3-5.")  # fmt: skip
-@click.option("--never-on-exit", "never_on", type=ExitCodes(), metavar="CODES",
+@click.option("--never-on-exit", "never_on", type=exit_codes, metavar="CODES",
               help="These exits are final.")  # fmt: skip
 @click.option("--escalate", is_flag=True, help="Where it gives up, ask a person: an inbox item.")
 @click.option("--grace", type=click.FloatRange(0.0, 3600.0), default=5.0, show_default=True,
               metavar="S", help="Seconds between TERM and KILL.")  # fmt: skip
-@click.option("--keep-output", "keep", type=Size(), default="8M", show_default=True,
+@click.option("--keep-output", "keep", type=size, default="8M", show_default=True,
               metavar="SIZE", help="With --key: keep so much output for the replay.")  # fmt: skip
 @click.option("--lease", type=click.FloatRange(1.0, 86_400.0), default=15.0, show_default=True,
-              metavar="S", help="With --key: take over from a process killed so long ago.")  # fmt: skip
+              metavar="S", help="With --key: take over from one killed so long ago.")  # fmt: skip
 @click.option("--store", metavar="URL", help="Where circuits, keys and items are kept.")
 @config_options
 @click.option("--quiet", is_flag=True, help="Say nothing about retries.")
@@ -62,7 +62,7 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
     from mainstay.cli.exec_says import Says
 
     file, sets = configured()
-    options["operation"] = options["operation"] or os.path.basename(words[0]) or words[0]
+    options["operation"] = options["operation"] or Path(words[0]).name or words[0]
     chosen = {name: value for name, value in options.items() if value is not None}
     wish = Wish(command=words, config=file, sets=sets, **chosen)
     return run(wish, Says(quiet=quiet, as_json=as_json))

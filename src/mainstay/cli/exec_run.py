@@ -39,6 +39,7 @@ from mainstay.errors import (
 
 if TYPE_CHECKING:
     from mainstay.drivers.process import Output
+    from mainstay.drivers.terminal import Terminal
     from mainstay.engine import Engine, Operation
 
 
@@ -97,9 +98,7 @@ class _Run:
     def exit_code(self) -> int:
         terminal = _terminal()
         keep = (self.wish.keep or None) if self.wish.key is not None else None
-        manner = Manner(
-            grace=self.wish.grace, keep=keep, cancel=self.interrupt, terminal=terminal
-        )
+        manner = Manner(grace=self.wish.grace, keep=keep, cancel=self.interrupt, terminal=terminal)
 
         def attempt(command: tuple[bytes, ...]) -> Output:
             return self._attempt(command, manner)
@@ -182,7 +181,7 @@ class _Run:
         if not isinstance(failure, CommandFailed | AttemptTimeout | DeadlineExceeded | OSError):
             raise failure
         if isinstance(failure, CommandFailed) and not self.history:
-            return self._ended(failure.output or {"tape": b"", "lost": ""}, failure.exit_code)
+            return self._ended(failure.output or process.output_of(None), failure.exit_code)
         self._say_given_up(failure)
         return self._escalated(failure) if self.wish.escalate else _code_of(failure)
 
@@ -282,7 +281,7 @@ def _is_told(failure: Exception) -> bool:
     return isinstance(failure, CommandFailed)
 
 
-def _terminal() -> object | None:
+def _terminal() -> Terminal | None:
     if os.name == "nt":
         return None
     from mainstay.drivers.terminal import Terminal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,31 +12,22 @@ if TYPE_CHECKING:
 MOST = 255
 
 
-class ExitCodes(click.ParamType):
-    """A list of exit codes and ranges of them, from 1 to 255.
+def exit_codes(text: str) -> tuple[int, ...]:
+    """The codes of a list of codes and ranges, each once, in order.
 
-    >>> ExitCodes().convert("1,3-5", None, None)
+    >>> exit_codes("1,3-5")
     (1, 3, 4, 5)
     """
-
-    name = "codes"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The codes, each once, in order."""
-        if isinstance(value, tuple):
-            return value
-        codes: set[int] = set()
-        for part in str(value).split(","):
-            first, _, last = part.strip().partition("-")
-            if not first.isdecimal() or not (last or first).isdecimal():
-                self.fail(f"{part.strip()!r} is no exit code; write them as 1,3-5", param, ctx)
-            low, high = int(first), int(last or first)
-            if not 1 <= low <= high <= MOST:
-                self.fail(f"{part.strip()!r}: exit codes are from 1 to {MOST}", param, ctx)
-            codes |= set(range(low, high + 1))
-        return tuple(sorted(codes))
+    codes: set[int] = set()
+    for part in map(str.strip, text.split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise click.BadParameter(f"{part!r} is no exit code; write them as 1,3-5")
+        low, high = int(first), int(last or first)
+        if not 1 <= low <= high <= MOST:
+            raise click.BadParameter(f"{part!r}: exit codes are from 1 to {MOST}")
+        codes |= set(range(low, high + 1))
+    return tuple(sorted(codes))
 
 
 def rules_of(codes: Iterable[int]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Exit(IntEnum):
     CANNOT_WRITE = 74
     """The output could not be written: a full disk, a closed descriptor."""
     CIRCUIT_OPEN = 75
-    """`exec` only: not run, because the circuit is open or its key is being worked on; try later."""
+    """`exec` only: not run: the circuit is open, or its key is being worked on; try later."""
     NEEDS_PERSON = 76
     """`exec` only: waits in the inbox for a person."""
     TIMEOUT = 124

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -94,7 +95,7 @@ class _Attempt:
         self.manner = manner
         self.limit = remaining()
         self.events: SimpleQueue[tuple[str, int]] = SimpleQueue()
-        self.tape = None if manner.keep is None else Tape(manner.keep)
+        self.tape: Tape | None = None
         self.pumps: list[Pump] = []
         self.cut: Exception | None = None
         """Why it was ended by us, where it was."""
@@ -113,11 +114,14 @@ class _Attempt:
                 self._await_end(group)
             finally:
                 status = self._end(group)
-        return self._judged(status)
+            return self._judged(status)
 
     def _listen(self, around: ExitStack) -> None:
-        """Hears of Ctrl+C and Ctrl+Z while the command runs."""
+        """Hears of Ctrl+C and Ctrl+Z while the command runs, and keeps its tape."""
         cancel, terminal = self.manner.cancel, self.manner.terminal
+        if self.manner.keep is not None:
+            self.tape = Tape(self.manner.keep)
+            around.callback(self.tape.close)
         if isinstance(cancel, Interrupt):
 
             def interrupted(number: int) -> None:
@@ -273,7 +277,8 @@ def name_of(command: Sequence[str | bytes]) -> str:
     >>> name_of(["/usr/bin/rsync", "--password=hunter2"])
     'rsync'
     """
-    return os.fsdecode(os.path.basename(command[0])) or os.fsdecode(command[0])
+    program = os.fsdecode(command[0])
+    return Path(program).name or program
 
 
 def failure_of(name: str, status: int) -> CommandFailed | None:
@@ -309,7 +314,7 @@ def not_run(command: Sequence[str | bytes], trouble: Exception) -> Exception:
         return trouble
     if not isinstance(trouble, FileNotFoundError):
         return CommandNotRun(name, _NOT_RUN, f"cannot be run: {why}")
-    if os.path.exists(command[0]):
+    if Path(os.fsdecode(command[0])).exists():
         return CommandNotRun(name, _NOT_RUN, "cannot be run: its interpreter or folder is missing")
     return CommandNotRun(name, _NOT_FOUND, "command not found")
 

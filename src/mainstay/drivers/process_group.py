@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-LEADER = 'trap "" TERM QUIT TSTP TTIN TTOU; read x; kill -TERM 0; kill -CONT 0; sleep "$1"; kill -KILL 0'
+LEADER = (
+    'trap "" TERM QUIT TSTP TTIN TTOU; read x; kill -TERM 0; kill -CONT 0; sleep "$1"; kill -KILL 0'
+)
 """What the leading shell does: waits for the end of its input, and then ends everybody."""
 
 _DEAF_TO = [
@@ -84,7 +87,9 @@ class Group:
 
     def start(self, command: Sequence[str | bytes], **options: Any) -> None:
         """Starts the command in the group."""
-        self.process = subprocess.Popen(command, process_group=self.id, **options)
+        self.process = subprocess.Popen(  # noqa: S603  to run it is what was asked for
+            command, process_group=self.id, **options
+        )
         self.id = self.id or self.process.pid
         self._watch(self._watch_command, "exited")
 
@@ -144,10 +149,10 @@ class Group:
         if not self._leader:
             return 0
         try:
-            with open(f"/proc/{self._leader}/status", "rb") as status:
-                told = dict(line.split(b":", 1) for line in status if b":" in line)
+            lines = Path(f"/proc/{self._leader}/status").read_bytes().splitlines()
         except OSError:
             return 0
+        told = dict(line.split(b":", 1) for line in lines if b":" in line)
         if told[b"State"].split()[0] in (b"Z", b"X"):
             return signal.SIGINT
         pending = int(told[b"SigPnd"], 16) | int(told[b"ShdPnd"], 16)
@@ -201,7 +206,7 @@ def members(group: int) -> set[int] | None:
     True
     """
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        pids = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     except OSError:
         return None
     found = {pid for pid in pids if _group_of(pid) == group}
@@ -211,8 +216,7 @@ def members(group: int) -> set[int] | None:
 def _group_of(pid: int) -> int | None:
     """The group of a process that is alive."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            after = stat.read().rpartition(b")")[2].split()
+        after = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
     return None if after[0] in (b"Z", b"X") else int(after[2])

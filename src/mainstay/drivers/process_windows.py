@@ -35,11 +35,30 @@ def run(command: Sequence[str | bytes], manner: Manner) -> Output:
     if manner.cancel is not None and manner.cancel.is_set():
         raise CallCancelled(name, 0)
     tape = None if manner.keep is None else Tape(manner.keep)
-    pipe = None if tape is None else subprocess.PIPE
-    options = {"stdin": manner.stdin, "cwd": manner.cwd, "env": manner.env}
     try:
-        process = subprocess.Popen(
-            command, stdout=pipe, stderr=pipe, creationflags=_NEW_GROUP, **options
+        return _run(command, manner, name, limit, tape)
+    finally:
+        if tape is not None:
+            tape.close()
+
+
+def _run(
+    command: Sequence[str | bytes],
+    manner: Manner,
+    name: str,
+    limit: float | None,
+    tape: Tape | None,
+) -> Output:
+    pipe = None if tape is None else subprocess.PIPE
+    try:
+        process = subprocess.Popen(  # noqa: S603  to run it is what was asked for
+            command,
+            stdin=manner.stdin,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=manner.cwd,
+            env=manner.env,
+            creationflags=_NEW_GROUP,
         )
     except (OSError, ValueError) as trouble:
         raise not_run(command, trouble) from None
@@ -85,6 +104,6 @@ def _end(process: subprocess.Popen[bytes], manner: Manner) -> None:
     if process.poll() is None:
         with suppress(OSError):
             tree = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
-            subprocess.run(tree, capture_output=True, check=False)
+            subprocess.run(tree, capture_output=True, check=False)  # noqa: S603  our own words
         process.kill()
     process.wait()

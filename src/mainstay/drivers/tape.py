@@ -77,6 +77,11 @@ class Tape:
             finally:
                 self._close()
 
+    def close(self) -> None:
+        """Lets go of what was not taken."""
+        with self._lock:
+            self._close()
+
     def _close(self) -> None:
         try:
             self._spool.close()
@@ -85,7 +90,7 @@ class Tape:
 
 
 def _spool() -> IO[bytes]:
-    return tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # type: ignore[return-value]
+    return tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)
 
 
 def frames(tape: bytes) -> Iterator[tuple[int, bytes]]:
