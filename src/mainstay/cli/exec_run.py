@@ -18,6 +18,7 @@ from mainstay.core.arguments import key_text
 from mainstay.core.canonical import canonical, fingerprint
 from mainstay.core.inbox import Item
 from mainstay.drivers import process
+from mainstay.drivers.command import output_of
 from mainstay.drivers.interrupt import Interrupt
 from mainstay.drivers.process import Manner
 from mainstay.drivers.tape import frames
@@ -38,7 +39,7 @@ from mainstay.errors import (
 )
 
 if TYPE_CHECKING:
-    from mainstay.drivers.process import Output
+    from mainstay.drivers.command import Output
     from mainstay.drivers.terminal import Terminal
     from mainstay.engine import Engine, Operation
 
@@ -181,7 +182,7 @@ class _Run:
         if not isinstance(failure, CommandFailed | AttemptTimeout | DeadlineExceeded | OSError):
             raise failure
         if isinstance(failure, CommandFailed) and not self.history:
-            return self._ended(failure.output or process.output_of(None), failure.exit_code)
+            return self._ended(failure.output or output_of(None), failure.exit_code)
         self._say_given_up(failure)
         return self._escalated(failure) if self.wish.escalate else _code_of(failure)
 

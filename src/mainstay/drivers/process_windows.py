@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 import mainstay.clock as clock
 from mainstay.core.deadline import NEVER
 from mainstay.deadline import remaining
-from mainstay.drivers.process import failure_of, name_of, not_run, output_of, pumps_of
+from mainstay.drivers.command import failure_of, name_of, not_run, output_of, pumps_of
 from mainstay.drivers.tape import Tape
 from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainstay.drivers.process import Manner, Output
+    from mainstay.drivers.command import Output
+    from mainstay.drivers.process import Manner
 
 _NEW_GROUP = 0x00000200
 """CREATE_NEW_PROCESS_GROUP."""
@@ -49,19 +50,7 @@ def _run(
     limit: float | None,
     tape: Tape | None,
 ) -> Output:
-    pipe = None if tape is None else subprocess.PIPE
-    try:
-        process = subprocess.Popen(  # noqa: S603  to run it is what was asked for
-            command,
-            stdin=manner.stdin,
-            stdout=pipe,
-            stderr=pipe,
-            cwd=manner.cwd,
-            env=manner.env,
-            creationflags=_NEW_GROUP,
-        )
-    except (OSError, ValueError) as trouble:
-        raise not_run(command, trouble) from None
+    process = _started(command, manner, None if tape is None else subprocess.PIPE)
     pumps = [] if tape is None else pumps_of(process, tape, through=manner.through)
     cut: Exception | None = None
     try:
@@ -77,6 +66,23 @@ def _run(
     if failure is not None:
         raise failure
     return output
+
+
+def _started(
+    command: Sequence[str | bytes], manner: Manner, pipe: int | None
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603  to run it is what was asked for
+            command,
+            stdin=manner.stdin,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=manner.cwd,
+            env=manner.env,
+            creationflags=_NEW_GROUP,
+        )
+    except (OSError, ValueError) as trouble:
+        raise not_run(command, trouble) from None
 
 
 def _await_end(

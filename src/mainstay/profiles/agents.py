@@ -21,6 +21,7 @@ from mainstay import deadline
 from mainstay.ambient import CANCEL
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.drivers import process
+from mainstay.drivers.command import name_of
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.process import Manner
 from mainstay.drivers.tape import KEPT, stream_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import ParamSpec, Self, TypeVar
 
-    from mainstay.drivers.process import Output
+    from mainstay.drivers.command import Output
     from mainstay.engine import Engine
 
     P = ParamSpec("P")
@@ -125,7 +126,7 @@ def run_tool(
         if engine is None:
             output = policy.call(tool.attempt)
         else:
-            output = engine.call(operation or process.name_of(command), tool.attempt)
+            output = engine.call(operation or name_of(command), tool.attempt)
     tape = output["tape"]
     return ToolResult(stream_of(tape, 1), stream_of(tape, 2), tool.attempts, output["lost"])
 
