@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from mainstay.drivers.budget import RetryBudget, TokenBudget
     from mainstay.drivers.bulkhead import Bulkhead
     from mainstay.drivers.circuits import CircuitRegistry, HealthReport
+    from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.fallback import Fallback
     from mainstay.drivers.hedge import Hedge
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
+    from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
@@ -38,12 +40,14 @@ if TYPE_CHECKING:
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
+        CallAbandoned,
         CallCancelled,
         CallShed,
         CircuitOpenError,
         Conflict,
         DeadlineExceeded,
         DependencyError,
+        IdentityRefused,
         LeaseLost,
         MainstayError,
         MainstayWarning,
@@ -87,10 +91,12 @@ _HOMES = {
     "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.bulkhead": ("Bulkhead",),
     "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
+    "mainstay.drivers.credentials": ("OperatorKey",),
     "mainstay.drivers.fallback": ("Fallback",),
     "mainstay.drivers.hedge": ("Hedge",),
     "mainstay.drivers.inbox": ("Inbox",),
     "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
+    "mainstay.drivers.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
@@ -99,12 +105,14 @@ _HOMES = {
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",
+        "CallAbandoned",
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
         "Conflict",
         "DeadlineExceeded",
         "DependencyError",
+        "IdentityRefused",
         "LeaseLost",
         "MainstayError",
         "MainstayWarning",
@@ -140,6 +148,7 @@ __all__ = [
     "BreakerSettings",
     "Bulkhead",
     "BulkheadFull",
+    "CallAbandoned",
     "CallCancelled",
     "CallShed",
     "CircuitBreaker",
@@ -156,6 +165,7 @@ __all__ = [
     "Fallback",
     "HealthReport",
     "Hedge",
+    "IdentityRefused",
     "Inbox",
     "Item",
     "Jitter",
@@ -170,6 +180,8 @@ __all__ = [
     "NestedRetryError",
     "NestedRetryWarning",
     "Operation",
+    "OperatorKey",
+    "Operators",
     "OutcomeUnknown",
     "PayloadMismatch",
     "PolicyError",

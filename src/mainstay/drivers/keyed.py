@@ -130,8 +130,14 @@ class KeyedCall:
             subject=self.address,
             operation=self.call.operation,
             text=f"{self.call.operation} with key {self.call.key!r}: {effect.reason}",
-            severity="high",
             attempts=effect.attempts,
+            occasion=f"{effect.owner}:{effect.epoch}",
+            data={
+                "address": self.address,
+                "owner": effect.owner,
+                "epoch": effect.epoch,
+                "ttl": self.call.ttl,
+            },
         )
 
     def end(self, effect: Any) -> Any:

@@ -20,8 +20,10 @@ from mainstay.deadline import remaining
 from mainstay.drivers import keyed as driver
 from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit
+from mainstay.drivers.escalation import about
 from mainstay.drivers.inbox import Inbox
 from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
+from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from mainstay.core.redact import Redactor
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.site import Site
-    from mainstay.ports import Store
+    from mainstay.ports import Sink, Store
 
     class KeyFields(TypedDict, total=False):
         """The options of a keyed call as keywords, besides the key."""
@@ -123,6 +125,7 @@ class Records:
         is_bound: bool = False,
         store_wait: float = 0.0,
         redact: Redactor | None = None,
+        listeners: tuple[Sink, ...] = (),
     ) -> None:
         self.store = store
         self._redact = redact
@@ -132,7 +135,8 @@ class Records:
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
-        self.inbox = Inbox(store, redact)
+        self.inbox = Inbox(store, redact, listeners)
+        self.inbox.settle("unknown_outcome", unknown_outcomes(store))
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._lock = threading.Lock()
 
@@ -154,7 +158,10 @@ class Records:
                 f"{self.store.url} cannot take part in a transaction of yours",
                 hint="sqlite and postgresql stores can",
             )
-        return type(self)(within(connection), self._counts, is_bound=True, redact=self._redact)
+        store, listeners = within(connection), self.inbox.listeners
+        return type(self)(
+            store, self._counts, is_bound=True, redact=self._redact, listeners=listeners
+        )
 
     def call_of(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
@@ -209,14 +216,16 @@ class Records:
     def run(self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any) -> Any:
         """A keyed call of a plain function."""
         call = self.call_of(site, options, function, args, kwargs)
-        return driver.run(call, function, args, kwargs)
+        with about(call):
+            return driver.run(call, function, args, kwargs)
 
     async def arun(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
     ) -> Any:
         """A keyed call of an async function."""
         call = self.call_of(site, options, function, args, kwargs)
-        return await driver.arun(call, function, args, kwargs)
+        with about(call):
+            return await driver.arun(call, function, args, kwargs)
 
     def result(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
@@ -224,7 +233,8 @@ class Records:
         """The same as a RetryResult."""
         call, started = self.call_of(site, options, function, args, kwargs), monotonic()
         try:
-            value = driver.run(call, function, args, kwargs)
+            with about(call):
+                value = driver.run(call, function, args, kwargs)
         except Exception as error:
             return _result(call, started, error, None)
         return _result(call, started, None, value)
@@ -235,7 +245,8 @@ class Records:
         """The same for an async function."""
         call, started = self.call_of(site, options, function, args, kwargs), monotonic()
         try:
-            value = await driver.arun(call, function, args, kwargs)
+            with about(call):
+                value = await driver.arun(call, function, args, kwargs)
         except Exception as error:
             return _result(call, started, error, None)
         return _result(call, started, None, value)
