@@ -1,4 +1,4 @@
-"""What an operator proves who they are with: a secret, a private key, or a signature made elsewhere.
+"""What operators prove who they are with: a secret, a private key, a signature made elsewhere.
 
 A secret is handed on and kept nowhere. Keys need `cryptography`, of the extra `signing`.
 """
@@ -108,7 +108,7 @@ def is_signed(public_key: str, message: bytes, signature: Signature) -> bool:
 
 
 def nobodys_key() -> str:
-    """A public key of nobody's: a signature takes as long to look at whether there is one or not."""
+    """A public key of nobody's: looking at a signature takes as long where there is no key."""
     ed25519, pem = _library()
     public = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
     made = public.public_bytes(pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo)

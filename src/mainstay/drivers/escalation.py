@@ -57,7 +57,7 @@ class Escalation:
 
     def _item(self, event: RetryExhausted) -> Item:
         call = ABOUT.get()
-        is_keyed = call is not None and self in call.site.listeners
+        is_keyed = call is not None and call.operation == event.operation
         name, key = event.operation, f" with key {call.key!r}" if call and is_keyed else ""
         trouble = ": ".join(
             filter(None, (event.final_exception_type, event.final_exception_message))
