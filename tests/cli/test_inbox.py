@@ -172,7 +172,10 @@ def test_operators_are_added_listed_and_changed(run, tmp_path):
     }
     assert run("operators", "passwd", "bob", **env_new).returncode == 0
     assert run("operators", "passwd", "bob", **env_new).returncode == 1
-    assert run("operators", "remove", "bob", *by, **env).returncode == 0
+    off = run("operators", "disable", "bob", *by, "--json", **env)
+    assert json.loads(off.stdout)["state"] == "disabled"
+    gone = run("operators", "remove", "bob", *by, "--json", **env)
+    assert (gone.returncode, json.loads(gone.stdout)) == (0, None)
     assert len(json.loads(run("operators", "--json", **env).stdout)) == 2
 
 

@@ -365,7 +365,7 @@ def failing():
 # --- escalation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02", "IT-041-11", "UVS-2")
 def test_what_was_given_up_is_brought_to_a_person_where_it_asks(engine):
     """Once for each matter, counted; and the caller gets the failure as ever."""
     for _ in range(3):

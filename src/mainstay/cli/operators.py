@@ -83,7 +83,10 @@ def _plain(operator: Operator, now: float) -> dict[str, Any]:
 @_NEW
 @who_options
 @store_option
-def add(name: str, public_key: str | None, new_secret_file: str | None, **who: Any) -> None:
+@json_option
+def add(
+    name: str, public_key: str | None, new_secret_file: str | None, as_json: bool, **who: Any
+) -> None:
     """Add an operator, with a secret or a public key.
 
     The first one is added by whoever has the store; every other one by an operator: --as NAME.
@@ -92,7 +95,7 @@ def add(name: str, public_key: str | None, new_secret_file: str | None, **who: A
         by = {} if who["who"] is None else _by(who)
         new = _new(name, public_key, new_secret_file, who)
         engine.operators.add(name, **new, **by)
-    write(f"{name} may act on the inbox from now on")
+        _say(engine, name, f"{name} may act on the inbox from now on", as_json)
 
 
 @command.command(epilog=example("mainstay operators passwd ann --as ann --store sqlite:///app.db"))
@@ -101,12 +104,15 @@ def add(name: str, public_key: str | None, new_secret_file: str | None, **who: A
 @_NEW
 @who_options
 @store_option
-def passwd(name: str, public_key: str | None, new_secret_file: str | None, **who: Any) -> None:
+@json_option
+def passwd(
+    name: str, public_key: str | None, new_secret_file: str | None, as_json: bool, **who: Any
+) -> None:
     """Give an operator another secret, or a public key."""
     with opened() as engine:
         by = _by({**who, "who": who["who"] or name})
         engine.operators.change(name, **_new(name, public_key, new_secret_file, by), **by)
-    write(f"{name} has another secret")
+        _say(engine, name, f"{name} has another secret", as_json)
 
 
 def _changing(word: str, text: str, done: str) -> None:
@@ -115,14 +121,24 @@ def _changing(word: str, text: str, done: str) -> None:
     @click.argument("name")
     @who_options
     @store_option
-    def change(name: str, **who: Any) -> None:
+    @json_option
+    def change(name: str, as_json: bool, **who: Any) -> None:
         with opened() as engine:
             _verb(engine, word)(name, **_by(who))
-        write(f"{name} {done}")
+            _say(engine, name, f"{name} {done}", as_json)
 
     change.__doc__ = text
     shown = example(f"mainstay operators {word} bob --as ann --store sqlite:///app.db")
     command.command(word, epilog=shown)(change)
+
+
+def _say(engine: Engine, name: str, text: str, as_json: bool) -> None:
+    """What became of it: a line, or the operator as they are now; null once they are removed."""
+    if not as_json:
+        write(text)
+        return
+    found, now = engine.operators.get(name), engine.store.read("operators", "")[1]
+    write_json(None if found is None else _plain(found, now))
 
 
 def _verb(engine: Engine, word: str) -> Any:
