@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
     from mainstay.audit.log import AuditLog
+    from mainstay.config.settings import Settings
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
@@ -96,6 +97,9 @@ class Engine:
     ...     engine.call("network", int, "42")
     42
     """
+
+    settings: Settings | None = None
+    """The configuration it was made of, by `from_config`."""
 
     def __init__(
         self,
@@ -160,6 +164,34 @@ class Engine:
             self._counts = CallCounts()
             found.count_by(self._counts.events)
         return found
+
+    @classmethod
+    def from_config(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        on_error: str = "raise",
+        overrides: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """An engine as a configuration says; it is read once, and never again.
+
+        Args:
+            path: the file; None for what `MAINSTAY_CONFIG` names, or what is found from the
+                working directory upwards: mainstay.yml, agent/config.yml, pyproject.toml.
+            on_error: "raise" a ConfigError with all problems; or "default": warn and log the same
+                list, and run on the built-in policy with nothing else configured.
+            overrides: values that come before those of the file and the environment, such as
+                "retry.policies.standard.maxAttempts=5".
+            env: the environment; by default the process's own.
+
+        >>> engine = Engine.from_config(overrides=["retry.policies.standard.maxAttempts=5"], env={})
+        >>> engine.policies["standard"].max_attempts
+        5
+        """
+        from mainstay.configured import engine_of
+
+        return engine_of(cls, path, on_error=on_error, overrides=overrides, env=env)
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""

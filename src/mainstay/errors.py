@@ -7,7 +7,8 @@
     │   ├── NestedRetryError          a retry inside a retry, where the policy refuses it
     │   ├── StoreError                (ValueError)  a store URL or ability that is not there
     │   ├── MissingExtraError         (ImportError) an optional library that is not installed
-    │   └── PayloadMismatch           a key that was used for another payload
+    │   ├── PayloadMismatch           a key that was used for another payload
+    │   └── ConfigError               (ValueError)  a configuration with problems, all of them
     ├── DependencyError               what we called failed
     │   ├── RetryError                the control plane's retries ran out; chained from the last
     │   ├── AttemptTimeout            (TimeoutError) one attempt took too long and was cut
@@ -29,7 +30,8 @@
 
     MainstayWarning (UserWarning)
     ├── NestedRetryWarning            a retry inside a retry; says the product that was avoided
-    └── PolicyNotFoundWarning         an operation nobody configured runs on the default policy
+    ├── PolicyNotFoundWarning         an operation nobody configured runs on the default policy
+    └── ConfigWarning                 a configuration with problems was left aside
 
 A message says what happened with the values, and what to do next. The values are attributes.
 Codes are stable; docs/reference/errors.md has a section for each.
@@ -215,6 +217,95 @@ class PayloadMismatch(UsageError):
             f"{operation}: the key {key!r} was used for another payload",
             hint="a key stands for one request; use a new one for a new request",
         )
+
+
+class ConfigProblem(Problem):
+    """One thing that is wrong in a configuration, and where it stands.
+
+    `file` is the file, or the environment variable or option the value came from; `line` is None
+    where it is not known. `field` is the path of keys. A secret is never the value.
+
+    >>> print(ConfigProblem("retry.nested", "wern", "one of collapse, warn, refuse",
+    ...                     file="mainstay.yml", line=2, nearest="warn"))
+    mainstay.yml:2: retry.nested = 'wern': must be one of collapse, warn, refuse; did you mean warn?
+    """
+
+    __slots__ = ("file", "line", "nearest", "text")
+
+    def __init__(
+        self,
+        path: str,
+        value: object,
+        allowed: str,
+        *,
+        file: str = "",
+        line: int | None = None,
+        nearest: str = "",
+        text: str = "",
+    ) -> None:
+        super().__init__(path, value, allowed)
+        self.file = file
+        self.line = line
+        self.nearest = nearest
+        self.text = text or f"must be {allowed}"
+
+    @property
+    def path(self) -> str:
+        """The keys that lead to the value, joined by dots; empty for the file as a whole."""
+        return self.field
+
+    @property
+    def where(self) -> str:
+        """The file and the line, as far as they are known."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        shown = _configured(self.value)
+        subject = f"{self.path} = {shown}" if self.path and shown else self.path or shown
+        meant = f"; did you mean {self.nearest}?" if self.nearest else ""
+        parts = (self.where, subject, self.text + meant)
+        return ": ".join(part for part in parts if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The problem as JSON can hold it.
+
+        >>> ConfigProblem("retry", 3, "a mapping", file="mainstay.yml", line=1).to_dict()["line"]
+        1
+        """
+        names = ("file", "line", "path", "value", "text", "allowed", "nearest")
+        return {name: getattr(self, name) for name in names}
+
+
+_SORTS = {dict: "a mapping", list: "a list"}
+_WORDS = {True: "true", False: "false"}
+
+
+def _configured(value: object) -> str:
+    """A value as it stands in a file; None is one that is not there."""
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return _SORTS[type(value)]
+    shown = _WORDS[value] if isinstance(value, bool) else _shown(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+class ConfigError(UsageError, ValueError):
+    """A configuration that cannot be used; every problem at once, in `problems`.
+
+    >>> problem = ConfigProblem("retry", 3, "a mapping", file="mainstay.yml", line=1)
+    >>> print(ConfigError([problem]))
+    the configuration has 1 problem:
+      - mainstay.yml:1: retry = 3: must be a mapping
+    """
+
+    code = "MS107"
+
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        many = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"the configuration has {many}:{lines}")
 
 
 class DependencyError(MainstayError):
@@ -597,5 +688,13 @@ class PolicyNotFoundWarning(MainstayWarning):
     """An operation that nobody configured runs under the default policy.
 
     >>> issubclass(PolicyNotFoundWarning, UserWarning)
+    True
+    """
+
+
+class ConfigWarning(MainstayWarning):
+    """A configuration with problems was left aside, and the built-in default policy is used.
+
+    >>> issubclass(ConfigWarning, MainstayWarning)
     True
     """

@@ -53,8 +53,8 @@ class Sqlite(Log):
     def body(self, block, edit):
         with closing(sqlite3.connect(self.where.removeprefix("sqlite:///"))) as connection:
             found = "SELECT body FROM mainstay_audit_blocks WHERE block = ?"
-            records = connection.execute(found, (block,)).fetchone()[0][1:-1].split(",\n")
-        edited = "[" + ",\n".join(edit(records)) + "]"
+            records = connection.execute(found, (block,)).fetchone()[0].split("\n")[1::2]
+        edited = "[\n" + "\n,\n".join(edit(records)) + "\n]"
         self.run("UPDATE mainstay_audit_blocks SET body = ? WHERE block = ?", (edited, block))
 
     def drop(self, block):
@@ -94,8 +94,8 @@ class Postgres(Log):
 
         with psycopg.connect(self.where) as connection:
             found = "SELECT convert_from(body, 'UTF8') FROM mainstay_audit_blocks WHERE block = %s"
-            records = connection.execute(found, (block,)).fetchone()[0][1:-1].split(",\n")
-            edited = ("[" + ",\n".join(edit(records)) + "]").encode()
+            records = connection.execute(found, (block,)).fetchone()[0].split("\n")[1::2]
+            edited = ("[\n" + "\n,\n".join(edit(records)) + "\n]").encode()
             connection.execute(
                 "UPDATE mainstay_audit_blocks SET body = %s WHERE block = %s", (edited, block)
             )
@@ -364,7 +364,14 @@ def test_whatever_is_put_into_a_row_is_a_flaw_and_no_crash(log):
             log.where.write_bytes(b"".join([*lines[:at], junk, *lines[at:]]))
             assert log.verify().first_bad == 6
         return
-    for column, junk in (("body", b""), ("links", b"1"), ("header", b"{}"), ("header", b"\xff")):
+    for column, junk in (
+        ("body", b""),
+        ("body", b"[]"),
+        ("body", b"[\n{}\n;\n{}\n]"),
+        ("links", b"1"),
+        ("header", b"{}"),
+        ("header", b"\xff"),
+    ):
         mark = "?" if isinstance(log, Sqlite) else "%s"
         if isinstance(log, Sqlite) and column != "links":
             mark = "CAST(? AS TEXT)"

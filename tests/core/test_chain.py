@@ -18,6 +18,7 @@ from mainstay.core.chain import (
     head_of,
     header_of,
     message_of,
+    read_header,
     seal,
     signed,
     tail_of,
@@ -72,6 +73,7 @@ def test_one_changed_byte_names_its_record(batches, data):
     flaw = checked(blocks)
     assert isinstance(flaw, Flaw)
     assert flaw.number == header_of(block).first + index
+    assert read_header(block.header) == header_of(block)
     assert flaw.block == where + 1
 
 

@@ -112,9 +112,10 @@ class AuditLog:
         self._counters: list[Callable[[], Sequence[Event]]] = []
         self._counted_at = clock.current.monotonic()
         self._buffer = Buffer(
-            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=2_000
+            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=1_000
         )
         self._waits = durability == "call" and not strict
+        self._put = self._buffer.put if strict else self._buffer.add
         self._known: set[str] = set()
         self._journal: Journal | None = None
         self._writer = ""
@@ -139,7 +140,7 @@ class AuditLog:
         if self._waits:
             self._buffer.commit(event, kept_will_do=True)
         else:
-            self._buffer.put(event)
+            self._put(event)
         if self._counters and clock.current.monotonic() - self._counted_at > _COUNT_EVERY:
             self._count()
 
@@ -164,7 +165,7 @@ class AuditLog:
         if self._waits:
             self._buffer.commit(facts, kept_will_do=True)
         else:
-            self._buffer.put(facts)
+            self._put(facts)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is written, or safe on disk; whether it is."""

@@ -18,7 +18,7 @@ from mainstay.audit.places import open_journal
 from mainstay.core.chain import Flaw, Tail, header_of, verify_block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from mainstay.audit.keys import Checker
     from mainstay.audit.places import Where
@@ -119,17 +119,18 @@ class _Check:
         self._begins = self._tail
         self._notes: dict[int, dict[str, Any]] = {}
         self._heads: dict[int, list[Head]] = {}
+        self._passed: list[Head] | None = getattr(journal, "passed", None)
         self._forged: Head | None = None
         self._agreed = 0
         self._agreed_number = self._begins.number
         self._signed_until = 0
 
     def run(self, progress: Callable[[int], object] | None) -> Verdict:
-        for head in (*self._outside, *self._journal.heads()):
-            if self._is_trusted(head):
-                self._heads.setdefault(head.block, []).append(head)
-        wrong = self._compare(self._tail)
+        self._take(self._outside)
+        if self._passed is None:
+            self._take(self._journal.heads())
         for block in self._journal.blocks():
+            wrong = self._look()
             if wrong is not None:
                 return wrong
             after = verify_block(self._tail, block)
@@ -138,10 +139,21 @@ class _Check:
                 return self._bad(problem, first_bad=after.number)
             self._note(block)
             self._tail = after
-            wrong = self._compare(after)
             if progress is not None:
                 progress(after.number)
-        return wrong or self._end()
+        return self._look() or self._end()
+
+    def _look(self) -> Verdict | None:
+        """What heads say of the log so far; in a file they stand behind the block."""
+        if self._passed:
+            self._take(self._passed)
+            self._passed.clear()
+        return self._compare(self._tail)
+
+    def _take(self, heads: Iterable[Head]) -> None:
+        for head in heads:
+            if self._is_trusted(head):
+                self._heads.setdefault(head.block, []).append(head)
 
     def _is_trusted(self, head: Head) -> bool:
         """Whether a head counts: what comes from outside does; what is inside, where it is signed.

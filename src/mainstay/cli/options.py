@@ -1,4 +1,4 @@
-"""What every command has: `--json`, and an example under its help."""
+"""What every command has: `--json`, an example under its help; and `--config`, `--set`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _JSON = "mainstay.cli.json"
+_FILE = "mainstay.cli.config"
+_SETS = "mainstay.cli.set"
 
 
 def json_option(function: F) -> F:
@@ -25,6 +27,42 @@ def json_option(function: F) -> F:
 def _remember(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
     wanted = ctx.meta[_JSON] = value or ctx.meta.get(_JSON, False)
     return bool(wanted)
+
+
+def config_options(function: F) -> F:
+    """Adds `--config` and `--set`, for configured(). On a group they hold for what is inside."""
+    file = click.option(
+        "--config",
+        "config_file",
+        type=click.Path(exists=True, dir_okay=False),
+        callback=_remember_file,
+        expose_value=False,
+        help="The configuration; else it is searched for.",
+    )
+    sets = click.option(
+        "--set",
+        "config_sets",
+        multiple=True,
+        metavar="PATH=VALUE",
+        callback=_remember_sets,
+        expose_value=False,
+        help="A value that comes before the file's, such as retry.default=fast.",
+    )
+    return file(sets(function))
+
+
+def _remember_file(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    ctx.meta[_FILE] = value or ctx.meta.get(_FILE)
+
+
+def _remember_sets(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    ctx.meta[_SETS] = (*ctx.meta.get(_SETS, ()), *value)
+
+
+def configured() -> tuple[str | None, tuple[str, ...]]:
+    """The file and the values that the command line names, for Engine.from_config and its like."""
+    meta = click.get_current_context().meta
+    return meta.get(_FILE), meta.get(_SETS, ())
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:

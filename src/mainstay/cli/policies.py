@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.options import example, json_option
+from mainstay.cli.options import config_options, configured, example, json_option
 from mainstay.cli.output import write_json
 from mainstay.cli.trouble import CommandError
 
@@ -20,10 +20,11 @@ MAX_SHOWN = 20
 
 
 @click.group("policies", invoke_without_command=True, epilog=example("mainstay policies"))
+@config_options
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Show the built-in policies, or one of them with its delays."""
+    """Show the policies there are, or one with its delays."""
     if ctx.invoked_subcommand is not None:
         return
     policies = list(_registry())
@@ -39,6 +40,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 @command.command(epilog=example("mainstay policies show standard --seed 7"))
 @click.argument("name")
 @click.option("--seed", type=int, help="Show the exact delays that an engine with this seed waits.")
+@config_options
 @json_option
 def show(name: str, seed: int | None, as_json: bool) -> None:
     """Show one policy: every field, and the delay before each retry."""
@@ -55,9 +57,12 @@ def show(name: str, seed: int | None, as_json: bool) -> None:
 
 
 def _registry() -> PolicyRegistry:
-    from mainstay import Engine
+    from mainstay import PolicyRegistry
+    from mainstay.configured import settings_from
 
-    return Engine(sinks=()).policies
+    file, sets = configured()
+    found = settings_from(file, overrides=sets)
+    return PolicyRegistry(found.policies, found.operations, found.default)  # type: ignore[arg-type]
 
 
 def _find(name: str) -> RetryPolicy:

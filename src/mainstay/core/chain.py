@@ -21,6 +21,7 @@ new links. Signatures are bytes that come from outside.
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -165,12 +166,7 @@ def seal(
 
 def linked(link: bytes, parts: Iterable[bytes]) -> bytes:
     """The link of each part, one after the other, after the link before."""
-    links: list[bytes] = []
-    keep = links.append
-    for part in parts:
-        link = sha256(link + part).digest()
-        keep(link)
-    return b"".join(links)
+    return b"".join([link := sha256(link + part).digest() for part in parts])
 
 
 def header_of(block: Block) -> Header:
@@ -206,7 +202,7 @@ def verify_block(tail: Tail, block: Block) -> Tail | Flaw:
     problem = _misplaced(tail, header)
     if problem:
         return Flaw(header.block, tail.number + 1, problem)
-    links = linked(tail.link, (block.header, *block.records))
+    links = linked(tail.link, chain((block.header,), block.records))
     if links == block.links and len(block.records) == header.count:
         return Tail(header.log, header.block, tail.number + header.count, links[-SIZE:])
     return _flaw(header, block, links)

@@ -169,7 +169,7 @@ def _rule(tagged: list[str]) -> Any:
         return text
     if sort == "function":
         return _asked_again(text)
-    base = BaseExceptionGroup if sort == "group" else Exception
+    base = ExceptionGroup if sort == "group" else Exception
     return _real(text) or _named(text, (base,), {"_mainstay_name": text}, _Matching)
 
 

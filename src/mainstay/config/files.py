@@ -1,0 +1,110 @@
+"""A configuration file: read, decoded, and turned into a tree of what is ours in it.
+
+mainstay.yml        everything in it is ours
+agent/config.yml    the agent's own file: sections that are not ours are passed over
+pyproject.toml      the table [tool.mainstay]
+anything else       as its ending says: .toml is TOML, all others are YAML (and so JSON)
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+from mainstay.config.fields import CONFIG
+from mainstay.config.report import nearest
+from mainstay.config.toml_file import read_toml
+from mainstay.config.tree import Node
+from mainstay.config.yaml_file import read_yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mainstay.config.report import Report
+
+LARGEST = 10 * 1024 * 1024
+
+
+def read_file(path: Path, source: str, report: Report, *, is_given: bool = True) -> Node | None:
+    """The tree of a file; None where it is broken, or holds nothing of ours and was not given."""
+    text = _text(path, source, report)
+    if text is None:
+        return None
+    if path.suffix == ".toml":
+        return _of_toml(path, text, source, report, is_given=is_given)
+    tree = read_yaml(text, source, report)
+    if tree is None or not is_agents(path):
+        return tree
+    return _of_agent(tree, is_given=is_given)
+
+
+def is_agents(path: Path) -> bool:
+    """Whether it is the agent's own file, of which only a part is ours."""
+    return path.name in ("config.yml", "config.yaml") and path.parent.name == "agent"
+
+
+def _text(path: Path, source: str, report: Report) -> str | None:
+    content = _content(path, source, report)
+    if content is None:
+        return None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as trouble:
+        line = content.count(b"\n", 0, trouble.start) + 1
+        found = f"byte 0x{content[trouble.start]:02X}"
+        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            line, found = 1, "it begins as UTF-16 does"
+        report.file(source, line, f"is not UTF-8: {found}; save it as UTF-8")
+    return None
+
+
+def _content(path: Path, source: str, report: Report) -> bytes | None:
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            report.file(source, None, "is a directory; name the file in it")
+        elif not stat.S_ISREG(status.st_mode):
+            report.file(source, None, "is not a file")
+        elif status.st_size > LARGEST:
+            report.file(source, None, f"is larger than {LARGEST // 1024**2} MB: no configuration")
+        else:
+            return path.read_bytes()
+    except FileNotFoundError:
+        report.file(source, None, "there is no such file")
+    except (OSError, ValueError) as trouble:
+        words = getattr(trouble, "strerror", None) or str(trouble)
+        report.file(source, None, f"cannot be read: {words}")
+    return None
+
+
+def _of_toml(path: Path, text: str, source: str, report: Report, *, is_given: bool) -> Node | None:
+    is_project = path.name == "pyproject.toml"
+    if is_project and not is_given and "mainstay" not in text:
+        return None
+    tree = read_toml(text, source, report)
+    if tree is None or not is_project:
+        return tree
+    tool = tree.value.get("tool")
+    tables = tool.value if tool is not None and isinstance(tool.value, dict) else {}
+    if "mainstay" in tables:
+        ours = tables["mainstay"]
+        assert isinstance(ours, Node)
+        return ours
+    if is_given:
+        report.file(source, None, "has no table [tool.mainstay]")
+    return None
+
+
+def _of_agent(tree: Node, *, is_given: bool) -> Node | None:
+    """What is ours in the agent's file; a key that looks like one of ours is kept, to be told."""
+    if not isinstance(tree.value, dict):
+        return tree
+    kept = {key: child for key, child in tree.value.items() if _is_ours(key, tree.value)}
+    return Node(kept, tree.line, tree.source) if kept or is_given else None
+
+
+def _is_ours(key: str, there: dict[str, Node]) -> bool:
+    if key in CONFIG.keys:
+        return True
+    meant = nearest(key, CONFIG.names)
+    return bool(meant) and meant not in there and len(meant) > 4 and abs(len(meant) - len(key)) < 2

@@ -1,0 +1,84 @@
+"""From a file, the environment and options to Settings: all the steps, one after the other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mainstay.config.check import BAD, check
+from mainstay.config.fields import CONFIG
+from mainstay.config.files import read_file
+from mainstay.config.overrides import from_environment, from_options
+from mainstay.config.report import Report
+from mainstay.config.search import candidates
+from mainstay.config.settings import settings_of
+from mainstay.config.tree import Node
+from mainstay.core.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from mainstay.config.settings import Settings
+
+
+class Loaded:
+    """What was read: the tree, what was made of it, and what is wrong."""
+
+    def __init__(self, file: str | None, tree: Node, report: Report) -> None:
+        self.file = file
+        self.tree = tree
+        self.report = report
+        self.checked: dict[str, Any] = {}
+        self.settings: Settings | None = None
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+    make: type[Policy] = Policy,
+) -> Loaded:
+    """Reads, overrides, checks and builds; whatever is wrong is in the report.
+
+    `make` is the class that policies are made of: the public one is one floor up.
+    """
+    report = Report(os.environ if env is None else env)
+    file, tree = _read(path, report)
+    loaded = Loaded(file, tree, report)
+    if type(tree.value) is not dict:
+        report.wrong(tree, (), "a mapping of sections, such as retry:")
+        return loaded
+    from_environment(tree, report)
+    from_options(tree, overrides, report)
+    found = check(CONFIG, tree, (), report)
+    loaded.checked = {} if found is BAD else found
+    loaded.settings = settings_of(loaded.checked, tree, report, file, make)
+    return loaded
+
+
+def _read(path: str | os.PathLike[str] | None, report: Report) -> tuple[str | None, Node]:
+    """The file's name and tree; an empty tree where there is no file, or a broken one."""
+    given = path if path is not None else report.env.get("MAINSTAY_CONFIG") or None
+    if given is not None:
+        source = os.fspath(given)
+        tree = read_file(Path(os.path.expanduser(source)), source, report)  # noqa: PTH111 -- never raises
+        return source, tree or Node({}, None, source)
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed under us
+        return None, Node({}, None, "")
+    for found in candidates(here):
+        source = shown(found, here)
+        before = len(report.problems)
+        tree = read_file(found, source, report, is_given=False)
+        if tree is not None or len(report.problems) > before:
+            return source, tree or Node({}, None, source)
+    return None, Node({}, None, "")
+
+
+def shown(path: Path, here: Path) -> str:
+    """A file's name as it is said: from the working directory, where it is in it."""
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,183 @@
+"""Policies from what was checked: `extends` followed, delays put together, values made."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from mainstay.config.report import nearest
+from mainstay.config.retry_fields import PER_KIND
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.fields import KindRule
+from mainstay.core.plain import from_plain
+from mainstay.core.validate import Checker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from mainstay.config.blame import Place
+    from mainstay.core.policy import Policy
+
+BUILT_IN = "standard"
+_CURVE = ("kind", "initial", "factor", "step", "max_delay")
+_RULES = ("retry_on", "never_retry_on", "classify")
+_DIRECT = (
+    "max_attempts", "attempt_timeout", "timeout_by", "deadline", "max_retry_after", "nested",
+    "log_level",
+)  # fmt: skip
+_STANDS_AS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "initial": (("initial_delay",), ("backoff", "initial")),
+    "max_delay": (("max_delay",), ("backoff", "max_delay")),
+    "factor": (("factor",), ("backoff", "factor")),
+    "step": (("step",), ("backoff", "step")),
+    "amount": (("jitter", "amount"), ("jitter",)),
+}
+
+Draft = dict[str, "Any"]
+
+
+def policies_of(
+    checked: Mapping[str, Draft], place: Place, nested: str | None, make: type[Policy]
+) -> list[Policy]:
+    """The policies; `place` is that of the mapping of names."""
+    drafts = {name: _draft(own, place, (name,)) for name, own in checked.items()}
+    if nested is not None:
+        drafts.setdefault(BUILT_IN, {})
+    resolved = _resolve(drafts, place)
+    made = []
+    for name, fields in resolved.items():
+        if nested is not None:
+            fields.setdefault("nested", nested)
+        policy = _policy(name, fields, place, make)
+        if policy is not None:
+            made.append(policy)
+    return made
+
+
+def _draft(own: Draft, place: Place, names: tuple[str, ...] = ()) -> Draft:
+    """The fields with the curve's parts beside the others, whichever way they were written."""
+    draft = dict(own)
+    if "initial_delay" in draft:
+        draft["initial"] = draft.pop("initial_delay")
+    for part, value in draft.pop("backoff", {}).items():
+        if part in draft:
+            flat = "initial_delay" if part == "initial" else part
+            place.say((*names, flat), "stands in backoff too; keep one of them")
+        draft[part] = value
+    return draft
+
+
+def _resolve(drafts: dict[str, Draft], place: Place) -> dict[str, Draft]:
+    """Each with the fields of those it extends; without recursion, however long the chain."""
+    done: dict[str, Draft] = {}
+    for name in drafts:
+        chain: list[str] = []
+        current: str | None = name
+        while current is not None and current not in done:
+            chain.append(current)
+            current = _parent(current, drafts, chain, place)
+        fields = done[current] if current is not None else {}
+        for each in reversed(chain):
+            fields = done[each] = {**fields, **drafts[each]}
+    return {name: done[name] for name in drafts}
+
+
+def _parent(name: str, drafts: dict[str, Draft], chain: list[str], place: Place) -> str | None:
+    parent: str | None = drafts[name].get("extends")
+    if parent is None or (parent == BUILT_IN and parent not in drafts):
+        return None
+    if parent in chain:
+        circle = " → ".join([*chain[chain.index(parent) :], parent])
+        place.say((name, "extends"), f"leads back to itself: {circle}")
+        return None
+    if parent not in drafts:
+        if place.at(parent)[2]:
+            return None  # it is there, and its problems are told
+        known = [*drafts, BUILT_IN]
+        near = nearest(parent, known)
+        place.wrong((name, "extends"), parent, f"one of {_some(known)}", near)
+        return None
+    return parent
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(dict.fromkeys(names[:10]))
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"
+
+
+def _policy(name: str, draft: Draft, place: Place, make: type[Policy]) -> Policy | None:
+    own = place.below(place.shape.shape, name)  # type: ignore[attr-defined]
+    before = len(place.report.problems)
+    fields = {field: draft[field] for field in _DIRECT if field in draft}
+    fields |= _delays(draft, own)
+    for field in _RULES:
+        if field in draft:
+            fields[field] = own.build(lambda f=field: _rules(f, draft[f]))  # type: ignore[misc]
+    if "per_kind" in draft:
+        fields["per_kind"] = _per_kind(draft["per_kind"], own)
+    if len(place.report.problems) > before:
+        return None
+    return own.build(lambda: make(name=name, **fields))
+
+
+def _rules(field: str, value: Any) -> Any:
+    check = Checker(field)
+    found = from_plain(check, field, value)
+    check.close()
+    return found
+
+
+def _per_kind(rules: Mapping[str, Draft], place: Place) -> dict[str, KindRule | None]:
+    return {kind: _kind_rule(kind, own, place) for kind, own in rules.items()}
+
+
+def _kind_rule(kind: str, own: Draft, place: Place) -> KindRule | None:
+    here = place.below(PER_KIND, "per_kind", kind)
+    draft = _draft(own, here)
+    delays = _delays(draft, here)
+    return here.build(lambda: KindRule(draft.get("max_attempts"), **delays))
+
+
+def _delays(draft: Draft, place: Place) -> dict[str, Any]:
+    """Backoff and jitter, where any part of them is given."""
+    found: dict[str, Any] = {}
+    if any(part in draft for part in _CURVE):
+        found["backoff"] = place.build(lambda: backoff_of(draft), _STANDS_AS)
+    if "jitter" in draft:
+        found["jitter"] = jitter_of(draft["jitter"], place, "jitter")
+    return found
+
+
+def backoff_of(draft: Mapping[str, Any]) -> Backoff:
+    """A curve of its parts; those not given are the built-in policy's."""
+    get = draft.get
+    return _backoff(
+        get("kind", "exponential"), get("initial", 0.1), get("factor", 2.0), get("step"),
+        get("max_delay", 5.0),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)  # many policies have the same curve, and a value is a value
+def _backoff(
+    kind: str, initial: float, factor: float, step: float | None, max_delay: float
+) -> Backoff:
+    if kind == "constant":
+        return Backoff.constant(initial)
+    return Backoff(kind, initial, factor=factor, step=step, max_delay=max_delay)
+
+
+@lru_cache(maxsize=256)
+def _percent(share: float) -> Jitter:
+    return Jitter.percent(share)
+
+
+def jitter_of(value: Any, place: Place, field: str) -> Jitter | None:
+    """A jitter of a share, or of its parts."""
+    if isinstance(value, float):
+        return _percent(value)
+    kind = value.get("kind", "percent")
+    if kind == "additive" and "amount" not in value:
+        place.say((field,), "additive needs an amount of seconds: {kind: additive, amount: 0.5}")
+    amount = value.get("amount", 0.1 if kind == "percent" else 0.0)
+    return place.build(lambda: Jitter(kind, amount), _STANDS_AS | {"amount": ((field, "amount"),)})

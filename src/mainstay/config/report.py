@@ -1,0 +1,97 @@
+"""What is wrong so far: one list for reading, overriding, checking and building."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from mainstay.config.tree import joined
+from mainstay.errors import ConfigError, ConfigProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mainstay.config.tree import Node
+
+Path = tuple[object, ...]
+
+
+class Report:
+    """Collects problems; knows the environment that `${NAME}` is looked up in."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = env
+        self.problems: list[ConfigProblem] = []
+
+    def wrong(self, node: Node, path: Path, allowed: str, nearest: str = "") -> None:
+        """A value that is not allowed there."""
+        self._add(node.source, node.line, path, _told(node), allowed=allowed, nearest=nearest)
+
+    def say(
+        self, node: Node, path: Path, text: str, *, allowed: str = "", nearest: str = ""
+    ) -> None:
+        """Anything else that is wrong at a place; its value says nothing."""
+        self._add(node.source, node.line, path, None, allowed=allowed, nearest=nearest, text=text)
+
+    def file(self, source: str, line: int | None, text: str, path: Path = ()) -> None:
+        """Something that is wrong with a file."""
+        self._add(source, line, path, None, text=text)
+
+    def _add(
+        self,
+        source: str,
+        line: int | None,
+        path: Path,
+        value: object,
+        *,
+        allowed: str = "",
+        nearest: str = "",
+        text: str = "",
+    ) -> None:
+        where = joined(path)
+        self.problems.append(
+            ConfigProblem(where, value, allowed, file=source, line=line, nearest=nearest, text=text)
+        )
+
+    def sort(self, file: str | None) -> None:
+        """The file's own problems first, from top to bottom."""
+        self.problems.sort(key=lambda each: (each.file != file, each.line or 0))
+
+    def close(self) -> None:
+        """Raises where anything is wrong."""
+        if self.problems:
+            raise ConfigError(self.problems)
+
+
+def _told(node: Node) -> object:
+    """The value for a message. Of what holds others only the sort: secrets may be among them."""
+    if node.shown is not None:
+        return node.shown
+    if isinstance(node.value, dict | list):
+        return type(node.value)()
+    if node.value is None:
+        return NULL if node.text is None else node.text
+    return node.visible
+
+
+class _Null(str):
+    """A value that is there and says nothing, other than one that is not shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "null"
+
+
+NULL = _Null("null")
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """The one that was most likely meant, or nothing.
+
+    >>> nearest("maxAtempts", ["maxAttempts", "backoff"]), nearest("x", ["maxAttempts"])
+    ('maxAttempts', '')
+    """
+    names = {name.lower(): name for name in reversed(list(known))}
+    near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
+    return names[near[0]] if near else ""

@@ -1,0 +1,159 @@
+"""The fields of policies and circuits."""
+
+from __future__ import annotations
+
+from mainstay.config.shapes import (
+    Field,
+    Flag,
+    Listing,
+    Names,
+    Number,
+    Section,
+    Text,
+    Whole,
+    duration,
+)
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.fields import LOG_LEVELS, NESTED_MODES, TIMEOUT_MODES
+from mainstay.core.kinds import Kind
+from mainstay.core.validate import MAX_ATTEMPTS
+
+KINDS = tuple(kind.value for kind in Kind)
+CURVES = ("constant", "linear", "exponential")
+JITTERS = ("none", "percent", "additive", "full", "equal", "decorrelated")
+NEVER_RETRIED = (
+    "BaseException",
+    "BaseExceptionGroup",
+    "GeneratorExit",
+    "KeyboardInterrupt",
+    "SystemExit",
+)
+MOST = 1_000_000
+
+_END = r"(?![\s\S])"  # as $, but not before a last line's end
+_NOT_A_KIND = rf"(?!(?:{'|'.join(KINDS)}){_END})"
+_RULE = rf"{_NOT_A_KIND}(?:kind:(?:{'|'.join(KINDS)})|(?!kind:)\S(?:[\s\S]*\S)?)"
+_RETRIED = rf"(?!(?:{'|'.join(NEVER_RETRIED)}){_END}){_RULE}"
+_RULE_SAYS = "the name of an exception class or an error code, or kind: and one of " + ", ".join(
+    KINDS
+)
+
+
+def rules(name: str, means: str, default: str, *, is_retried: bool = False) -> Field:
+    """A field of rules: names of exceptions, codes, and kinds as `kind:throttled`."""
+    says = _RULE_SAYS.replace("code", "code (never KeyboardInterrupt and its like)")
+    meant = {kind: f"kind:{kind}" for kind in KINDS}
+    if is_retried:
+        one = Text(pattern=_RETRIED, says=says, meant=meant)
+    else:
+        one = Text(pattern=_RULE, says=_RULE_SAYS, meant=meant)
+    return Field(name, Listing(one, or_one=True), means, default)
+
+
+_KIND = Field("kind", Text(choices=CURVES), "the curve", "exponential")
+_FACTOR = Field(
+    "factor", Number(1.0, 1000.0), "what an exponential delay is multiplied by each time", "2"
+)
+_STEP = duration("step", "what a linear delay grows by each time", "the initial delay")
+_MAX_DELAY = duration("max_delay", "the longest delay, before the jitter", "5 s; constant: none")
+
+BACKOFF = Section(
+    _KIND, duration("initial", "the first delay", "0.1 s"), _FACTOR, _STEP, _MAX_DELAY, text="kind"
+)
+JITTER = Section(
+    Field("kind", Text(choices=JITTERS), "how delays are spread", "percent"),
+    Field(
+        "amount",
+        Number(0.0, MOST),
+        "the share for `percent` (0.1 is ±10 %), the seconds for `additive`",
+        "0.1 for percent",
+    ),
+    text="kind",
+)
+
+DELAYS = (
+    Field("backoff", BACKOFF, "how delays grow: the curve, or all of it as a mapping",
+          "exponential"),
+    duration("initial_delay", "the first delay; 0 retries at once", "0.1 s"),
+    _MAX_DELAY,
+    _FACTOR,
+    _STEP,
+    Field("jitter", JITTER, "how delays are spread; in per cent of the delay: `jitterPercent`",
+          "±10 %", also=[("jitter_percent", Number(0.0, 100.0, unit=" of per cent", per=100))]),
+)  # fmt: skip
+
+MAX_ATTEMPTS_FIELD = Field(
+    "max_attempts", Whole(1, MAX_ATTEMPTS), "attempts, the first included; 1 is no retry", "3"
+)
+PER_KIND = Section(MAX_ATTEMPTS_FIELD, *DELAYS)
+
+_FUNCTION = "is a function, and no file can hold one: set it in code, with policy.replace()"
+
+POLICY = Section(
+    Field("extends", Text(), "the policy whose fields hold where this one has none", "none"),
+    MAX_ATTEMPTS_FIELD,
+    *DELAYS,
+    rules("retry_on", "what is retried",
+          "the kinds transient, throttled, timeout and overload", is_retried=True),
+    rules("never_retry_on", "what is never retried; checked first, and final", "nothing more"),
+    Field("classify", Names(Text(choices=KINDS), key=Text(pattern=rf"(?!kind:){_RULE}",
+          says="the name of an exception class or an error code")),
+          "kinds for exceptions of your own: names to kinds", "none"),
+    Field("per_kind", Names(PER_KIND, key=Text(choices=KINDS), what="kind"),
+          "limits of their own for some kinds", "none"),
+    duration("attempt_timeout", "the time of one attempt", "none", above=True, optional=True),
+    Field("timeout_by", Text(choices=TIMEOUT_MODES), "who cuts a sync attempt", "client"),
+    duration("deadline", "the time of the whole call, waits included", "none", above=True,
+             optional=True),
+    duration("max_retry_after", "the longest Retry-After that is waited for", "60 s"),
+    Field("nested", Text(choices=NESTED_MODES), "what happens inside another retry",
+          "`retry.nested`"),
+    Field("log_level", Text(choices=LOG_LEVELS), "at which a scheduled retry is logged", "WARNING"),
+    refused={
+        "name": "is not a field: a policy's name is its key",
+        **dict.fromkeys(("retry_if_result", "before_retry", "after_retry"), _FUNCTION),
+    },
+)  # fmt: skip
+
+_RATE = Number(0.0, 1.0, above=True)
+_RECOVERY = Section(
+    _KIND, duration("initial", "the first open time", "30 s", above=True), _FACTOR, _STEP,
+    _MAX_DELAY, number="initial",
+)  # fmt: skip
+_IN_MS = Number(0.0, 31_622_400_000.0, unit=" of milliseconds", above=True, per=1000)
+
+BREAKER_FIELDS = (
+    Field("enabled", Flag(), "false is as if the section were not there", "true"),
+    Field("failure_threshold", Whole(1, MOST), "so many failures in a row open it", "5"),
+    Field("recovery_timeout", _RECOVERY,
+          "how long it stays open: seconds, or a curve by which each time is longer", "30 s",
+          also=[("recovery_timeout_ms", _IN_MS), ("open_duration", _RECOVERY),
+                ("open_duration_ms", _IN_MS)]),
+    Field("recovery_jitter", JITTER, "spreads that time", "none"),
+    Field("success_threshold", Whole(1, MOST), "so many probes must succeed to close it", "1"),
+    Field("half_open_probes", Whole(1, MOST), "at most so many probes at once", "1"),
+    duration("probe_timeout", "after which a probe counts as failed", "60 s", above=True),
+    Field("window", Section(
+        Field("calls", Whole(1, 10_000), "look at the last so many calls"),
+        duration("seconds", "look at the calls of so much time", low=0.1),
+        Field("buckets", Whole(1, 60), "in so many parts, for a window of time", "10"),
+    ), "open by rates over this window, instead of failures in a row", "none"),
+    Field("failure_rate", _RATE, "the share of failures that opens it", "0.5"),
+    duration("slow_after", "from when on a call is slow", "none", above=True, optional=True),
+    Field("slow_rate", Number(0.0, 1.0, above=True, optional=True),
+          "the share of slow calls that opens it", "none"),
+    Field("min_calls", Whole(1, MOST), "fewer calls in the window say nothing", "10"),
+    duration("ramp", "over which calls are let through again after it closed", "0"),
+    duration("stable_after", "closed for so long, the next opening counts as a first", "60 s"),
+    rules("count_on", "only these failures count", "what speaks against the other side"),
+    rules("ignore", "these never count", "nothing more"),
+)  # fmt: skip
+BREAKER = Section(*BREAKER_FIELDS, flag="enabled")
+NAMED_BREAKER = Section(
+    Field("operations", Listing(Text(), or_one=True),
+          "the operations that share it: names or patterns", "the one of its name"),
+    *BREAKER_FIELDS,
+)  # fmt: skip
+
+DEFAULT_BACKOFF = Backoff.exponential(0.1, factor=2.0, max_delay=5.0)
+DEFAULT_JITTER = Jitter.percent(0.10)

@@ -1,0 +1,61 @@
+"""Which file it is: the one that was named, or the first that is found.
+
+1. The file that was given: `Engine.from_config(path)`, `--config FILE`.
+2. `MAINSTAY_CONFIG`.
+3. In the working directory, then in each directory above it: `mainstay.yml`, `mainstay.yaml`,
+   `agent/config.yml`, `agent/config.yaml`, and `pyproject.toml` where it has `[tool.mainstay]`.
+
+The search ends with the first directory that is the root of a project (it has `.git`, `.hg` or
+`pyproject.toml`), or the user's home. Outside of both only the working directory is looked into:
+what lies above it, such as a folder for everybody's temporary files, is not the user's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMES = (
+    "mainstay.yml",
+    "mainstay.yaml",
+    "agent/config.yml",
+    "agent/config.yaml",
+    "pyproject.toml",
+)
+ROOTS = (".git", ".hg", "pyproject.toml")
+
+
+def candidates(start: Path, home: Path | None = None) -> Iterator[Path]:
+    """The files that are there, in the order in which they are looked at."""
+    for folder in _folders(start, _home() if home is None else home):
+        for name in NAMES:
+            path = folder / name
+            if _is_there(path):
+                yield path
+
+
+def _folders(start: Path, home: Path | None) -> list[Path]:
+    """The working directory and those above it, as far as they are the project's or the user's."""
+    found = []
+    for folder in (start, *start.parents):
+        found.append(folder)
+        if folder == home or any(_is_there(folder / root) for root in ROOTS):
+            return found
+    return [start]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a folder that may not be looked into
+        return False
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # nobody's home is known
+        return None

@@ -1,0 +1,222 @@
+"""Sorts of values. A shape says what is allowed; check.py, schema.py and the reference ask it.
+
+A Section is a mapping with known keys, each of which may be written in camelCase or snake_case, and
+some in several forms: seconds as `deadline`, milliseconds as `deadlineMs`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mainstay.core.validate import MAX_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def camel(name: str) -> str:
+    """The name in camelCase.
+
+    >>> camel("max_retry_after_ms")
+    'maxRetryAfterMs'
+    """
+    first, *others = name.split("_")
+    return first + "".join(other.title() for other in others)
+
+
+def snake(name: str) -> str:
+    """The name in snake_case.
+
+    >>> snake("maxRetryAfterMs"), snake("max_attempts")
+    ('max_retry_after_ms', 'max_attempts')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class Shape:
+    """What is allowed in a place."""
+
+    says = ""
+    """What is allowed, in words that follow "must be"."""
+
+
+class Text(Shape):
+    """A text: one of some, or of a pattern, or any that is not empty."""
+
+    def __init__(
+        self,
+        *,
+        choices: Sequence[str] = (),
+        pattern: str = "",
+        says: str = "",
+        is_secret: bool = False,
+        meant: Mapping[str, str] | None = None,
+    ) -> None:
+        self.meant = dict(meant or {})
+        """What some wrong texts most likely mean."""
+        self.choices = tuple(choices)
+        self.pattern = re.compile(pattern or r"\S(?:[\s\S]*\S)?")
+        self.is_secret = is_secret
+        usual = "a text that is not empty and has no spaces around it"
+        self.says = says or ("one of " + ", ".join(choices) if choices else usual)
+
+
+class Number(Shape):
+    """A number from `low` to `high`; divided by `per` to be in the unit that is meant."""
+
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        *,
+        unit: str = "",
+        above: bool = False,
+        optional: bool = False,
+        per: int = 1,
+    ) -> None:
+        self.low, self.high, self.above = low, high, above
+        self.optional, self.per = optional, per
+        bounds = f"above {low:g} and up to" if above else f"from {low:g} to"
+        self.says = f"a number{unit} {bounds} {high:.12g}" + (", or null" if optional else "")
+
+
+class Whole(Shape):
+    """An integer from `least` to `most`."""
+
+    def __init__(self, least: int, most: int, *, optional: bool = False) -> None:
+        self.least, self.most, self.optional = least, most, optional
+        self.says = f"an integer from {least} to {most}" + (", or null" if optional else "")
+
+
+class Flag(Shape):
+    """True or false."""
+
+    says = "true or false"
+
+
+class Anything(Shape):
+    """Whatever plain data can say; somebody else will judge it."""
+
+    says = "anything"
+
+
+class Either(Shape):
+    """A scalar of one sort or another."""
+
+    def __init__(self, *shapes: Shape) -> None:
+        self.shapes = shapes
+        self.says = ", or ".join(shape.says for shape in shapes)
+
+
+class Listing(Shape):
+    """A list of values; where `or_one`, a value alone will do."""
+
+    def __init__(self, shape: Shape, *, or_one: bool = False) -> None:
+        self.shape, self.or_one = shape, or_one
+        one = f"{shape.says}, or a list of such" if or_one else ""
+        self.says = one or "a list"
+
+
+class Names(Shape):
+    """A mapping from names to values of one shape."""
+
+    says = "a mapping"
+
+    def __init__(self, shape: Shape, *, key: Text | None = None, what: str = "name") -> None:
+        self.shape, self.what = shape, what
+        self.key = key or Text()
+
+
+class Field:
+    """A key of a section: its name in snake_case, what it takes, and what it means.
+
+    Args:
+        name: what the value is called when it has been checked.
+        shape: what is allowed.
+        means: what it is for.
+        default: what holds without it, in words.
+        also: other names, with the shape that is allowed there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        means: str,
+        default: str = "",
+        also: Sequence[tuple[str, Shape]] = (),
+    ) -> None:
+        self.name, self.shape, self.means, self.default = name, shape, means, default
+        self.forms = ((name, shape), *also)
+
+    @property
+    def spellings(self) -> list[str]:
+        """Every key that means this field; the usual ones first."""
+        usual = [camel(name) for name, _ in self.forms]
+        return list(dict.fromkeys([*usual, *(name for name, _ in self.forms)]))
+
+
+class Section(Shape):
+    """A mapping with known keys.
+
+    `text`, `flag` and `number` name the field that a text, true or false, or a number alone stands
+    for. An open section takes other keys as well, as anything. `refused` gives the reason why some
+    keys are not known.
+    """
+
+    def __init__(
+        self,
+        *fields: Field,
+        text: str = "",
+        flag: str = "",
+        number: str = "",
+        needs: Sequence[str] = (),
+        is_open: bool = False,
+        has_extras: bool = False,
+        refused: Mapping[str, str] | None = None,
+    ) -> None:
+        self.fields = fields
+        self.text, self.flag, self.number = text, flag, number
+        self.needs = tuple(needs)
+        self.is_open, self.has_extras = is_open, has_extras
+        self.refused = dict(refused or {})
+        self.keys: dict[str, tuple[Field, Shape]] = {}
+        for field in fields:
+            for name, shape in field.forms:
+                for key in (camel(name), name):
+                    self.keys[key] = (field, shape)
+        others = (("a text", text), ("a number", number), ("true or false", flag))
+        self.says = ", or ".join(["a mapping", *(says for says, field in others if field)])
+
+    @property
+    def names(self) -> list[str]:
+        """The keys as they are usually written."""
+        return [camel(name) for field in self.fields for name, _ in field.forms]
+
+
+def duration(
+    name: str,
+    means: str,
+    default: str = "",
+    *,
+    low: float = 0.0,
+    high: float = MAX_SECONDS,
+    above: bool = False,
+    optional: bool = False,
+    also: Sequence[str] = (),
+) -> Field:
+    """A field of seconds, which may be given in milliseconds under a name that ends in `Ms`."""
+    seconds = Number(low, high, unit=" of seconds", above=above, optional=optional)
+    thousandths = Number(
+        low * 1000,
+        high * 1000,
+        unit=" of milliseconds",
+        above=above,
+        optional=optional,
+        per=1000,
+    )
+    others = [(f"{name}_ms", thousandths)]
+    for other in also:
+        others += [(other, seconds), (f"{other}_ms", thousandths)]
+    return Field(name, seconds, means, default, others)

@@ -1,0 +1,105 @@
+"""An engine of a configuration: what Settings name is found, made, and handed to the engine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from mainstay.config.fields import CONFIG
+from mainstay.config.load import load
+from mainstay.config.settings import Settings
+from mainstay.config.show import visible
+from mainstay.configured_parts import Parts
+from mainstay.drivers.policy import RetryPolicy
+from mainstay.errors import ConfigError, ConfigWarning, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import TypeVar
+
+    from mainstay.config.load import Loaded
+    from mainstay.engine import Engine
+
+    E = TypeVar("E", bound=Engine)
+
+_log = logging.getLogger("mainstay.config")
+
+
+def engine_of(
+    cls: type[E],
+    path: str | os.PathLike[str] | None,
+    *,
+    on_error: str,
+    overrides: Iterable[str],
+    env: Mapping[str, str] | None,
+) -> E:
+    """The engine; what `Engine.from_config` does."""
+    if on_error not in ("raise", "default"):
+        raise UsageError(f'on_error = {on_error!r}: must be "raise" or "default"')
+    try:
+        return _built(cls, read(path, overrides=overrides, env=env))
+    except ConfigError as error:
+        if on_error == "raise":
+            raise
+        _log.error("%s", error)
+        told = f"{error}\nThe built-in default policy is used, and nothing else of it."
+        warnings.warn(told, ConfigWarning, stacklevel=3)
+    engine = cls()
+    engine.settings = Settings()
+    return engine
+
+
+def read(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Loaded:
+    """A configuration as far as it can be judged without starting anything.
+
+    Besides the values, whatever it names is looked for: sinks and the libraries they need. The
+    problems are in its report.
+    """
+    loaded = load(path, overrides=overrides, env=env, make=RetryPolicy)
+    if loaded.settings is not None:
+        Parts(loaded).find()
+    loaded.report.sort(loaded.file)
+    _tell(loaded)
+    return loaded
+
+
+def settings_from(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a configuration; raises ConfigError with all problems."""
+    loaded = read(path, overrides=overrides, env=env)
+    loaded.report.close()
+    assert loaded.settings is not None
+    return loaded.settings
+
+
+def _tell(loaded: Loaded) -> None:
+    """The configuration goes to the log, without its secrets."""
+    if _log.isEnabledFor(logging.DEBUG) and isinstance(loaded.tree.value, dict):
+        shown = json.dumps(visible(CONFIG, loaded.tree), ensure_ascii=False, default=str)
+        _log.debug("configuration from %s: %s", loaded.file or "no file", shown)
+
+
+def _built(cls: type[E], loaded: Loaded) -> E:
+    loaded.report.close()
+    assert loaded.settings is not None
+    parts = Parts(loaded)
+    try:
+        engine = cls(**parts.made())
+    except BaseException:
+        parts.close()
+        raise
+    engine.settings = loaded.settings
+    parts.introduce(engine)
+    return engine
