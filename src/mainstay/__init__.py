@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from mainstay.drivers.budget import RetryBudget, TokenBudget
     from mainstay.drivers.bulkhead import Bulkhead
     from mainstay.drivers.circuits import CircuitRegistry, HealthReport
+    from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.fallback import Fallback
     from mainstay.drivers.hedge import Hedge
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
+    from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
+        CallAbandoned,
         CallCancelled,
         CallShed,
         CircuitOpenError,
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
         Conflict,
         DeadlineExceeded,
         DependencyError,
+        IdentityRefused,
         LeaseLost,
         MainstayError,
         MainstayWarning,
@@ -95,10 +99,12 @@ _HOMES = {
     "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.bulkhead": ("Bulkhead",),
     "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
+    "mainstay.drivers.credentials": ("OperatorKey",),
     "mainstay.drivers.fallback": ("Fallback",),
     "mainstay.drivers.hedge": ("Hedge",),
     "mainstay.drivers.inbox": ("Inbox",),
     "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
+    "mainstay.drivers.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
@@ -107,6 +113,7 @@ _HOMES = {
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",
+        "CallAbandoned",
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
@@ -119,6 +126,7 @@ _HOMES = {
         "Conflict",
         "DeadlineExceeded",
         "DependencyError",
+        "IdentityRefused",
         "LeaseLost",
         "MainstayError",
         "MainstayWarning",
@@ -155,6 +163,7 @@ __all__ = [
     "BreakerSettings",
     "Bulkhead",
     "BulkheadFull",
+    "CallAbandoned",
     "CallCancelled",
     "CallShed",
     "CircuitBreaker",
@@ -177,6 +186,7 @@ __all__ = [
     "Fallback",
     "HealthReport",
     "Hedge",
+    "IdentityRefused",
     "Inbox",
     "Item",
     "Jitter",
@@ -191,6 +201,8 @@ __all__ = [
     "NestedRetryError",
     "NestedRetryWarning",
     "Operation",
+    "OperatorKey",
+    "Operators",
     "OutcomeUnknown",
     "PayloadMismatch",
     "PolicyError",

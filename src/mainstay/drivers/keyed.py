@@ -16,6 +16,7 @@ from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, key
 from mainstay.core.outcome import Failed, decode_outcome
 from mainstay.drivers import aio, away, sync
 from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.escalation import about
 from mainstay.drivers.heart import HEART
 from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
 from mainstay.frames import enclosures
@@ -124,8 +125,14 @@ class KeyedCall:
             subject=self.address,
             operation=self.call.operation,
             text=f"{self.call.operation} with key {self.call.key!r}: {effect.reason}",
-            severity="high",
             attempts=effect.attempts,
+            occasion=f"{effect.owner}:{effect.epoch}",
+            data={
+                "address": self.address,
+                "owner": effect.owner,
+                "epoch": effect.epoch,
+                "ttl": self.call.ttl,
+            },
         )
 
     def end(self, effect: Any) -> Any:
@@ -200,7 +207,8 @@ def run(
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    return _run(this, this.replayed(record, now), args, kwargs)
+    with about(this):
+        return _run(this, this.replayed(record, now), args, kwargs)
 
 
 def _run(
@@ -296,7 +304,8 @@ async def arun(
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    return await _arun(this, this.replayed(record, now), args, kwargs)
+    with about(this):
+        return await _arun(this, this.replayed(record, now), args, kwargs)
 
 
 async def _arun(

@@ -22,6 +22,7 @@ from mainstay.drivers.gates import Tally
 from mainstay.drivers.inbox import Inbox
 from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
 from mainstay.drivers.keying import Keying
+from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mainstay.core.redact import Redactor
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.site import Site
-    from mainstay.ports import Store
+    from mainstay.ports import Sink, Store
 
     class KeyFields(TypedDict, total=False):
         """The options of a keyed call as keywords, besides the key."""
@@ -126,6 +127,7 @@ class Records:
         is_bound: bool = False,
         store_wait: float = 0.0,
         redact: Redactor | None = None,
+        listeners: tuple[Sink, ...] = (),
     ) -> None:
         self.store = store
         self._redact = redact
@@ -135,7 +137,8 @@ class Records:
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
-        self.inbox = Inbox(store, redact)
+        self.inbox = Inbox(store, redact, listeners)
+        self.inbox.settle("unknown_outcome", unknown_outcomes(store))
         self._counts = {name: Tally() for name in _COUNTED} if counts is None else counts
         self._count_hit = self._counts["hit"].count
 
@@ -156,7 +159,10 @@ class Records:
                 f"{self.store.url} cannot take part in a transaction of yours",
                 hint="sqlite and postgresql stores can",
             )
-        return type(self)(within(connection), self._counts, is_bound=True, redact=self._redact)
+        store, listeners = within(connection), self.inbox.listeners
+        return type(self)(
+            store, self._counts, is_bound=True, redact=self._redact, listeners=listeners
+        )
 
     place: Callable[[str], str] | None = None
     """Where the record of a key is, where that is not by tenant and operation."""

@@ -24,6 +24,12 @@ from mainstay.core.events import (
     CircuitStateChanged,
     FallbackUsed,
     HookFailed,
+    InboxClosed,
+    InboxDecided,
+    InboxRaised,
+    OperatorAdded,
+    OperatorChanged,
+    OperatorRefused,
     RetryAttempt,
     RetryExhausted,
     shown,
@@ -198,6 +204,32 @@ def _alert_cleared(e: Any) -> str:
     )
 
 
+def _inbox_raised(e: Any) -> str:
+    return f"{e.operation}: a person must decide ({e.item_kind}, {e.severity}, {e.item}): {e.text}"
+
+
+def _inbox_decided(e: Any) -> str:
+    why = f": {e.why}" if e.why else ""
+    return f"{e.operation}: {e.operator} decided {e.decision} on {e.item_kind} {e.item}{why}"
+
+
+def _inbox_closed(e: Any) -> str:
+    return f"{e.operation}: {e.decision} of {e.item_kind} {e.item} was carried out: {e.result}"
+
+
+def _operator_refused(e: Any) -> str:
+    return f"{e.operation}: {e.operator} was refused ({e.about}): {e.reason}"
+
+
+def _operator_added(e: Any) -> str:
+    by = f" by {e.authorised_by}" if e.authorised_by else ""
+    return f"{e.operation}: {e.operator} was added{by}"
+
+
+def _operator_changed(e: Any) -> str:
+    return f"{e.operation}: {e.operator} was {e.change} by {e.authorised_by}"
+
+
 _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     AlertCleared: _alert_cleared,
     AlertFired: _alert_fired,
@@ -210,6 +242,12 @@ _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     CircuitStateChanged: _circuit,
     FallbackUsed: _fallback,
     HookFailed: _hook_failed,
+    InboxClosed: _inbox_closed,
+    InboxDecided: _inbox_decided,
+    InboxRaised: _inbox_raised,
+    OperatorAdded: _operator_added,
+    OperatorChanged: _operator_changed,
+    OperatorRefused: _operator_refused,
     RetryAttempt: _retry_attempt,
     RetryExhausted: _gave_up,
 }
