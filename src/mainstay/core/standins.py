@@ -12,7 +12,7 @@ import builtins
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mainstay import errors
+import mainstay.errors as errors
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.declare import PLAIN, RULES
 from mainstay.core.fields import KindRule
