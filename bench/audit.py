@@ -175,23 +175,33 @@ def _sequence(engine: Engine) -> Callable[[], object]:
 def _keyed(place: Path, effort: Effort) -> list[Row]:
     """A keyed call on SQLite whose engine audits into the same file."""
 
-    def calling(audit: bool) -> Callable[[], object]:
-        engine = Engine(f"sqlite:///{_new(place)}/app.db", sinks=[], audit=audit)
+    def calling(**options: Any) -> Callable[[], object]:
+        engine = Engine(f"sqlite:///{_new(place)}/app.db", **options)
         charge, keys = charging(engine), new_keys()
         return warmed(lambda: charge(next(keys), 500))
 
     results = race(
         [
-            Contender("without", lambda: (calling(False),), nullary),
-            Contender("with", lambda: (calling(True),), nullary),
+            Contender("bare", lambda: (calling(sinks=[], audit=False),), nullary),
+            Contender("heard", lambda: (calling(sinks=[_hear], audit=False),), nullary),
+            Contender("audited", lambda: (calling(sinks=[]),), nullary),
         ],
         effort.scaled(0.6),
     )
-    bare, audited = results["without"], results["with"]
-    what = "keyed: a new key on SQLite, audited in the same file, × the same unaudited"
-    if isinstance(bare, Absent) or isinstance(audited, Absent):
-        return [Row(what, None, note="not measured")]
-    return [Row(what, audited.over(bare), spread=audited.spread_over(bare))]
+    what = "keyed: a new key on SQLite, audited in the same file, × the same {}"
+    rows = []
+    for base, named in (("bare", "unheard"), ("heard", "with a listener that does nothing")):
+        unit, audited = results[base], results["audited"]
+        if isinstance(unit, Absent) or isinstance(audited, Absent):
+            rows.append(Row(what.format(named), None, note="not measured"))
+        else:
+            spread = audited.spread_over(unit)
+            rows.append(Row(what.format(named), audited.over(unit), spread=spread))
+    return rows
+
+
+def _hear(event: Event) -> None:
+    """Nothing."""
 
 
 # --- what they share ------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ class _Check:
                 return self._bad(problem, first_bad=after.number)
             self._note(block)
             self._tail = after
+            del block  # before the next is read: memory that is still warm is used again
             if progress is not None:
                 progress(after.number)
         return self._look() or self._end()

@@ -140,6 +140,7 @@ class JsonlJournal:
                         link = found.block.link
                         if not after or not _is_before(found.block, after):
                             yield found.block
+                    del found  # and its lines, before the next are read
                 self.torn += reader.end < size
 
     def heads(self) -> list[Head]:

@@ -100,8 +100,7 @@ class SqliteJournal:
     def blocks(self, after: int = 0) -> Iterator[Block]:
         """The blocks after a number, in order, as they are when this begins."""
         with self._told("read"), closing(self._connected()) as connection:
-            for row in connection.execute(_BLOCKS, (after, -1)):
-                yield block_of(row)
+            yield from map(block_of, connection.execute(_BLOCKS, (after, -1)))
 
     def heads(self) -> list[Head]:
         """The heads that are kept in the log."""

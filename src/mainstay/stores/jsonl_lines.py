@@ -146,6 +146,7 @@ class Reader:
             elif found.anchor is not None:
                 self._link = found.anchor.link
             yield found
+            del found  # and its lines, before the next are read
 
     def _look(self, line: bytes) -> tuple[Found | None, bytes]:
         """What begins with this line, and the line after it."""
