@@ -130,7 +130,7 @@ def run_command(arguments: list[str], line: int) -> None:
         timeout=100,
         check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "100"},
+        env={**os.environ, "COLUMNS": "100", "XDG_STATE_HOME": str(Path.cwd() / ".state")},
     )
     said = f"line {line}: mainstay {shlex.join(arguments)} exited {done.returncode}"
     assert done.returncode == 0, f"{said}\n{done.stdout}{done.stderr}"

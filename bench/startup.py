@@ -1,0 +1,67 @@
+"""Table: how long `mainstay --version` takes, beside what no command line of click's can avoid.
+
+Whole processes, start and end included, in CPU time of the child. Each run is paired with one of
+the base right before it, and the figure is the median of the ratios: on a busy machine the minimum
+of a whole process is luck. Bytecode is written first, as an installation has it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from bench.measure import Effort, spread
+from bench.table import Row, Table, at_most
+
+ORDER = 7
+BASE = 'python -c "import click"'
+COMMANDS = {
+    BASE: ["-c", "import click"],
+    "mainstay --version": ["-m", "mainstay", "--version"],
+    "mainstay --help": ["-m", "mainstay", "--help"],
+    "mainstay exec -- true": ["-m", "mainstay", "exec", "--", sys.executable, "-I", "-S", "-c", ""],
+}
+GOALS = {"mainstay --version": at_most(1.5)}
+
+
+def run(effort: Effort) -> Table:
+    """Each command relative to `import click`."""
+    pairs = 7 if effort.is_quick else 8 * effort.repeats
+    with tempfile.TemporaryDirectory() as state:
+        env = {**os.environ, "XDG_STATE_HOME": state}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        for arguments in COMMANDS.values():
+            _seconds(arguments, env)  # writes bytecode, fills the disk cache, makes the store
+        figures: dict[str, list[float]] = {name: [] for name in COMMANDS}
+        for _ in range(pairs):
+            for name, arguments in COMMANDS.items():
+                base = _seconds(COMMANDS[BASE], env)
+                mine = base if name == BASE else _seconds(arguments, env)
+                figures[name].append(mine if name == BASE else mine / base)
+    rows = [Row(BASE, 1.0, note=f"{min(figures[BASE]) * 1000:.3g} ms on this machine")]
+    rows += [_row(name, figures[name]) for name in COMMANDS if name != BASE]
+    method = f"CPU time of whole processes; × {BASE}; medians of {pairs} pairs with the base."
+    return Table("startup", "Start of the command line", method, rows)
+
+
+def _row(name: str, ratios: list[float]) -> Row:
+    thirds = [statistics.median(ratios[third::3]) for third in range(min(3, len(ratios)))]
+    return Row(name, statistics.median(ratios), GOALS.get(name), spread=spread(thirds))
+
+
+def _seconds(arguments: list[str], env: dict[str, str]) -> float:
+    """The CPU seconds of a process and what it waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, *arguments],
+        check=True,
+        env=env,
+        cwd=env["XDG_STATE_HOME"],
+        stdout=subprocess.DEVNULL,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
