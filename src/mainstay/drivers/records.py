@@ -216,6 +216,8 @@ class Records:
     def run(self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any) -> Any:
         """A keyed call of a plain function."""
         call = self.call_of(site, options, function, args, kwargs)
+        if not site.escalates:
+            return driver.run(call, function, args, kwargs)
         with about(call):
             return driver.run(call, function, args, kwargs)
 
@@ -224,6 +226,8 @@ class Records:
     ) -> Any:
         """A keyed call of an async function."""
         call = self.call_of(site, options, function, args, kwargs)
+        if not site.escalates:
+            return await driver.arun(call, function, args, kwargs)
         with about(call):
             return await driver.arun(call, function, args, kwargs)
 
