@@ -12,7 +12,14 @@ from aiosmtpd.controller import Controller
 from mainstay import Engine, Item
 from mainstay.errors import PolicyError, UsageError
 from mainstay.events import InboxRaised, decode
-from mainstay.sinks.notify import NotifyHook, NotifyMail, NotifyWebhook, is_genuine, signature_of
+from mainstay.sinks.notify import (
+    NotifyHook,
+    NotifyMail,
+    NotifySink,
+    NotifyWebhook,
+    is_genuine,
+    signature_of,
+)
 
 SECRET = "0123456789abcdef-plant"
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="token=hunter2 lost")
@@ -142,6 +149,34 @@ def test_a_server_that_is_not_there_delays_no_call(tmp_path):
         assert any(tmp_path.rglob("*"))
 
 
+def test_a_webhook_without_a_secret_is_not_signed(tmp_path):
+    """Nor does it pretend to be; who the URL names is told as HTTP does."""
+    with server() as (url, got):
+        named = url.replace("http://", "http://ann:p%40ss@")
+        raised(NotifyWebhook(named, secret=None, spill=tmp_path), ITEM)
+    assert "Mainstay-Signature" not in got[0][1]
+    assert got[0][1]["Authorization"] == "Basic YW5uOnBAc3M="
+
+
+def test_a_configuration_tells_by_webhook_and_mail_also_of_alerts(tmp_path, mailbox):
+    """`inbox.notify`, with what the file names; flushed when the engine closes."""
+    with server() as (url, got):
+        file = tmp_path / "mainstay.yml"
+        file.write_text(
+            f"inbox:\n  notify:\n    webhook: {{url: '{url}', secret: {SECRET}}}\n"
+            f"    email: {{host: 127.0.0.1, port: {mailbox.port}, security: none,"
+            " from: ops@example.org, to: ann@example.org}\n"
+        )
+        with Engine.from_config(file, env={}) as engine:
+            engine.inbox.put(ITEM)
+            (sink,) = [each for each in engine.sinks if isinstance(each, NotifySink)]
+            assert sink.flush(20)
+            assert sink.stats()["delivered"] == 2
+        sink.close()
+    assert [decode(body).item for _, _, body in got] == [ITEM.id]
+    assert len(mailbox.got) == 1
+
+
 class Mailbox:
     """Keeps what comes; refuses one recipient."""
 
@@ -176,7 +211,12 @@ def mailbox():
 
 def mail(mailbox, tmp_path, to=("ann@example.org",)):
     return NotifyMail(
-        "127.0.0.1", sender="ops@example.org", to=to, port=mailbox.port, tls="none", spill=tmp_path
+        "127.0.0.1",
+        sender="ops@example.org",
+        to=to,
+        port=mailbox.port,
+        security="none",
+        spill=tmp_path,
     )
 
 
@@ -228,7 +268,7 @@ def test_mail_that_is_refused_for_now_comes_later_and_for_ever_never(mailbox, tm
         lambda: NotifyMail("h", sender="ops", to=["ann@example.org"]),
         lambda: NotifyMail("h", sender="ops@example.org", to=[]),
         lambda: NotifyMail("h", sender="ops@example.org", to=["a@b\nBcc: c@d"]),
-        lambda: NotifyMail("h", sender="ops@example.org", to="a@b.c", tls="maybe"),
+        lambda: NotifyMail("h", sender="ops@example.org", to="a@b.c", security="maybe"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_made(make):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mainstay.cli.options import config_options, configured
 from mainstay.cli.output import write_error
 from mainstay.cli.trouble import CommandError
 
@@ -30,12 +31,12 @@ _LONGEST = 10_000
 
 
 def store_option(function: F) -> F:
-    """Adds `--store`; on a group it holds for what is inside. `store_of(ctx)` has it."""
+    """Adds `--store`, `--config` and `--set`, for opened(); on a group for what is inside."""
     add = click.option(
         "--store", metavar="URL", callback=_remember, expose_value=False,
-        help="The store, such as sqlite:///app.db; or MAINSTAY_STORE in the environment.",
+        help="The store, such as sqlite:///app.db; else the configuration's.",
     )  # fmt: skip
-    return add(function)
+    return add(config_options(function))
 
 
 def _remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -64,7 +65,7 @@ def opened(*, makes: bool = False) -> Iterator[Engine]:
     """The engine on the store; one that is not there yet is made only where that is wanted."""
     from mainstay import Engine
 
-    url = click.get_current_context().meta.get(_STORE) or os.environ.get("MAINSTAY_STORE", "")
+    url = click.get_current_context().meta.get(_STORE) or _configured_store()
     if not url:
         raise CommandError("no store is named", hint="--store sqlite:///app.db")
     path = url.removeprefix("sqlite:///").partition("?")[0]
@@ -72,6 +73,13 @@ def opened(*, makes: bool = False) -> Iterator[Engine]:
         raise CommandError(f"{path}: no such file", hint="check --store")
     with Engine(url, sinks=[], share=None) as engine:
         yield engine
+
+
+def _configured_store() -> str:
+    from mainstay.configured import settings_from
+
+    file, sets = configured()
+    return str(settings_from(file, overrides=sets).store.get("url", ""))
 
 
 def proof_of(

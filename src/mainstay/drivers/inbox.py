@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mainstay.core.inbox_acting import Answer
     from mainstay.core.records import Change
     from mainstay.core.redact import Redactor
-    from mainstay.drivers.operators import Credential
+    from mainstay.drivers.verifying import Credential
     from mainstay.ports import Sink, Store
 
     Room: TypeAlias = Callable[[Item, Decision], str | None]
