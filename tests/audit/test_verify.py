@@ -316,6 +316,27 @@ def test_a_log_in_the_place_of_another_shows(log, tmp_path):
     assert "none of the heads is of this log" in verdict.problem
 
 
+def test_heads_of_a_log_that_stood_here_before_are_told_of(log, tmp_path):
+    """Whoever deletes a log has its writers begin another, which bring heads to the same place."""
+    log.write(heads=tmp_path / "heads")
+    before = len((tmp_path / "heads").read_bytes().splitlines())
+    assert log.verify(heads=tmp_path / "heads").other_heads == 0
+    log.forget()
+    log.write(heads=tmp_path / "heads")
+    assert log.verify(heads=tmp_path / "heads").other_heads == before
+
+
+def test_a_head_that_cannot_be_read_speaks_for_nothing(log):
+    """Verifying goes on without it."""
+    log.write()
+    if isinstance(log, Jsonl):
+        log.where.write_bytes(log.where.read_bytes().replace(b'{"head":{"', b'{"head":{'))
+    else:
+        log.run("UPDATE mainstay_audit_heads SET head = 'junk'")
+    verdict = log.verify()
+    assert (verdict.ok, verdict.heads) == (True, 0)
+
+
 def test_an_emptied_log_shows(log, tmp_path):
     """Nothing is there, and the heads say that something was."""
     log.write(heads=tmp_path / "heads")

@@ -39,6 +39,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         rewritten: whether a head speaks of something else than there is.
         unsigned: whether a public key was given, and nothing it has signed speaks for the log.
         heads: how many heads agree with the log.
+        other_heads: how many heads from outside are of another log: of one that is elsewhere, or
+            of one that stood here before.
         signed_until: the last record that a valid signature speaks for; 0 for none.
         begins_after: the last record that was pruned; 0 for none.
         ends_with: the last record there is.
@@ -58,6 +60,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rewritten: bool = False
     unsigned: bool = False
     heads: int = 0
+    other_heads: int = 0
     signed_until: int = 0
     begins_after: int = 0
     ends_with: int = 0
@@ -262,6 +265,7 @@ class _Check:
             records=self._tail.number - self._begins.number,
             blocks=self._tail.block - self._begins.block,
             heads=self._agreed,
+            other_heads=sum(head.log != self._tail.log for head in self._outside),
             signed_until=self._signed_until,
             begins_after=self._begins.number,
             ends_with=self._tail.number,

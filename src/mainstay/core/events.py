@@ -537,7 +537,7 @@ class Teller:
         return describe(outcome, self.plan.redact)
 
     def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
-        return evidence_of(outcome, verdict)
+        return evidence_of(outcome, verdict, self.plan.redact)
 
     def attempt_failed(
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int

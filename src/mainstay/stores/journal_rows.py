@@ -7,13 +7,27 @@ single byte is looked for makes it as fast as it can be.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.core.chain import START, Anchor, Block, Tail, carried, read_header, tail_of
+import msgspec
+
+from mainstay.core.chain import (
+    START,
+    Anchor,
+    Block,
+    Tail,
+    carried,
+    decode_head,
+    read_header,
+    tail_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
+
+    from mainstay.core.chain import Head
 
 MOST_PRUNED = 200
 """Blocks that are dropped in one step; while it lasts, nobody else can write."""
@@ -56,6 +70,15 @@ def anchor_of(row: Sequence[Any] | None) -> Anchor | None:
         return None
     log, block, number, link, kept = row
     return Anchor(str(log), int(block), int(number), _as_bytes(link), tuple(records_of(kept)))
+
+
+def heads_of(rows: Iterable[Sequence[Any]]) -> list[Head]:
+    """The heads of rows; one that nobody can read speaks for nothing."""
+    found: list[Head] = []
+    for row in rows:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            found.append(decode_head(_as_bytes(row[0])))
+    return found
 
 
 def is_older(header: Any, before: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mainstay.core.chain import decode_head, encode_head, header_of, tail_of
+from mainstay.core.chain import encode_head, header_of, tail_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
@@ -23,6 +23,7 @@ from mainstay.stores.journal_rows import (
     anchor_of,
     block_of,
     body_of,
+    heads_of,
     is_older,
     tail_of_row,
 )
@@ -43,7 +44,7 @@ _BLOCKS = (
     "SELECT CAST(header AS BLOB), CAST(links AS BLOB), CAST(body AS BLOB), block"
     " FROM mainstay_audit_blocks WHERE block > ? ORDER BY block LIMIT ?"
 )
-_HEADS = "SELECT head FROM mainstay_audit_heads ORDER BY block"
+_HEADS = "SELECT CAST(head AS BLOB) FROM mainstay_audit_heads ORDER BY block"
 _ANCHOR = "SELECT log, block, number, link, CAST(carried AS BLOB) FROM mainstay_audit_anchor"
 _SET_ANCHOR = "INSERT INTO mainstay_audit_anchor VALUES (?, ?, ?, ?, CAST(? AS TEXT))"
 _OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT ?"
@@ -105,7 +106,7 @@ class SqliteJournal:
     def heads(self) -> list[Head]:
         """The heads that are kept in the log."""
         with self._reading() as connection:
-            return [decode_head(row[0]) for row in connection.execute(_HEADS)]
+            return heads_of(connection.execute(_HEADS))
 
     def anchor(self) -> Anchor | None:
         """Where the log begins, if older blocks were dropped."""
