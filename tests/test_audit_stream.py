@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mainstay.audit_stream
@@ -66,6 +66,7 @@ FILTERS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)  # machines are shared
 @given(FILTERS, FILTERS)
 def test_a_filter_of_a_filter_lets_through_what_both_do(one, other):
     stream = AuditStream(EVENTS)

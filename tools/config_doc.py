@@ -34,13 +34,13 @@ HEAD = """\
 
 # Configuration
 
-Every section and key. How to use them: [configuration](../how-to/configuration.md). The same as JSON
-Schema: [mainstay.schema.json](mainstay.schema.json), or `mainstay config schema`.
+Every section and key. How to use them: [configuration](../how-to/configuration.md). The same as
+JSON Schema: [mainstay.schema.json](mainstay.schema.json), or `mainstay config schema`.
 
 Keys are written in camelCase or in snake_case (`maxAttempts`, `max_attempts`); the same key in both
-is a problem. Times are seconds; under the name with `Ms` at its end, milliseconds. A value may be, or
-hold, `${NAME}`: it is taken from the environment, and shown nowhere. A section with nothing in it is
-one with its defaults. Keys at the top that begin with `x-` are passed over.
+is a problem. Times are seconds; under the name with `Ms` at its end, milliseconds. A value may be,
+or hold, `${NAME}`: it is taken from the environment, and shown nowhere. A section with nothing in
+it is one with its defaults. Keys at the top that begin with `x-` are passed over.
 """
 
 

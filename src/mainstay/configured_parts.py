@@ -52,6 +52,7 @@ class Parts:
         self._place = Place(CONFIG, loaded.tree, (), loaded.report)
         self._store: Store | None = None
         self._sinks: list[Any] = []
+        self._alarm: Any = None
 
     def find(self) -> None:
         """Looks for every part, and holds its options against what it takes."""
@@ -162,7 +163,9 @@ class Parts:
         made = [self._one("rule", r, ("alerts", "rules")) for r in options.pop("rules", ())]
         assert self._store is not None
         told = Inbox(self._store) if options.pop("inbox", True) else None
-        self._make("alerts", {**options, "rules": made, "inbox": told}, ("alerts",))
+        self._alarm = self._one("alerts", {**options, "rules": made, "inbox": told}, ("alerts",))
+        if self._alarm is not None:
+            self._sinks.append(self._alarm)
 
     def _make(self, name: str, options: Mapping[str, Any], where: tuple[str, ...]) -> None:
         made = self._one(name, options, where)
@@ -187,11 +190,13 @@ class Parts:
         return self._one("audit", {"where": self._store, **options}, ("audit",))
 
     def introduce(self, engine: Any) -> None:
-        """Lets the sinks that read an engine know it."""
+        """Lets the sinks that read an engine know it, and alerts the sinks that may lose events."""
         for sink in self._sinks:
-            watch = getattr(sink, "watch", None)
-            if watch is not None:
-                watch(engine)
+            if sink is not self._alarm and hasattr(sink, "watch"):
+                sink.watch(engine)
+        if self._alarm is not None:
+            able = [s for s in self._sinks if hasattr(s, "stats") or hasattr(s, "buffer")]
+            self._alarm.watch(*(sink for sink in able if sink is not self._alarm))
 
     def close(self) -> None:
         """Closes what was opened for an engine that was never made."""

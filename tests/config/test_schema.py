@@ -183,8 +183,22 @@ SCALARS = st.one_of(
     st.integers(-2, 3),
     st.sampled_from([0.5, 2.5, 1e3, 1e12, -0.1, 4.0]),
     st.sampled_from(
-        ["", " a", "a\n", "standard", "exponential", "full", "warn", "kind:auth", "throttled"]
-        + ["sqlite:///a", "https://a/b", "80%", "DEBUG", "SystemExit"]
+        [
+            "",
+            " a",
+            "a\n",
+            "standard",
+            "exponential",
+            "full",
+            "warn",
+            "kind:auth",
+            "throttled",
+            "sqlite:///a",
+            "https://a/b",
+            "80%",
+            "DEBUG",
+            "SystemExit",
+        ]
     ),
 )
 WRONG = st.one_of(

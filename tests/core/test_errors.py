@@ -36,6 +36,7 @@ EXAMPLES = [
     errors.BulkheadFull("reports", 4, 8, 0.0),
     errors.BulkheadFull("reports", 4, 8, 1.5),
     errors.PayloadMismatch("charge", "order-7"),
+    errors.ConfigError([errors.ConfigProblem("retry", 3, "a mapping", file="a.yml", line=1)]),
     errors.StoreUnavailable("sqlite:///a.db", "write", "database is locked"),
     errors.LeaseLost("charge", "order-7", 42),
     errors.StoredFailure("shop.OutOfStock", "none left"),
@@ -74,6 +75,7 @@ def test_the_codes_are_unique_and_stable():
         "BulkheadFull": "MS305",
         "Conflict": "MS306",
         "PayloadMismatch": "MS106",
+        "ConfigError": "MS107",
         "StoreUnavailable": "MS203",
         "LeaseLost": "MS204",
         "StoredFailure": "MS205",
@@ -237,3 +239,22 @@ def test_a_problem_with_a_value_that_cannot_be_shown_is_still_told():
         assert "deadline" in text
         assert "must be a number" in text
         assert "deadline" in repr(Problem("deadline", value, "a number"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (errors.ConfigProblem("", None, "", file="a.yml", text="is a directory"),
+         "a.yml: is a directory"),
+        (errors.ConfigProblem("a", {}, "a text", file="a.yml", line=3),
+         "a.yml:3: a = a mapping: must be a text"),
+        (errors.ConfigProblem("a", ["x"], "a text"), "a = a list: must be a text"),
+        (errors.ConfigProblem("a", True, "a text"), "a = true: must be a text"),
+        (errors.ConfigProblem("a", None, "a text"), "a: must be a text"),
+        (errors.ConfigProblem("a", "x" * 100, "b", nearest="c"),
+         f"a = '{'x' * 76}...: must be b; did you mean c?"),
+    ],
+)  # fmt: skip
+def test_a_problem_of_a_configuration_says_where_and_what(problem, text):
+    """Where it stands, as far as that is known; what is there; what is allowed; what was meant."""
+    assert str(problem) == text

@@ -38,10 +38,11 @@ from mainstay.core.events import (
     describe,
     encode,
 )
-from mainstay.core.evidence import Evidence, Opening, Proof
+from mainstay.core.evidence import Evidence, Opening, Proof, evidence_of
 from mainstay.core.kinds import Kind
 from mainstay.core.plan import Plan
 from mainstay.core.policy import Policy
+from mainstay.core.redact import Redactor
 from mainstay.core.retry_after import Hint
 from mainstay.errors import CallShed, CircuitOpenError
 
@@ -429,6 +430,21 @@ def test_who_is_left_out_is_none():
 class Odd(Exception):
     def __str__(self):
         raise RuntimeError("broken")
+
+
+@pytest.mark.req("NFR-041-29", "AG-02")
+def test_a_failure_is_described_without_its_secrets():
+    """By the usual rules, or by those of the plan; its error codes too."""
+    own = Redactor(patterns=["EMP-[0-9]+"])
+    error = ConnectionError("EMP-7: redis://:hunter2@db is away")
+    assert describe(error)[1] == "EMP-7: redis://:[redacted]@db is away"
+    assert describe(error, own)[1] == "[redacted]: redis://:[redacted]@db is away"
+    plan = Plan(Policy(), "fetch", 1)
+    assert plan.shown("EMP-7 token=abc") == "EMP-7 token=[redacted]"
+    plan.redact = own
+    assert plan.shown("EMP-7 token=abc") == "[redacted] token=[redacted]"
+    error.code = "token=abc"
+    assert evidence_of(error).codes == ("token=[redacted]",)
 
 
 def test_a_failure_is_described_by_type_and_message():

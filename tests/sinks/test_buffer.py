@@ -464,3 +464,21 @@ def test_wrong_options_are_all_named():
     with pytest.raises(PolicyError) as caught:
         Buffer(print, name="", size=0, batch=0, every=-1.0, timeout=0)
     assert [p.field for p in caught.value.problems] == ["name", "size", "every", "timeout", "batch"]
+
+
+def test_a_closed_buffer_leaves_its_files_to_the_next(tmp_path):
+    """No thread is left, and whoever delivers to the same place next delivers them."""
+
+    def refuse(_events):
+        raise ConnectionError("away")
+
+    first = Buffer(refuse, name="same place", spill=tmp_path, timeout=0.3)
+    first.put(CallSucceeded(operation="kept"))
+    assert first.close()
+    assert not [each for each in threading.enumerate() if "same place" in each.name]
+    kept = []
+    second = Buffer(kept.extend, name="same place", spill=tmp_path)
+    second.put(CallSucceeded(operation="new"))
+    assert second.close()
+    assert [event.operation for event in kept] == ["kept", "new"]
+    assert second.stats()["recovered"] == 1

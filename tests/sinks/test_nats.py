@@ -132,6 +132,20 @@ def test_a_server_that_stands_still_is_waited_for(server, make):
     assert numbers(server.url, sink) == list(range(50))
 
 
+def test_closing_waits_for_a_delivery_that_is_under_way(server, make):
+    """The connection is nobody's to end while it is used."""
+    sink = make(server.url, timeout=0.5)
+    sink(event(0))
+    assert sink.flush()
+    server.pause()
+    sink(event(1))
+    until(lambda: sink._turn.locked())
+    sink.close()
+    assert sink._loop is None or sink._turn.locked()
+    server.resume()
+    until(lambda: len(stored(server.url, sink)) >= 2)
+
+
 @pytest.mark.parametrize(
     ("settings", "login"),
     [("{user: ann, password: hunter2}", "ann:hunter2@"), ("{token: s3cr3t}", "s3cr3t@")],

@@ -100,7 +100,7 @@ STORE = Section(
     Field("url", _URL, "where records live", "memory://"),
     duration("share", "between two steps in which circuits and budgets are shared; null for never",
              "1 s", low=0.01, high=3600.0, optional=True),
-    duration("wait", "for how long a keyed call waits for a store that is away", "0 s", high=3600.0),
+    duration("wait", "how long a keyed call waits for a store that is away", "0 s", high=3600.0),
     Field("needs", Listing(Text(choices=tuple(ABILITIES)), or_one=True),
           "what the store must be able to do", "nothing more"),
     text="url",

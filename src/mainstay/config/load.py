@@ -64,9 +64,12 @@ def _read(path: str | os.PathLike[str] | None, report: Report) -> tuple[str | No
     given = path if path is not None else report.env.get("MAINSTAY_CONFIG") or None
     if given is not None:
         source = os.fspath(given)
-        tree = read_file(Path(source).expanduser(), source, report)
+        tree = read_file(Path(os.path.expanduser(source)), source, report)  # noqa: PTH111 -- never raises
         return source, tree or Node({}, None, source)
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed under us
+        return None, Node({}, None, "")
     for found in candidates(here):
         source = shown(found, here)
         before = len(report.problems)

@@ -35,8 +35,11 @@ def read_toml(text: str, source: str, report: Report) -> Node | None:
         found = _AT.match(str(trouble))
         words, line = (found[1], int(found[2])) if found else (str(trouble), None)
         report.file(source, line, f"is not TOML: {words}")
-        return None
-    return _node(document, (), None, dict(_lines(text)), source)
+    except RecursionError:
+        report.file(source, None, "is nested too deep")
+    else:
+        return _node(document, (), None, dict(_lines(text)), source)
+    return None
 
 
 def _node(

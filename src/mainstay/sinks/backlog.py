@@ -87,6 +87,21 @@ class Backlog:
         return not self.queue and self.current is None and not self._files
 
     @property
+    def is_safe(self) -> bool:
+        """Whether everything that is left is on disk."""
+        current = self.current
+        return not self.queue and (current is None or current.file is not None)
+
+    def let_go(self) -> None:
+        """Leaves the files to whoever delivers to the same place next."""
+        with self._order:
+            self.current = None
+            self._tickets.clear()
+            self._recovered.clear()
+            if self.spill is not None:
+                self.spill.forget()
+
+    @property
     def waiting(self) -> int:
         """How many events are in memory only."""
         current = self.current

@@ -161,13 +161,16 @@ class Buffer:
         return self._wait_for(ticket, timeout)
 
     def close(self) -> bool:
-        """Flushes, and ends the thread where nothing is left; a later event starts another."""
+        """Flushes, and ends the thread; a later event starts another.
+
+        What could not be delivered stays on disk, for whoever delivers to the same place next.
+        """
         is_done = self.flush()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             self._is_ending = self._hurries = True
             self._wake.set()
-            thread.join(1.0 if self._backlog.is_empty else 0.0)
+            thread.join(1.0 if self._backlog.is_safe else 0.0)
         return is_done
 
     def stats(self) -> dict[str, int]:
@@ -233,6 +236,9 @@ class Buffer:
         with self._lock:
             self._thread = None
         if self._backlog.is_empty:
+            return True
+        if self._is_ending and self._backlog.is_safe:
+            self._backlog.let_go()
             return True
         with self._lock:
             if self._thread is not None:
