@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
         CallCancelled,
         CallShed,
         CircuitOpenError,
+        CommandFailed,
+        CommandKilled,
+        CommandNotRun,
         ConfigError,
         ConfigProblem,
         ConfigWarning,
@@ -77,6 +81,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
@@ -112,6 +117,9 @@ _HOMES = {
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
+        "CommandFailed",
+        "CommandKilled",
+        "CommandNotRun",
         "ConfigError",
         "ConfigProblem",
         "ConfigWarning",
@@ -149,6 +157,7 @@ __all__ = [
     "Attempt",
     "AttemptTimeout",
     "Attempts",
+    "AuditLog",
     "AuditStream",
     "Backoff",
     "BreakerSettings",
@@ -163,6 +172,9 @@ __all__ = [
     "CircuitSnapshot",
     "CircuitState",
     "Classification",
+    "CommandFailed",
+    "CommandKilled",
+    "CommandNotRun",
     "ConfigError",
     "ConfigProblem",
     "ConfigWarning",
@@ -212,6 +224,7 @@ __all__ = [
     "StoredValueError",
     "TokenBudget",
     "UsageError",
+    "Verdict",
     "Window",
     "WrapError",
     "abandoned_threads",
@@ -221,8 +234,10 @@ __all__ = [
     "current_context",
     "deadline",
     "events",
+    "read_log",
     "retry",
     "testing",
+    "verify_log",
 ]
 
 

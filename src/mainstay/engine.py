@@ -489,6 +489,17 @@ class Engine:
         """Counts the calls of an operation, where the audit log wants to know their number."""
         return None if self._counts is None else self._counts.of(name)
 
+    def catch_up(self) -> bool:
+        """Brings what other processes know of the circuits and budgets, at once.
+
+        It happens in the background anyway; a process that makes one call and ends cannot wait for
+        that. Says whether there is a store that shares them, and it was there.
+
+        >>> Engine().catch_up()
+        False
+        """
+        return self._sharing is not None and self._sharing.sync()
+
     def close(self) -> None:
         """Flushes every sink, ends the audit log with a head, and closes the store.
 
@@ -508,6 +519,8 @@ class Engine:
             if flush is not None:
                 flush()
         if self.audit is not None:
+            if self._counts is not None:
+                self.audit.count_no_more(self._counts.events)
             self.audit.close()
         self.store.close()
 

@@ -12,6 +12,9 @@
     ├── DependencyError               what we called failed
     │   ├── RetryError                the control plane's retries ran out; chained from the last
     │   ├── AttemptTimeout            (TimeoutError) one attempt took too long and was cut
+    │   ├── CommandFailed             a command ended with an exit code other than 0
+    │   │   ├── CommandKilled         ... by a signal
+    │   │   └── CommandNotRun         ... before it began: not found, or not to be run
     │   ├── OutcomeUnknown            an unsafe call may or may not have been applied
     │   ├── StoreUnavailable          a store did not do what it was asked
     │   ├── LeaseLost                 somebody else took over while we were at it
@@ -466,6 +469,54 @@ class SinkError(DependencyError):
             f"{sink} did not keep a {event_type} within {timeout:g} s",
             hint="see to its other side, or use it without strict",
         )
+
+
+class CommandFailed(DependencyError):
+    """A command ended with an exit code other than 0. It is retried.
+
+    Rules of a policy name the exit by `error_code`: `retry_on=["exit:75"]`. Where the output was
+    kept, `output` has it.
+
+    >>> CommandFailed("rsync", 23).error_code
+    'exit:23'
+    """
+
+    code = "MS211"
+
+    def __init__(self, command: str, exit_code: int, told: str = "", *, hint: str = "") -> None:
+        self.command = command
+        self.exit_code = exit_code
+        self.error_code = f"exit:{exit_code}"
+        self.output: Any = None
+        super().__init__(f"{command}: {told or f'exit {exit_code}'}", hint=hint)
+
+
+class CommandKilled(CommandFailed):
+    """A command was ended by a signal that we did not send. It is not retried.
+
+    Its exit code is 128 and the signal's number, as the shell has it.
+
+    >>> CommandKilled("rsync", 9).exit_code
+    137
+    """
+
+    code = "MS212"
+
+    def __init__(self, command: str, signal: int, name: str = "") -> None:
+        self.signal = signal
+        super().__init__(command, 128 + signal, f"killed by {name or f'signal {signal}'}")
+
+
+class CommandNotRun(CommandFailed):
+    """A command could not be run: exit 127 where it was not found, 126 for another reason.
+
+    It is not retried.
+
+    >>> CommandNotRun("rsync", 127, "command not found").exit_code
+    127
+    """
+
+    code = "MS213"
 
 
 class Refused(MainstayError):

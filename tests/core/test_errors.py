@@ -21,6 +21,9 @@ EXAMPLES = [
     errors.MissingExtraError("trio", "trio"),
     errors.DependencyError("it failed"),
     errors.AttemptTimeout(2.5),
+    errors.CommandFailed("rsync", 23),
+    errors.CommandKilled("rsync", 9, "SIGKILL"),
+    errors.CommandNotRun("rsync", 127, "command not found", hint="look at PATH"),
     errors.OutcomeUnknown("charge"),
     errors.RetryError("RETRY_KV_GET", 3, "Get kill switch status"),
     errors.RetryError("RETRY_API_REQUEST", 1, "GET /", {"request": 7}),
@@ -83,6 +86,9 @@ def test_the_codes_are_unique_and_stable():
         "RetryError": "MS210",
         "StoredValueError": "MS206",
         "SinkError": "MS207",
+        "CommandFailed": "MS211",
+        "CommandKilled": "MS212",
+        "CommandNotRun": "MS213",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.keys import Signer
     from mainstay.audit.places import Where
-    from mainstay.core.chain import Anchor, Head, Tail
+    from mainstay.core.chain import Anchor, Block, Head, Tail
     from mainstay.core.events import Event
     from mainstay.facts import Facts
     from mainstay.ports import Journal
@@ -112,7 +112,12 @@ class AuditLog:
         self._counters: list[Callable[[], Sequence[Event]]] = []
         self._counted_at = clock.current.monotonic()
         self._buffer = Buffer(
-            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=1_000
+            self._deliver,
+            name=f"audit {self.name}",
+            spill=spill,
+            strict=strict,
+            batch=1_000,
+            at_end=self._count,
         )
         self._waits = durability == "call" and not strict
         self._put = self._buffer.put if strict else self._buffer.add
@@ -148,6 +153,12 @@ class AuditLog:
         """Asks for the calls that were counted, from time to time and at the end."""
         self._counters.append(counter)
 
+    def count_no_more(self, counter: Callable[[], Sequence[Event]]) -> None:
+        """Asks a counter for the last time: its engine is closed, others may go on."""
+        if counter in self._counters:
+            self._count()
+            self._counters.remove(counter)
+
     def _count(self) -> None:
         self._counted_at = clock.current.monotonic()
         for counter in self._counters:
@@ -175,7 +186,6 @@ class AuditLog:
     def close(self) -> None:
         """Writes what is left, and a head; a later event opens the log again."""
         self._count()
-        self._counters.clear()
         self._buffer.close()
         if self._journal is not None and self._pid == os.getpid():
             if not self._has_head:
@@ -266,13 +276,21 @@ class AuditLog:
 
     def _prune(self, journal: Journal, keep: float) -> None:
         before = _moment(clock.current.wall() - keep)
-        for _ in range(_PRUNES):
-            if not journal.prune(before, self._noted):
-                return
-            self._has_head = False
+        heads: list[Head] = []
 
-    def _noted(self, tail: Tail, anchor: Anchor) -> Entry:
-        """The block that says in the chain what was dropped."""
+        def make(tail: Tail, anchor: Anchor) -> Entry:
+            block = self._noted(tail, anchor)
+            heads.append(self._head(tail_of(block)))
+            return Entry(block, heads[-1])
+
+        for _ in range(_PRUNES):
+            if not journal.prune(before, make):
+                return
+            self._has_head = True
+            self._outside.keep(heads[-1])
+
+    def _noted(self, tail: Tail, anchor: Anchor) -> Block:
+        """The block that says in the chain what was dropped; its head shows who said so."""
         note = {
             "pruned": {
                 "number": anchor.number,
@@ -280,7 +298,7 @@ class AuditLog:
                 "carried": hashlib.sha256(b"\n".join(anchor.carried)).hexdigest(),
             }
         }
-        return Entry(seal(tail, (), writer=self._writer, time=_now(), note=note))
+        return seal(tail, (), writer=self._writer, time=_now(), note=note)
 
 
 def _signer(key: Any) -> Signer | None:

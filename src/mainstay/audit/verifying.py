@@ -118,6 +118,8 @@ class _Check:
         self._tail: Tail = self._anchor.tail if self._anchor is not None else Tail()
         self._begins = self._tail
         self._notes: dict[int, dict[str, Any]] = {}
+        self._unsigned: set[int] = set()
+        """The notes that no signature speaks for yet."""
         self._heads: dict[int, list[Head]] = {}
         self._passed: list[Head] | None = getattr(journal, "passed", None)
         self._forged: Head | None = None
@@ -175,6 +177,7 @@ class _Check:
             pruned = (header_of(block).note or {}).get("pruned") or {}
             if isinstance(pruned.get("number"), int):
                 self._notes[pruned["number"]] = pruned
+                self._unsigned.add(pruned["number"])
 
     def _compare(self, tail: Tail) -> Verdict | None:
         """What heads say of the log at this point; None where they agree."""
@@ -193,6 +196,7 @@ class _Check:
             self._agreed_number = max(self._agreed_number, tail.number)
             if self._checker is not None and head.key == self._checker.id:
                 self._signed_until = tail.number
+                self._unsigned.clear()
         return None
 
     def _end(self) -> Verdict:
@@ -217,14 +221,18 @@ class _Check:
         anchor = self._anchor
         if anchor is None or not anchor.block:
             return None
-        note = self._notes.get(anchor.number)
-        if note is None and any(number > anchor.number for number in self._notes):
+        notes = dict(self._notes)
+        if self._checker is not None:
+            notes = {number: notes[number] for number in notes.keys() - self._unsigned}
+        note = notes.get(anchor.number)
+        if note is None and any(number > anchor.number for number in notes):
             return None  # somebody was stopped between saying so and doing all of it
         kept = hashlib.sha256(b"\n".join(anchor.carried)).hexdigest()
         if note is not None and note.get("carried") == kept:
             return None
+        nothing = "nothing that this key has signed" if self._notes and not notes else "no record"
         problem = (
-            f"the log begins with record {anchor.number + 1}, and no record says that the ones"
+            f"the log begins with record {anchor.number + 1}, and {nothing} says that the ones"
             " before were pruned"
         )
         if note is not None:

@@ -271,10 +271,27 @@ def carried(records: Iterable[bytes]) -> list[bytes]:
     >>> carried([b'{"event_type":"plan_declared","plan":"p1"}', b'{"event_type":"call_failed"}'])
     [b'{"event_type":"plan_declared","plan":"p1"}']
     """
-    found: dict[Any, bytes] = {}
+    found: dict[str, bytes] = {}
     for record in records:
-        if PLAN in record:
-            plan = msgspec.json.decode(record).get("plan")
+        if PLAN in record and (plan := _plan_in(record)):
             found.pop(plan, None)
             found[plan] = record
     return list(found.values())
+
+
+class _Plan(msgspec.Struct):
+    plan: str = ""
+
+
+_plan = msgspec.json.Decoder(_Plan).decode
+
+
+def _plan_in(record: bytes) -> str:
+    """Which plan a record declares; none, where somebody has changed it so that nobody can read it.
+
+    The log must go on all the same.
+    """
+    try:
+        return _plan(record).plan
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""

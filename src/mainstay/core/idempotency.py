@@ -213,7 +213,9 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
 
 def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, Answer]:
     if record is None or _is_expired(record, now):
-        return _run(Record(RecordState.RUNNING, command.fingerprint, "", 0, 0, now), command, now)
+        until, payload = now + command.lease, command.fingerprint
+        record = Record(RecordState.RUNNING, payload, command.owner, 1, 1, now, until)
+        return _written(record), Run(1, 1)
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch(record.fingerprint)
     if record.state.is_terminal:

@@ -74,6 +74,9 @@ class Guard:
         The ticket of one that was not announced is what `standing` gave when it began.
         """
 
+    def succeeded(self) -> None:
+        """A call has succeeded at once, and was not counted in the tally of its gate."""
+
     def withdrawn(self, ticket: Any, now: float) -> None:
         """An announced attempt was not made, or cut off from outside: as if it had not been."""
 
@@ -197,6 +200,12 @@ class Gate:
     def passed(self, tickets: list[Any], seconds: float) -> None:
         """A call that was not announced has succeeded, and things are not as they were."""
         self.left(tickets, None, seconds, clock.current.monotonic())
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        """A call has succeeded at once that no wrapper has counted."""
+        for guard in self.guards:
+            guard.succeeded()
 
     def enter(
         self,

@@ -236,11 +236,11 @@ def _number_in(path: Path) -> int:
 
 
 def _plans_in(path: Path) -> Iterator[bytes]:
-    """The records of a file that declare a plan."""
-    with path.open("rb") as file:
-        for line in file:
-            if PLAN in line:
-                yield line[line.index(b'"record":') + 9 : -2]
+    """The records of a file that declare a plan; what a killed writer has left is none."""
+    with path.open("rb", buffering=_BUFFER) as file:
+        for found in Reader(file):
+            if found.block is not None:
+                yield from (record for record in found.block.records if PLAN in record)
 
 
 def _heads_in(file: BinaryIO) -> list[Head]:
