@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from mainstay.drivers.budget import RetryBudget, TokenBudget
     from mainstay.drivers.bulkhead import Bulkhead
     from mainstay.drivers.circuits import CircuitRegistry, HealthReport
+    from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.fallback import Fallback
     from mainstay.drivers.hedge import Hedge
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
+    from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
@@ -38,15 +41,20 @@ if TYPE_CHECKING:
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
+        CallAbandoned,
         CallCancelled,
         CallShed,
         CircuitOpenError,
+        CommandFailed,
+        CommandKilled,
+        CommandNotRun,
         ConfigError,
         ConfigProblem,
         ConfigWarning,
         Conflict,
         DeadlineExceeded,
         DependencyError,
+        IdentityRefused,
         LeaseLost,
         MainstayError,
         MainstayWarning,
@@ -73,6 +81,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
@@ -90,10 +99,12 @@ _HOMES = {
     "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.bulkhead": ("Bulkhead",),
     "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
+    "mainstay.drivers.credentials": ("OperatorKey",),
     "mainstay.drivers.fallback": ("Fallback",),
     "mainstay.drivers.hedge": ("Hedge",),
     "mainstay.drivers.inbox": ("Inbox",),
     "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
+    "mainstay.drivers.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
@@ -102,15 +113,20 @@ _HOMES = {
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",
+        "CallAbandoned",
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
+        "CommandFailed",
+        "CommandKilled",
+        "CommandNotRun",
         "ConfigError",
         "ConfigProblem",
         "ConfigWarning",
         "Conflict",
         "DeadlineExceeded",
         "DependencyError",
+        "IdentityRefused",
         "LeaseLost",
         "MainstayError",
         "MainstayWarning",
@@ -141,11 +157,13 @@ __all__ = [
     "Attempt",
     "AttemptTimeout",
     "Attempts",
+    "AuditLog",
     "AuditStream",
     "Backoff",
     "BreakerSettings",
     "Bulkhead",
     "BulkheadFull",
+    "CallAbandoned",
     "CallCancelled",
     "CallShed",
     "CircuitBreaker",
@@ -154,6 +172,9 @@ __all__ = [
     "CircuitSnapshot",
     "CircuitState",
     "Classification",
+    "CommandFailed",
+    "CommandKilled",
+    "CommandNotRun",
     "ConfigError",
     "ConfigProblem",
     "ConfigWarning",
@@ -165,6 +186,7 @@ __all__ = [
     "Fallback",
     "HealthReport",
     "Hedge",
+    "IdentityRefused",
     "Inbox",
     "Item",
     "Jitter",
@@ -179,6 +201,8 @@ __all__ = [
     "NestedRetryError",
     "NestedRetryWarning",
     "Operation",
+    "OperatorKey",
+    "Operators",
     "OutcomeUnknown",
     "PayloadMismatch",
     "PolicyError",
@@ -200,6 +224,7 @@ __all__ = [
     "StoredValueError",
     "TokenBudget",
     "UsageError",
+    "Verdict",
     "Window",
     "WrapError",
     "abandoned_threads",
@@ -209,8 +234,10 @@ __all__ = [
     "current_context",
     "deadline",
     "events",
+    "read_log",
     "retry",
     "testing",
+    "verify_log",
 ]
 
 

@@ -12,6 +12,9 @@
     ├── DependencyError               what we called failed
     │   ├── RetryError                the control plane's retries ran out; chained from the last
     │   ├── AttemptTimeout            (TimeoutError) one attempt took too long and was cut
+    │   ├── CommandFailed             a command ended with an exit code other than 0
+    │   │   ├── CommandKilled         ... by a signal
+    │   │   └── CommandNotRun         ... before it began: not found, or not to be run
     │   ├── OutcomeUnknown            an unsafe call may or may not have been applied
     │   ├── StoreUnavailable          a store did not do what it was asked
     │   ├── LeaseLost                 somebody else took over while we were at it
@@ -24,7 +27,9 @@
         ├── CircuitOpenError          a circuit is open: the call was not made
         ├── CallShed                  an adaptive throttle kept a call from an overloaded service
         ├── BulkheadFull              no room, and none in the queue or not in time
-        └── Conflict                  the same key is being worked on elsewhere
+        ├── Conflict                  the same key is being worked on elsewhere
+        ├── IdentityRefused           somebody who wanted to act is not who they say, or is locked
+        └── CallAbandoned             a person has said that this call is not to be made
 
     MainstayWarning (UserWarning)
     ├── NestedRetryWarning            a retry inside a retry; says the product that was avoided
@@ -466,6 +471,54 @@ class SinkError(DependencyError):
         )
 
 
+class CommandFailed(DependencyError):
+    """A command ended with an exit code other than 0. It is retried.
+
+    Rules of a policy name the exit by `error_code`: `retry_on=["exit:75"]`. Where the output was
+    kept, `output` has it.
+
+    >>> CommandFailed("rsync", 23).error_code
+    'exit:23'
+    """
+
+    code = "MS211"
+
+    def __init__(self, command: str, exit_code: int, told: str = "", *, hint: str = "") -> None:
+        self.command = command
+        self.exit_code = exit_code
+        self.error_code = f"exit:{exit_code}"
+        self.output: Any = None
+        super().__init__(f"{command}: {told or f'exit {exit_code}'}", hint=hint)
+
+
+class CommandKilled(CommandFailed):
+    """A command was ended by a signal that we did not send. It is not retried.
+
+    Its exit code is 128 and the signal's number, as the shell has it.
+
+    >>> CommandKilled("rsync", 9).exit_code
+    137
+    """
+
+    code = "MS212"
+
+    def __init__(self, command: str, signal: int, name: str = "") -> None:
+        self.signal = signal
+        super().__init__(command, 128 + signal, f"killed by {name or f'signal {signal}'}")
+
+
+class CommandNotRun(CommandFailed):
+    """A command could not be run: exit 127 where it was not found, 126 for another reason.
+
+    It is not retried.
+
+    >>> CommandNotRun("rsync", 127, "command not found").exit_code
+    127
+    """
+
+    code = "MS213"
+
+
 class Refused(MainstayError):
     """We declined to go on.
 
@@ -620,6 +673,49 @@ class Conflict(Refused):
         super().__init__(
             f"{operation}: another call with key {key!r} is under way",
             hint=f"ask again in {retry_after:.3g} s",
+        )
+
+
+class IdentityRefused(Refused):
+    """Somebody wanted to act on the inbox, and was not let.
+
+    A wrong secret and a name that nobody has read the same. After too many tries the name is
+    locked, also for the right secret; `retry_after` says for how long.
+
+    >>> IdentityRefused("the name or the secret is wrong", operator="ann").operator
+    'ann'
+    """
+
+    code = "MS307"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        operator: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        self.operator = operator
+        self.retry_after = retry_after
+        super().__init__(message, hint=hint)
+
+
+class CallAbandoned(Refused):
+    """Nobody knew what became of a call, and a person has given it up; its key raises this.
+
+    >>> CallAbandoned("charge", "ann", "the customer has cancelled").by
+    'ann'
+    """
+
+    code = "MS308"
+
+    def __init__(self, operation: str, by: str, why: str) -> None:
+        self.operation = operation
+        self.by = by
+        self.why = why
+        super().__init__(
+            f"{operation} was abandoned by {by}: {why}", hint="use another key to call it again"
         )
 
 

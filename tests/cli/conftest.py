@@ -49,7 +49,7 @@ def run():
 class Terminal:
     """A process in a terminal of 100 columns, what it wrote, and keys for it."""
 
-    def __init__(self, arguments, env):
+    def __init__(self, arguments, env, run=RUN):
         import fcntl
         import pty
         import struct
@@ -59,7 +59,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.output = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TAKE_TERMINAL, *RUN, *arguments],
+            [sys.executable, "-c", TAKE_TERMINAL, *run, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -110,12 +110,18 @@ class Terminal:
             return False
         return True
 
+    def hang_up(self):
+        """Closes the terminal, as a window is closed."""
+        os.close(self._ours)
+        self._ours = -1
+
     def close(self):
         """Ends the process, if the test has not."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(10)
-        os.close(self._ours)
+        if self._ours != -1:
+            os.close(self._ours)
 
 
 @pytest.fixture
@@ -124,8 +130,8 @@ def terminal():
     pytest.importorskip("pty", reason="there are no pseudo-terminals here")
     started = []
 
-    def start(*arguments, **env):
-        started.append(Terminal(arguments, env))
+    def start(*arguments, run=RUN, **env):
+        started.append(Terminal(arguments, env, run))
         return started[-1]
 
     yield start

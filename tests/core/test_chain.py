@@ -183,6 +183,7 @@ def test_a_block_may_have_a_note_and_no_records():
     after = verify_block(tail, block)
     assert (after.number, after.block) == (1, 2)
     assert header_of(block).note == {"pruned": {"number": 1}}
+    assert read_header(block.header) == header_of(block)
 
 
 def test_a_head_is_a_line_that_reads_back():

@@ -21,6 +21,9 @@ EXAMPLES = [
     errors.MissingExtraError("trio", "trio"),
     errors.DependencyError("it failed"),
     errors.AttemptTimeout(2.5),
+    errors.CommandFailed("rsync", 23),
+    errors.CommandKilled("rsync", 9, "SIGKILL"),
+    errors.CommandNotRun("rsync", 127, "command not found", hint="look at PATH"),
     errors.OutcomeUnknown("charge"),
     errors.RetryError("RETRY_KV_GET", 3, "Get kill switch status"),
     errors.RetryError("RETRY_API_REQUEST", 1, "GET /", {"request": 7}),
@@ -40,6 +43,8 @@ EXAMPLES = [
     errors.StoredValueError("no class shop.Order"),
     errors.SinkError("audit", "retry_attempt", 5.0),
     errors.Conflict("charge", "order-7", 12.5),
+    errors.IdentityRefused("wrong", hint="wait", operator="ann", retry_after=60.0),
+    errors.CallAbandoned("charge", "ann", "the customer has cancelled"),
 ]
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type)]
 ERRORS = [c for c in CLASSES if issubclass(c, errors.MainstayError)]
@@ -71,6 +76,8 @@ def test_the_codes_are_unique_and_stable():
         "CallShed": "MS304",
         "BulkheadFull": "MS305",
         "Conflict": "MS306",
+        "IdentityRefused": "MS307",
+        "CallAbandoned": "MS308",
         "PayloadMismatch": "MS106",
         "ConfigError": "MS107",
         "StoreUnavailable": "MS203",
@@ -79,6 +86,9 @@ def test_the_codes_are_unique_and_stable():
         "RetryError": "MS210",
         "StoredValueError": "MS206",
         "SinkError": "MS207",
+        "CommandFailed": "MS211",
+        "CommandKilled": "MS212",
+        "CommandNotRun": "MS213",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 

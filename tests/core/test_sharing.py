@@ -125,6 +125,35 @@ def test_seats_of_the_dead_are_cleared_when_somebody_is_there():
     assert change.expires > 1950.0
 
 
+def test_a_newcomer_takes_over_from_those_of_its_host_that_have_left():
+    """Short-lived processes count together beside one that lives long; other hosts do not."""
+    failing = Circuit(failures=4, since=50.0)
+    value = None
+    for node, seat in [
+        ("a:1:x", Seat(0.0, CLOSED)),
+        ("a:2:x", Seat(0.0, failing, has_left=True)),
+        ("b:1:x", Seat(0.0, OPEN, has_left=True)),
+    ]:
+        change, found = sit(value, node, seat, 100.0, SILENCE)
+        value = change.value
+    assert list(found.seats) == ["a:1:x", "a:2:x", "b:1:x"]
+    assert inherited(value, "a:3:x", 101.0, SILENCE).failures == 4
+    assert inherited(value, "c:1:x", 101.0, SILENCE) is None
+    change, found = sit(value, "a:3:x", Seat(0.0, CLOSED), 101.0, SILENCE)
+    assert list(found.seats) == ["a:1:x", "a:3:x", "b:1:x"], "it was taken over"
+    assert inherited(change.value, "a:4:x", 101.0, SILENCE) is None
+
+
+def test_of_those_that_have_left_only_some_stay_beside_the_living():
+    """A table does not grow with every process that comes and goes."""
+    change, _ = sit(None, "a:0:x", Seat(0.0, CLOSED), 100.0, SILENCE)
+    for number in range(40):
+        seat = Seat(0.0, CLOSED, has_left=True)
+        change, found = sit(change.value, f"b{number}:1:x", seat, 100.0 + number / 10, SILENCE)
+    assert len(found.seats) == 1 + 16
+    assert list(found.seats)[-1] == "b39:1:x"
+
+
 def test_budgets_add_up_what_the_others_count():
     """Of those who are there, and not one's own."""
     seats = {

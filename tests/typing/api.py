@@ -85,6 +85,7 @@ async def engine_results(engine: Engine) -> None:
     assert_type(engine.run("network", fetch, "/"), RetryResult[bytes])
     assert_type(await engine.arun("network", afetch, "/"), RetryResult[bytes])
     assert_type(engine.operation("network", idempotency="keyed").call(fetch, "/"), bytes)
+    assert_type(Engine.from_config("mainstay.yml", overrides=["store=memory://"]), Engine)
 
 
 @Engine().protect("send")

@@ -1,6 +1,6 @@
 """The exit codes of `mainstay`: every one there is, and no number anywhere else.
 
-The numbers from 70 to 76 follow sysexits.h, 124 follows timeout(1), 126 and more follow the shell.
+The numbers from 69 to 76 follow sysexits.h, 124 follows timeout(1), 126 and more follow the shell.
 A command of somebody else's, run by `mainstay exec`, keeps its own code.
 """
 
@@ -20,16 +20,20 @@ class Exit(IntEnum):
     """The command worked, and found a problem or has to say no."""
     USAGE = 2
     """A mistake of the caller's: an option, a name, a file, an extra that is not installed."""
+    STORE_AWAY = 69
+    """`exec` only: not run, because its key could not be looked up."""
     INTERNAL = 70
     """A bug in mainstay."""
     CANNOT_WRITE = 74
     """The output could not be written: a full disk, a closed descriptor."""
     CIRCUIT_OPEN = 75
-    """`exec` only: not run, because the circuit is open; try later."""
+    """`exec` only: not run: the circuit is open, or its key is being worked on; try later."""
     NEEDS_PERSON = 76
     """`exec` only: waits in the inbox for a person."""
     TIMEOUT = 124
     """`exec` only: the time was up."""
+    NOT_RUN = 126
+    """`exec` only: the system did not start the command; 127 where it was not found."""
     INTERRUPTED = 130
     """Ctrl+C."""
     CLOSED_PIPE = 141

@@ -3,7 +3,9 @@
 A seat holds what its node sees itself. Nobody's evidence is added to anybody's: a node opens by
 its own failures, or because most of the nodes that are there have opened by theirs. So one node
 with a bad network opens its own circuit and no other. Who was opened by the others has no vote.
-A node that comes to a table where nobody is left takes over what the last ones knew.
+A node that comes to a table where nobody is left takes over what the last ones knew; where others
+are there, what those of its own host knew that have left. So short-lived processes of one host
+count failures together, also beside one that lives long.
 
 Tokens are another matter: they are neither seen nor voted on but there or gone, so the bucket
 itself is kept, and each node tells it what it took and brought since it last did.
@@ -20,6 +22,8 @@ from mainstay.core.records import Change
 
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
+_MOST_LEFT = 16
+"""Seats of nodes that have left, kept beside those of the living."""
 
 
 class Seat(Struct, frozen=True):
@@ -44,14 +48,30 @@ def sit(
     """Takes or renews a seat; the answer is the table.
 
     Seats of nodes that are gone stay for as long as nobody else is there, so that the next one to
-    come finds what they knew.
+    come finds what they knew. Of those that have left, some stay beside the living, until a new
+    node of their host takes over.
     """
     table = Table() if value is None else decode(value)
     seats = {name: each for name, each in table.seats.items() if now - each.seen < _KEPT}
     seats[node] = replace(seat, seen=now)
     live = {name: each for name, each in seats.items() if is_live(each, now, silence)}
-    table = Table(live or seats)
+    if live:
+        heir = None if seat.has_left or node in table.seats else _host_of(node)
+        seats = live | _left_to_others(seats, heir)
+    table = Table(seats)
     return Change(encode(table), now + _KEPT), table
+
+
+def _left_to_others(seats: dict[str, Seat], heir: str | None) -> dict[str, Seat]:
+    """The seats of those that have left, the newest, but what a new node takes over."""
+    left = {n: each for n, each in seats.items() if each.has_left and _host_of(n) != heir}
+    newest = sorted(left, key=lambda name: left[name].seen)[-_MOST_LEFT:]
+    return {name: left[name] for name in newest}
+
+
+def _host_of(node: str) -> str:
+    """The host of a node that is named `host:process:number`."""
+    return node.rsplit(":", 2)[0]
 
 
 def is_live(seat: Seat, now: float, silence: float) -> bool:
@@ -77,12 +97,18 @@ def _open_for(seat: Seat, now: float) -> float:
 
 
 def inherited(value: bytes | None, node: str, now: float, silence: float) -> Circuit | None:
-    """What a new node takes over: the circuit of those who were last, if nobody is there now."""
+    """What a new node takes over: the circuit of those who were last, if nobody is there now.
+
+    Where others are there, of those that have left, on the same host.
+    """
     if value is None:
         return None
-    others = [seat for name, seat in decode(value).seats.items() if name != node]
-    circuits = [seat.circuit for seat in others if seat.circuit is not None]
-    if not circuits or any(is_live(seat, now, silence) for seat in others):
+    others = {name: seat for name, seat in decode(value).seats.items() if name != node}
+    if any(is_live(seat, now, silence) for seat in others.values()):
+        host = _host_of(node)
+        others = {n: each for n, each in others.items() if each.has_left and _host_of(n) == host}
+    circuits = [seat.circuit for seat in others.values() if seat.circuit is not None]
+    if not circuits:
         return None
     last = circuits[0]
     for circuit in circuits[1:]:

@@ -246,8 +246,9 @@ class IdempotencyKeyMiddleware:
             subject=claim.address,
             operation=self._operation,
             text=f"{asked}: {answer.reason}",
-            severity="high",
             attempts=answer.attempts,
+            occasion=f"{answer.owner}:{answer.epoch}",
+            data={"address": claim.address, "owner": answer.owner, "epoch": answer.epoch},
         )
         await self._engine.inbox.aput(item)
 

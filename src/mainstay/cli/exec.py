@@ -1,0 +1,68 @@
+"""`mainstay exec`: any command under a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay.cli.exit_codes import exit_codes
+from mainstay.cli.options import config_options, configured, example, json_option
+from mainstay.cli.sizes import size
+
+if TYPE_CHECKING:
+    from typing import Any
+
+SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
+
+
+@click.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False},
+    epilog=example(
+        "mainstay exec --timeout 30 -- curl -fsS https://example.com/health",
+        "mainstay exec --policy aggressive --never-on-exit 2 -- ./sync.sh",
+        "mainstay exec --key deploy-42 --escalate -- ./deploy.sh 42",
+    ),
+)
+@click.option("--policy", metavar="NAME", help="The policy; else the operation's own.")
+@click.option("--operation", metavar="NAME", help="What it is called; else as the command.")
+@click.option("--timeout", type=SECONDS, metavar="S", help="Seconds for each attempt.")
+@click.option("--deadline", type=SECONDS, metavar="S", help="Seconds for all of them.")
+@click.option("--key", metavar="KEY", help="Run it once: the second time its output is replayed.")
+@click.option("--retry-on-exit", "retry_on", type=exit_codes, metavar="CODES",
+              help="Retry these exits only, such as 1,3-5.")  # fmt: skip
+@click.option("--never-on-exit", "never_on", type=exit_codes, metavar="CODES",
+              help="These exits are final.")  # fmt: skip
+@click.option("--escalate", is_flag=True, help="Where it gives up, ask a person: an inbox item.")
+@click.option("--grace", type=click.FloatRange(0.0, 3600.0), default=5.0, show_default=True,
+              metavar="S", help="Seconds between TERM and KILL.")  # fmt: skip
+@click.option("--keep-output", "keep", type=size, default="8M", show_default=True,
+              metavar="SIZE", help="With --key: keep so much output for the replay.")  # fmt: skip
+@click.option("--lease", type=click.FloatRange(1.0, 86_400.0), default=15.0, show_default=True,
+              metavar="S", help="With --key: take over from one killed so long ago.")  # fmt: skip
+@click.option("--store", metavar="URL", help="Where circuits, keys and items are kept.")
+@config_options
+@click.option("--quiet", is_flag=True, help="Say nothing about retries.")
+@json_option
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- CMD...")
+def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) -> int:
+    """Run a command under a policy: retried, bounded in time, with a circuit, and only once.
+
+    Its output is passed through as it is, and the exit code is that of the last attempt; 124 where
+    the time was up, 75 where the circuit is open, 76 where it needs a person. Every exit but 0 is
+    retried, unless the command could not be run (126, 127) or a signal ended it.
+    """
+    if options["retry_on"] and options["never_on"]:
+        raise click.UsageError("--retry-on-exit and --never-on-exit exclude each other")
+    if options["key"] is not None and not options["key"].strip():
+        raise click.UsageError("--key is empty")
+    from mainstay.cli.exec_run import Wish, run
+    from mainstay.cli.exec_says import Says
+
+    file, sets = configured()
+    options["operation"] = options["operation"] or Path(words[0]).name or words[0]
+    chosen = {name: value for name, value in options.items() if value is not None}
+    wish = Wish(command=words, config=file, sets=sets, **chosen)
+    return run(wish, Says(quiet=quiet, as_json=as_json))

@@ -1,0 +1,117 @@
+"""The engine that `mainstay exec` runs a command on: its policy, its circuit, its store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.cli.exit_codes import rules_of
+from mainstay.cli.exits import Exit
+from mainstay.cli.state import default_store
+from mainstay.cli.trouble import CommandError
+from mainstay.configured import settings_from
+from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.engine import Engine, PolicyRegistry
+from mainstay.errors import ConfigError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay import RetryPolicy
+    from mainstay.cli.exec_run import Wish
+    from mainstay.cli.exec_says import Says
+    from mainstay.config.settings import Settings
+
+
+def engine_of(wish: Wish, says: Says) -> Engine:
+    """The engine; what is wrong with configuration or store is said, and it runs without.
+
+    A key needs the store: without one a command might run twice.
+    """
+    settings = _settings(wish, says)
+    url = _store_of(wish, settings, says)
+    try:
+        return _under(_made(wish, settings, url), wish, says)
+    except (StoreUnavailable, OSError) as trouble:
+        if wish.key is not None:
+            raise CommandError(
+                f"not run: the key cannot be looked up: {trouble}",
+                hint="see to the store, or name another with --store",
+                exit_code=Exit.STORE_AWAY,
+            ) from trouble
+        _say_without(says, trouble)
+    return _under(_made(wish, settings, "memory://"), wish, says)
+
+
+def _settings(wish: Wish, says: Says) -> Settings | None:
+    """What the configuration says; None where it is wrong."""
+    try:
+        return settings_from(wish.config, overrides=wish.sets)
+    except ConfigError as error:
+        says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
+        return None
+
+
+def _made(wish: Wish, settings: Settings | None, url: str | None) -> Engine:
+    """The engine of the configuration; each operation has a circuit, unless that says otherwise.
+
+    A command that could not be run, and an exit that is final, say nothing of the other side.
+    """
+    ignored = ["CommandNotRun", *rules_of(wish.never_on)]
+    if settings is None:
+        return Engine(url or "memory://", breaker=BreakerSettings(ignore=ignored))
+    overrides = [*wish.sets, *([] if url is None else [f"store={url}"])]
+    if settings.breaker is None:
+        overrides.append("circuitBreaker.failureThreshold=5")
+        overrides.append(f"circuitBreaker.ignore=[{', '.join(ignored)}]")
+    return Engine.from_config(wish.config, overrides=overrides)
+
+
+def _store_of(wish: Wish, settings: Settings | None, says: Says) -> str | None:
+    """The URL of the store, where it is not the configuration's."""
+    if wish.store is not None or (settings is not None and settings.store):
+        return wish.store
+    try:
+        return default_store()
+    except (OSError, RuntimeError) as trouble:
+        if wish.key is not None:
+            raise CommandError(
+                f"there is no place to keep the key: {trouble}",
+                hint="--store sqlite:////a/folder/of/yours/mainstay.db",
+                exit_code=Exit.STORE_AWAY,
+            ) from trouble
+        _say_without(says, trouble)
+        return "memory://"
+
+
+def _say_without(says: Says, trouble: BaseException) -> None:
+    says.warn(f"circuits are not shared and nothing is kept: {trouble}", event="store_away")
+
+
+def _under(engine: Engine, wish: Wish, says: Says) -> Engine:
+    """The engine with the operation's policy as the command line changes it."""
+    try:
+        chosen = _policy(engine, wish)
+        changes: dict[str, Any] = {"before_retry": says.retry}
+        if wish.timeout is not None:
+            changes["attempt_timeout"] = wish.timeout
+        if wish.deadline is not None:
+            changes["deadline"] = wish.deadline
+        if wish.retry_on:
+            changes["retry_on"] = rules_of(wish.retry_on)
+        if wish.never_on:
+            changes["never_retry_on"] = (*chosen.never_retry_on, *rules_of(wish.never_on))
+        changed = chosen.replace(**changes)
+        engine.policies = PolicyRegistry([changed], {wish.operation: changed.name}, changed.name)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def _policy(engine: Engine, wish: Wish) -> RetryPolicy:
+    if wish.policy is None:
+        return engine.policies.of(wish.operation)
+    if wish.policy in engine.policies:
+        return engine.policies[wish.policy]
+    known = ", ".join(engine.policies.names)
+    raise CommandError(f"there is no policy {wish.policy!r}", hint=f"there are {known}")

@@ -1,0 +1,296 @@
+"""Runs the command of `mainstay exec`: as an operation of an engine, and back to an exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mainstay.ambient import CONTEXT
+from mainstay.cli.exec_engine import engine_of
+from mainstay.cli.exec_says import Says, what_failed
+from mainstay.cli.exits import Exit
+from mainstay.cli.trouble import CommandError
+from mainstay.core.arguments import key_text
+from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.inbox import Item
+from mainstay.drivers import process
+from mainstay.drivers.command import output_of
+from mainstay.drivers.interrupt import Interrupt
+from mainstay.drivers.process import Manner
+from mainstay.drivers.tape import frames
+from mainstay.errors import (
+    AttemptTimeout,
+    CallCancelled,
+    CircuitOpenError,
+    CommandFailed,
+    CommandKilled,
+    CommandNotRun,
+    Conflict,
+    DeadlineExceeded,
+    LeaseLost,
+    MainstayError,
+    OutcomeUnknown,
+    PayloadMismatch,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from mainstay.drivers.command import Output
+    from mainstay.drivers.terminal import Terminal
+    from mainstay.engine import Engine, Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for on the command line."""
+
+    command: tuple[str, ...]
+    operation: str
+    policy: str | None = None
+    timeout: float | None = None
+    deadline: float | None = None
+    key: str | None = None
+    retry_on: tuple[int, ...] = ()
+    never_on: tuple[int, ...] = ()
+    escalate: bool = False
+    store: str | None = None
+    config: str | None = None
+    sets: tuple[str, ...] = ()
+    keep: int = 0
+    grace: float = process.GRACE
+    lease: float = 15.0
+
+
+def run(wish: Wish, says: Says) -> int:
+    """Runs the command; the exit code."""
+    says.listen()
+    _hear_of_children()
+    with Interrupt() as interrupt:
+        engine = engine_of(wish, says)
+        try:
+            return _Run(wish, says, engine, interrupt).exit_code()
+        finally:
+            engine.close()
+
+
+def _hear_of_children() -> None:
+    """Whoever started us may ignore SIGCHLD; then nobody would hear how a command ended."""
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+class _Run:
+    """One command on its way, and what is known of its attempts."""
+
+    def __init__(self, wish: Wish, says: Says, engine: Engine, interrupt: Interrupt) -> None:
+        self.wish = wish
+        self.says = says
+        self.engine = engine
+        self.interrupt = interrupt
+        self.history: list[str] = []
+        """How each attempt ended, in few words."""
+        self.code = 0
+        """The exit code of the last attempt."""
+
+    def exit_code(self) -> int:
+        terminal = _terminal()
+        keep = (self.wish.keep or None) if self.wish.key is not None else None
+        manner = Manner(grace=self.wish.grace, keep=keep, cancel=self.interrupt, terminal=terminal)
+
+        def attempt(command: tuple[bytes, ...]) -> Output:
+            return self._attempt(command, manner)
+
+        try:
+            operation = self._operation()
+            self.engine.catch_up()
+            output = operation.call(attempt, tuple(map(os.fsencode, self.wish.command)))
+        except Exception as failure:
+            return self._failed(failure)
+        finally:
+            if terminal is not None:
+                terminal.close()
+        return self._ended(output, Exit.OK)
+
+    def _operation(self) -> Operation:
+        wish, engine = self.wish, self.engine
+        if wish.key is None:
+            return engine.operation(wish.operation, cancel=self.interrupt)
+        return engine.operation(
+            wish.operation,
+            cancel=self.interrupt,
+            key=wish.key,
+            lease=wish.lease,
+            wait=wish.lease * 2,
+        )
+
+    def _attempt(self, command: tuple[bytes, ...], manner: Manner) -> Output:
+        self.code = Exit.OK
+        try:
+            output = process.run(command, manner)
+        except Exception as failure:
+            self.code = _code_of(failure)
+            self.history.append(what_failed(failure))
+            if isinstance(failure, CommandFailed) and failure.output:
+                self._say_lost(failure.output)
+            raise
+        self.history.append("exit 0")
+        self._say_lost(output)
+        return output
+
+    def _say_lost(self, output: Output) -> None:
+        if output["lost"]:
+            key = self.wish.key
+            self.says.warn(f"the output is not kept under the key {key!r}: {output['lost']}")
+
+    # --- what became of it ------------------------------------------------------------------------
+
+    def _ended(self, output: Output, code: int) -> int:
+        """The command has run; now, or before under the same key: then its output is replayed."""
+        if self.history:
+            return code
+        if output["lost"]:
+            raise CommandError(
+                f"the command ran before under the key {self.wish.key!r} and ended with exit"
+                f" {code}, but its output was not kept: {output['lost']}",
+                hint="use a new key to run it again; --keep-output 0 replays the exit code alone",
+                exit_code=Exit.CANNOT_WRITE,
+            )
+        sys.stdout.flush()
+        for stream, data in frames(output["tape"]):
+            _write(stream, data)
+        return code
+
+    def _failed(self, failure: Exception) -> int:
+        """The exit code of a failure; says what the command cannot have said itself."""
+        if self.interrupt.is_set():
+            return 128 + self.interrupt.number
+        if isinstance(failure, CircuitOpenError | Conflict):
+            return self._refused(failure)
+        if isinstance(failure, OutcomeUnknown):
+            return self._doubtful(failure)
+        if isinstance(failure, StoreUnavailable | LeaseLost):
+            return self._unrecorded(failure)
+        if isinstance(failure, PayloadMismatch):
+            raise CommandError(
+                f"the key {self.wish.key!r} was used for another command line",
+                hint="a key stands for one command with its arguments; use a new one for this",
+            ) from failure
+        if not isinstance(failure, CommandFailed | AttemptTimeout | DeadlineExceeded | OSError):
+            raise failure
+        if isinstance(failure, CommandFailed) and not self.history:
+            return self._ended(failure.output or output_of(None), failure.exit_code)
+        self._say_given_up(failure)
+        return self._escalated(failure) if self.wish.escalate else _code_of(failure)
+
+    def _refused(self, failure: CircuitOpenError | Conflict) -> int:
+        wait = failure.retry_after
+        later = f"; try again in {wait:.0f} s" if wait else ""
+        self.says.warn(
+            f"not run: {failure.message}{later}", event="refused", retry_after_seconds=wait
+        )
+        return Exit.CIRCUIT_OPEN
+
+    def _doubtful(self, failure: OutcomeUnknown) -> int:
+        who = CONTEXT.get().tenant_id
+        address = canonical([who, self.wish.operation, key_text(self.wish.key)]).decode()
+        item = Item(kind="unknown_outcome", subject=address, operation=self.wish.operation, text="")
+        return self._needs_person(failure.message, item.id)
+
+    def _unrecorded(self, failure: MainstayError) -> int:
+        """The store did not take it: the command has run all the same, or was not begun."""
+        if not self.history:
+            self.says.warn(f"not run: the key cannot be looked up: {failure.message}")
+            return Exit.STORE_AWAY
+        for text in (failure.message, *getattr(failure, "__notes__", ())):
+            self.says.warn(text)
+        return self.code
+
+    def _say_given_up(self, failure: Exception) -> None:
+        """Says why there is no further attempt; the command has said why it failed."""
+        attempts, told = len(self.history), what_failed(failure)
+        why = _why_no_more(failure)
+        if attempts > 1 or why:
+            times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+            told = f"gave up after {times}: {told}{f' ({why})' if why else ''}"
+        elif _is_told(failure):
+            return
+        tell = self.says.warn if isinstance(failure, CommandNotRun) else self.says.note
+        tell(
+            f"{self.wish.operation}: {told}",
+            event="given_up",
+            attempts=attempts,
+            exit_code=_code_of(failure),
+        )
+
+    # --- a person ---------------------------------------------------------------------------------
+
+    def _escalated(self, failure: Exception) -> int:
+        """Raises an item, and says where to look; where it cannot be kept, the command's code."""
+        wish, attempts = self.wish, len(self.history)
+        told = fingerprint({"command": tuple(map(os.fsencode, wish.command)), "key": wish.key})
+        line = shlex.join(wish.command).encode("utf-8", "backslashreplace").decode()
+        item = Item(
+            kind="exhausted",
+            subject=f"exec:{wish.operation}:{told}",
+            operation=wish.operation,
+            text=f"gave up after {attempts} attempt(s) ({', '.join(self.history)}): {line}",
+            attempts=attempts,
+        )
+        try:
+            if "durable" not in self.engine.store.abilities:
+                raise StoreUnavailable(self.engine.store.url, "keep an item", "it is not durable")
+            raised = self.engine.inbox.put(item)
+        except MainstayError as trouble:
+            self.says.warn(f"no item could be raised: {trouble}")
+            return _code_of(failure)
+        return self._needs_person(f"{wish.operation} gave up", raised.id)
+
+    def _needs_person(self, why: str, item_id: str) -> int:
+        self.says.warn(
+            f"{why}: needs a person; item {item_id}: mainstay inbox show {item_id}",
+            event="needs_person",
+            item=item_id,
+        )
+        return Exit.NEEDS_PERSON
+
+
+def _code_of(failure: Exception) -> int:
+    if isinstance(failure, CommandFailed):
+        return failure.exit_code
+    if isinstance(failure, CallCancelled):
+        return Exit.INTERRUPTED
+    return Exit.TIMEOUT if isinstance(failure, AttemptTimeout | DeadlineExceeded) else Exit.NOT_RUN
+
+
+def _why_no_more(failure: Exception) -> str:
+    """What ended the retries, where it was not their number."""
+    notes = [note for note in getattr(failure, "__notes__", ()) if ": gave up on " in note]
+    why = notes[-1].partition(" attempt")[2].partition(": ")[2] if notes else ""
+    return "" if why == "no attempt left" else why
+
+
+def _is_told(failure: Exception) -> bool:
+    """Whether the command itself has said all there is to say."""
+    if isinstance(failure, CommandNotRun):
+        return failure.output is not None
+    if isinstance(failure, CommandKilled):
+        return failure.signal == getattr(signal, "SIGPIPE", 0)  # nobody wanted to read on
+    return isinstance(failure, CommandFailed)
+
+
+def _terminal() -> Terminal | None:
+    if os.name == "nt":
+        return None
+    from mainstay.drivers.terminal import Terminal
+
+    return Terminal.of_process()
+
+
+def _write(stream: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(stream, left) :]

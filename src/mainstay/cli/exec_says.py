@@ -1,0 +1,94 @@
+"""What `mainstay exec` says itself: one line each, on stderr, beside what the command writes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay.cli.output import write_error, write_json_error
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay.core.hooks import RetryInfo
+
+
+class Says:
+    """Writes the lines; those about retries not where it must be quiet."""
+
+    def __init__(self, *, quiet: bool, as_json: bool) -> None:
+        self.is_quiet = quiet
+        self._as_json = as_json
+        self._is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+    def retry(self, info: RetryInfo) -> None:
+        """An attempt has failed, and there will be another."""
+        told = what_failed(info.exception)
+        self.note(
+            f"{info.operation}: attempt {info.attempt} of {info.max_attempts}: {told};"
+            f" next in {info.delay:.2f} s",
+            event="retry",
+            operation=info.operation,
+            attempt=info.attempt,
+            max_attempts=info.max_attempts,
+            exit_code=getattr(info.exception, "exit_code", None),
+            reason=told,
+            delay_seconds=round(info.delay, 3),
+        )
+
+    def note(self, text: str, **fields: Any) -> None:
+        """Something that may be left out."""
+        if not self.is_quiet:
+            self._write(text, "cyan", fields)
+
+    def warn(self, text: str, **fields: Any) -> None:
+        """Something that must be known."""
+        self._write(text, "yellow", fields)
+
+    def _write(self, text: str, colour: str, fields: dict[str, Any]) -> None:
+        if self._as_json:
+            write_json_error({"event": "note", **fields, "message": text})
+            return
+        line = f"mainstay: {text}"
+        is_coloured = not self._is_plain and sys.stderr is not None and sys.stderr.isatty()
+        write_error(click.style(line, fg=colour) if is_coloured else line)
+
+    def listen(self) -> None:
+        """Warnings and the log's, as lines like any other; events are told as retries are."""
+        logger = logging.getLogger("mainstay")
+        logger.handlers = [_Lines(self)]
+        logger.propagate = False
+        warnings.showwarning = lambda message, *_args, **_kwargs: self.warn(str(message))
+
+
+class _Lines(logging.Handler):
+    """Log records of warnings as lines."""
+
+    def __init__(self, says: Says) -> None:
+        super().__init__(logging.WARNING)
+        self._says = says
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not hasattr(record, "mainstay"):  # an event: that is told in our own words
+            self._says.warn(record.getMessage())
+
+
+def what_failed(failure: BaseException | None) -> str:
+    """A failure in few words, without the operation's name.
+
+    >>> from mainstay.errors import AttemptTimeout, CommandFailed
+    >>> what_failed(CommandFailed("rsync", 23)), what_failed(AttemptTimeout(2.0))
+    ('exit 23', 'timed out after 2 s')
+    """
+    from mainstay.errors import AttemptTimeout, CommandFailed
+
+    if isinstance(failure, AttemptTimeout):
+        return f"timed out after {failure.timeout:.3g} s"
+    if isinstance(failure, CommandFailed):
+        return failure.message.removeprefix(f"{failure.command}: ")
+    return str(failure)

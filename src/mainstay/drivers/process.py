@@ -1,0 +1,253 @@
+"""One command as one attempt: run in a group of its own, bounded in time, ended as a whole.
+
+It raises how the command failed, so that retries, breakers, deadlines and keys decide as for any
+call. When `run` is left, by whatever way, nobody of the group is left either: who does not end on
+TERM within the grace time is killed. Its time is that of the attempt it is made in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+import mainstay.clock as clock
+from mainstay.deadline import remaining
+from mainstay.drivers.command import Output, failure_of, name_of, not_run, output_of, pumps_of
+from mainstay.drivers.interrupt import Interrupt
+from mainstay.drivers.tape import Tape
+from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mainstay.drivers.process_group import Group
+    from mainstay.drivers.pump import Pump
+
+GRACE = 5.0
+"""Seconds between TERM and KILL."""
+_GLANCE = 0.05
+"""Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
+
+
+class Manner(Struct, frozen=True):
+    """How a command is run."""
+
+    grace: float = GRACE
+    keep: int | None = None
+    """How many bytes of output to keep; None keeps none, and the command writes for itself."""
+    through: bool = True
+    """Whether what is kept goes to our own streams too."""
+    cancel: Any = None
+    """A threading.Event that ends it."""
+    terminal: Any = None
+    """The Terminal to lend it."""
+    stdin: int | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+
+
+def run(command: Sequence[str | bytes], manner: Manner | None = None) -> Output:
+    """Runs a command to its end, and returns where it exits with 0.
+
+    >>> run(["true"])
+    {'tape': b'', 'lost': ''}
+
+    Raises:
+        CommandFailed: it exited with another code.
+        CommandKilled: a signal ended it.
+        CommandNotRun: it could not be run.
+        AttemptTimeout: the time of the attempt was up, and it was ended.
+        CallCancelled: the cancel event was set, and it was ended.
+    """
+    if os.name == "nt":
+        from mainstay.drivers import process_windows
+
+        return process_windows.run(command, manner or Manner())
+    return _Attempt(command, manner or Manner()).run()
+
+
+class _Attempt:
+    """A command under way."""
+
+    def __init__(self, command: Sequence[str | bytes], manner: Manner) -> None:
+        self.command = command
+        self.name = name_of(command)
+        self.manner = manner
+        self.limit = remaining()
+        self.events: SimpleQueue[tuple[str, int]] = SimpleQueue()
+        self.tape: Tape | None = None
+        self.pumps: list[Pump] = []
+        self.cut: Exception | None = None
+        """Why it was ended by us, where it was."""
+
+    def run(self) -> Output:
+        from mainstay.drivers.process_group import Group
+
+        manner = self.manner
+        if manner.cancel is not None and manner.cancel.is_set():
+            raise CallCancelled(self.name, 0)
+        with ExitStack() as around:
+            self._listen(around)
+            group = Group(manner.grace, self.events.put)
+            try:
+                self._start(group)
+                self._await_end(group)
+            finally:
+                status = self._end(group)
+            return self._judged(status)
+
+    def _listen(self, around: ExitStack) -> None:
+        """Hears of Ctrl+C and Ctrl+Z while the command runs, and keeps its tape."""
+        cancel, terminal = self.manner.cancel, self.manner.terminal
+        if self.manner.keep is not None:
+            self.tape = Tape(self.manner.keep)
+            around.callback(self.tape.close)
+        if isinstance(cancel, Interrupt):
+
+            def interrupted(number: int) -> None:
+                self.events.put(("interrupted", number))
+
+            cancel.tell(interrupted)
+            around.callback(cancel.forget, interrupted)
+        if terminal is not None:
+            around.enter_context(terminal.listening(self.events.put))
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def _start(self, group: Group) -> None:
+        terminal = self.manner.terminal
+        if terminal is not None and group.id and terminal.is_all_there_is:
+            terminal.give(group.id)
+        pipe = None if self.tape is None else -1  # subprocess.PIPE
+        manner = self.manner
+        options = {"stdin": manner.stdin, "cwd": manner.cwd, "env": manner.env}
+        try:
+            group.start(self.command, stdout=pipe, stderr=pipe, **options)
+        except (OSError, ValueError) as trouble:
+            raise not_run(self.command, trouble) from None
+        if self.tape is not None and group.process is not None:
+            self.pumps = pumps_of(group.process, self.tape, through=manner.through)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _await_end(self, group: Group) -> None:
+        """Waits until the command has ended, or must be ended."""
+        end = None if self.limit is None else clock.SYSTEM.monotonic() + self.limit
+        while self.cut is None:
+            word, number = self._next(end)
+            if word == "exited":
+                self._look_for_interrupt(group)
+                return
+            if word == "late":
+                self.cut = AttemptTimeout(self.limit or 0.0)
+            elif word == "interrupted":
+                self.cut = CallCancelled(self.name, 1)
+            elif word == "leader":
+                self._leader_gone(number)
+            elif word == "stopped":
+                self._stopped(group, number)
+            elif word == "suspend":
+                group.signal(signal.SIGTSTP)
+
+    def _next(self, end: float | None) -> tuple[str, int]:
+        """What happens next; ("late", 0) where nothing does in time."""
+        cancel = self.manner.cancel
+        while True:
+            left = None if end is None else end - clock.SYSTEM.monotonic()
+            if left is not None and left <= 0.0:
+                return "late", 0
+            if cancel is not None and cancel.is_set():
+                return "interrupted", signal.SIGINT
+            try:
+                return self.events.get(timeout=_GLANCE if left is None else min(left, _GLANCE))
+            except Empty:
+                continue
+
+    def _look_for_interrupt(self, group: Group) -> None:
+        """Ctrl+C may have ended the command before it was heard of otherwise."""
+        if self.manner.terminal is not None and (number := group.was_interrupted()):
+            self._leader_gone(number)
+
+    def _leader_gone(self, number: int) -> None:
+        """The terminal's Ctrl+C went to the group; so did its end."""
+        if number in (signal.SIGINT, signal.SIGHUP) and self.cut is None:
+            self.cut = CallCancelled(self.name, 1)
+            if isinstance(self.manner.cancel, Interrupt):
+                self.manner.cancel.note(number)
+
+    def _stopped(self, group: Group, number: int) -> None:
+        """It asked for the terminal, or somebody pressed Ctrl+Z: then we stop with it."""
+        terminal = self.manner.terminal
+        if terminal is None or number == signal.SIGSTOP:
+            return
+        if number in (signal.SIGTTIN, signal.SIGTTOU) and terminal.give(group.id):
+            group.signal(signal.SIGCONT)
+            return
+        terminal.take_back(group.id)
+        terminal.suspend(lambda seconds: self._heard("continued", seconds))
+        terminal.give(group.id)
+        group.signal(signal.SIGCONT)
+
+    def _heard(self, wanted: str, seconds: float) -> bool:
+        """Waits for a word, so long at most; what else is heard is kept."""
+        end, others, found = clock.SYSTEM.monotonic() + seconds, [], False
+        while not found and (left := end - clock.SYSTEM.monotonic()) > 0.0:
+            try:
+                heard = self.events.get(timeout=left)
+            except Empty:
+                break
+            found = heard[0] == wanted
+            if not found:
+                others.append(heard)
+        for heard in others:
+            self.events.put(heard)
+        return found
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def _end(self, group: Group) -> int:
+        """Ends whoever is left of the group; the command's status."""
+        was_cut = self.cut is not None or not group.has_exited.is_set()
+        terminal = self.manner.terminal
+        try:
+            if terminal is not None:
+                terminal.take_back(group.id)  # so that a second Ctrl+C is heard
+            if not group.is_empty():
+                self._end_gently(group)
+        finally:
+            status = group.close()
+            if terminal is not None and (was_cut or status < 0):
+                terminal.mend()
+            for pump in self.pumps:
+                pump.finish(self.manner.grace if was_cut else None)
+        return status
+
+    def _end_gently(self, group: Group) -> None:
+        """TERM, and as much time as they need up to the grace time; a second Ctrl+C ends it."""
+        group.terminate()
+        end, times = clock.SYSTEM.monotonic() + self.manner.grace, self._times
+        while clock.SYSTEM.monotonic() < end and not group.is_empty() and self._times == times:
+            try:
+                self.events.get(timeout=_GLANCE)
+            except Empty:
+                continue
+
+    @property
+    def _times(self) -> int:
+        cancel = self.manner.cancel
+        return cancel.times if isinstance(cancel, Interrupt) else 0
+
+    def _judged(self, status: int) -> Output:
+        """What became of it: its output, or the error."""
+        output = output_of(self.tape)
+        failure = self.cut if self.cut is not None else failure_of(self.name, status)
+        if failure is None:
+            return output
+        if isinstance(failure, CommandFailed):
+            failure.output = output
+        raise failure

@@ -1,0 +1,230 @@
+"""The front door for agents: tools and files under a policy, and the document's own policies.
+
+A tool is a command that is run, bounded in time, retried, and ended with all it started. A file
+operation is any function on files: locked and busy files are retried, what is missing or forbidden
+is not. `mainstay exec` is the same for a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mainstay import deadline
+from mainstay.ambient import CANCEL
+from mainstay.core.backoff import Backoff, Jitter
+from mainstay.drivers import process
+from mainstay.drivers.command import name_of
+from mainstay.drivers.policy import RetryPolicy
+from mainstay.drivers.process import Manner
+from mainstay.drivers.tape import KEPT, stream_of
+from mainstay.engine import STANDARD
+from mainstay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import ParamSpec, Self, TypeVar
+
+    from mainstay.drivers.command import Output
+    from mainstay.engine import Engine
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+__all__ = [
+    "AGGRESSIVE",
+    "NO_RETRY",
+    "STANDARD",
+    "ToolResult",
+    "file_operation",
+    "read_file",
+    "run_tool",
+    "write_file",
+]
+
+AGGRESSIVE = RetryPolicy(
+    name="aggressive",
+    max_attempts=5,
+    backoff=Backoff.exponential(0.05, max_delay=30.0),
+    jitter=Jitter.percent(0.2),
+)
+"""The document's: 5 attempts, 0.05 s doubled up to 30 s, plus or minus 20 %."""
+NO_RETRY = RetryPolicy(name="noRetry", max_attempts=1)
+"""The document's: one attempt."""
+
+
+class ToolResult(Struct, frozen=True):
+    """What a tool wrote, and how often it was run.
+
+    >>> run_tool(["echo", "hello"]).stdout.split()
+    [b'hello']
+    """
+
+    stdout: bytes
+    stderr: bytes
+    attempts: int
+    lost: str = ""
+    """Why the output is not here, where it is not: it was too long."""
+
+    @property
+    def text(self) -> str:
+        """What it wrote to stdout, as text.
+
+        >>> ToolResult(b"ok", b"", 1).text
+        'ok'
+        """
+        return self.stdout.decode(errors="replace")
+
+
+def run_tool(
+    command: Sequence[str],
+    *,
+    policy: RetryPolicy = STANDARD,
+    timeout: float | None = None,
+    engine: Engine | None = None,
+    operation: str | None = None,
+    input: bytes | None = None,  # noqa: A002  as subprocess.run has it
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ToolResult:
+    """Runs a command under a policy; what it wrote comes back.
+
+    `with mainstay.context(cancel=event):` ends it, or its wait, once the event is set.
+
+    Args:
+        command: the program and its arguments; no shell is between.
+        policy: how it is retried.
+        timeout: seconds for each attempt; then it is ended with all it started.
+        engine: runs it as an operation of this engine, under that operation's policy, circuit and
+            budget, instead.
+        operation: that operation's name; by default the command's.
+        input: what it reads from stdin, anew in each attempt; nothing by default.
+        cwd: the folder it is run in.
+        env: its environment; by default this process's.
+
+    Raises:
+        CommandFailed: it failed in every attempt, or in a way that is not retried.
+        AttemptTimeout: the last attempt was cut.
+
+    >>> run_tool(["sh", "-c", "echo done"], timeout=30.0).attempts
+    1
+    """
+    if isinstance(command, str | bytes) or not command:
+        raise UsageError(
+            f"command = {command!r}: must be a list of a program and its arguments",
+            hint='["sh", "-c", "..."] runs a script of the shell\'s',
+        )
+    folder = None if cwd is None else os.fspath(cwd)
+    with _Tool(command, timeout, input, folder, env) as tool:
+        if engine is None:
+            output = policy.call(tool.attempt)
+        else:
+            output = engine.call(operation or name_of(command), tool.attempt)
+    tape = output["tape"]
+    return ToolResult(stream_of(tape, 1), stream_of(tape, 2), tool.attempts, output["lost"])
+
+
+class _Tool:
+    """A command with its input, and how often it was tried."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout: float | None,
+        given: bytes | None,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+    ) -> None:
+        self.attempts = 0
+        self._command = command
+        self._timeout = timeout
+        self._input = None if given is None else tempfile.TemporaryFile()  # noqa: SIM115  closed on exit
+        if self._input is not None:
+            self._input.write(given or b"")
+            self._input.flush()
+        stdin = DEVNULL if self._input is None else self._input.fileno()
+        cancel = CANCEL.get()
+        self._manner = Manner(
+            keep=KEPT, through=False, cancel=cancel, stdin=stdin, cwd=cwd, env=env
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._input is not None:
+            self._input.close()
+
+    def attempt(self) -> Output:
+        self.attempts += 1
+        if self._input is not None:
+            self._input.seek(0)
+        with nullcontext() if self._timeout is None else deadline.within(self._timeout):
+            return process.run(self._command, self._manner)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def file_operation(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Calls a function on files; locked and busy ones are tried again, under STANDARD.
+
+    EAGAIN, EBUSY, ETXTBSY, stale handles and the sharing violations of Windows are retried; a file
+    that is missing, forbidden or on a full disk is not. For another policy: `policy.call`.
+
+    >>> file_operation(os.path.exists, "/")
+    True
+    """
+    return STANDARD.call(function, *args, **kwargs)
+
+
+def read_file(path: str | os.PathLike[str], *, policy: RetryPolicy = STANDARD) -> bytes:
+    """The bytes of a file; tried again while it is locked or busy.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_file(f"{folder}/note", b"hello")
+    ...     read_file(f"{folder}/note")
+    b'hello'
+    """
+    return policy.call(Path(path).read_bytes)
+
+
+def write_file(
+    path: str | os.PathLike[str], data: bytes, *, policy: RetryPolicy = STANDARD
+) -> None:
+    """Writes a file whole: whoever reads it sees what was there before, or all that is new.
+
+    Each attempt writes a file beside it and puts it in place; what an attempt left is taken away.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_file(f"{folder}/note", b"hello")
+    ...     os.listdir(folder)
+    ['note']
+    """
+    policy.call(_replace, Path(path), data)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    target = path.resolve()  # a link stays one
+    beside = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):  # a new one has what any new file has
+            beside.chmod(stat.S_IMODE(target.stat().st_mode))
+        beside.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
