@@ -46,7 +46,7 @@ def write_log(where, calls, **fields):
             engine.run("op", function)
 
 
-@pytest.mark.req("CP-16")
+@pytest.mark.req("CP-16", "IT-041-03")
 @pytest.mark.parametrize("place", ["{}/audit.jsonl", "sqlite:///{}/audit.db"])
 def test_a_log_replays_in_another_process(tmp_path, place):
     """From what it holds alone: no object of the writer is there."""
