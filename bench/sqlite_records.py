@@ -81,7 +81,7 @@ def _hits(place: Path, effort: Effort) -> list[Row]:
 def engine_in(place: Path, synchronous: str = "FULL") -> Engine:
     """An engine on a new file."""
     path = Path(tempfile.mkdtemp(dir=place)) / "mainstay.db"
-    return Engine(f"sqlite:///{path}?synchronous={synchronous}", sinks=[])
+    return Engine(f"sqlite:///{path}?synchronous={synchronous}", sinks=[], audit=False)
 
 
 def charging(engine: Engine) -> Callable[[str, int], int]:

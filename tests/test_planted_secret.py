@@ -298,6 +298,16 @@ def test_no_problem_of_the_middleware_holds_it(plant):
     assert readers.holds(secret) == []
 
 
+def test_no_warning_of_a_configuration_holds_it(tmp_path):
+    """What is wrong is told where the default is used instead; a value or a key may hold one."""
+    path = tmp_path / "mainstay.yml"
+    path.write_text("store: 'floppy://ann:hunter2@db'\n'api_key=hunter2': 1\n", "utf-8")
+    with reading() as readers:
+        Engine.from_config(path, on_error="default").close()
+    assert readers.holds("hunter2") == []
+    assert any("[redacted]" in text for text in readers.read)
+
+
 # --- every other room ---------------------------------------------------------------------------
 
 SRC = Path(mainstay.__file__).parent

@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.ambient import Context, carry, carrying, context, current_context
+    from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
     from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from mainstay.drivers.budget import RetryBudget, TokenBudget
     from mainstay.drivers.bulkhead import Bulkhead
     from mainstay.drivers.circuits import CircuitRegistry, HealthReport
+    from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.fallback import Fallback
     from mainstay.drivers.hedge import Hedge
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
+    from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
+        CallAbandoned,
         CallCancelled,
         CallShed,
         CircuitOpenError,
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
         Conflict,
         DeadlineExceeded,
         DependencyError,
+        IdentityRefused,
         LeaseLost,
         MainstayError,
         MainstayWarning,
@@ -76,6 +81,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
@@ -93,10 +99,12 @@ _HOMES = {
     "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.bulkhead": ("Bulkhead",),
     "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
+    "mainstay.drivers.credentials": ("OperatorKey",),
     "mainstay.drivers.fallback": ("Fallback",),
     "mainstay.drivers.hedge": ("Hedge",),
     "mainstay.drivers.inbox": ("Inbox",),
     "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
+    "mainstay.drivers.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
@@ -105,6 +113,7 @@ _HOMES = {
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",
+        "CallAbandoned",
         "CallCancelled",
         "CallShed",
         "CircuitOpenError",
@@ -117,6 +126,7 @@ _HOMES = {
         "Conflict",
         "DeadlineExceeded",
         "DependencyError",
+        "IdentityRefused",
         "LeaseLost",
         "MainstayError",
         "MainstayWarning",
@@ -147,11 +157,13 @@ __all__ = [
     "Attempt",
     "AttemptTimeout",
     "Attempts",
+    "AuditLog",
     "AuditStream",
     "Backoff",
     "BreakerSettings",
     "Bulkhead",
     "BulkheadFull",
+    "CallAbandoned",
     "CallCancelled",
     "CallShed",
     "CircuitBreaker",
@@ -174,6 +186,7 @@ __all__ = [
     "Fallback",
     "HealthReport",
     "Hedge",
+    "IdentityRefused",
     "Inbox",
     "Item",
     "Jitter",
@@ -188,6 +201,8 @@ __all__ = [
     "NestedRetryError",
     "NestedRetryWarning",
     "Operation",
+    "OperatorKey",
+    "Operators",
     "OutcomeUnknown",
     "PayloadMismatch",
     "PolicyError",
@@ -209,6 +224,7 @@ __all__ = [
     "StoredValueError",
     "TokenBudget",
     "UsageError",
+    "Verdict",
     "Window",
     "WrapError",
     "abandoned_threads",
@@ -218,8 +234,10 @@ __all__ = [
     "current_context",
     "deadline",
     "events",
+    "read_log",
     "retry",
     "testing",
+    "verify_log",
 ]
 
 

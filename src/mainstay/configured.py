@@ -13,6 +13,7 @@ from mainstay.config.load import load
 from mainstay.config.settings import Settings
 from mainstay.config.show import visible
 from mainstay.configured_parts import Parts
+from mainstay.core.events import describe
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 
@@ -44,8 +45,9 @@ def engine_of(
     except ConfigError as error:
         if on_error == "raise":
             raise
-        _log.error("%s", error)
-        told = f"{error}\nThe built-in default policy is used, and nothing else of it."
+        _, problems = describe(error)  # a wrong value may be a secret one
+        _log.error("%s", problems)
+        told = f"{problems}\nThe built-in default policy is used, and nothing else of it."
         warnings.warn(told, ConfigWarning, stacklevel=3)
     engine = cls()
     engine.settings = Settings()

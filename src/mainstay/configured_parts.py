@@ -53,6 +53,8 @@ class Parts:
         self._store: Store | None = None
         self._sinks: list[Any] = []
         self._alarm: Any = None
+        self._told: Any = None
+        """The inbox that alerts go to."""
 
     def find(self) -> None:
         """Looks for every part, and holds its options against what it takes."""
@@ -162,7 +164,7 @@ class Parts:
         options = dict(self.settings.alerts)
         made = [self._one("rule", r, ("alerts", "rules")) for r in options.pop("rules", ())]
         assert self._store is not None
-        told = Inbox(self._store) if options.pop("inbox", True) else None
+        told = self._told = Inbox(self._store) if options.pop("inbox", True) else None
         self._alarm = self._one("alerts", {**options, "rules": made, "inbox": told}, ("alerts",))
         if self._alarm is not None:
             self._sinks.append(self._alarm)
@@ -191,6 +193,8 @@ class Parts:
 
     def introduce(self, engine: Any) -> None:
         """Lets the sinks that read an engine know it, and alerts the sinks that may lose events."""
+        if self._told is not None:
+            self._told.listeners = engine.sinks
         for sink in self._sinks:
             if sink is not self._alarm and hasattr(sink, "watch"):
                 sink.watch(engine)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from mainstay.core.validate import Checker
 from mainstay.drivers.callables import name_of
 from mainstay.drivers.circuits import CircuitRegistry
+from mainstay.drivers.escalation import Escalation
 from mainstay.drivers.gates import gate_of, guards_of
 from mainstay.drivers.layers import Layers
 from mainstay.drivers.listeners import listeners_of
 from mainstay.drivers.policy import RetryPolicy, Verbs
 from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency
+from mainstay.drivers.settling import exhausted_calls
 from mainstay.drivers.site import Entropy, Site
 from mainstay.errors import PolicyNotFoundWarning, StoreError, UsageError
 from mainstay.ports import ABILITIES
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
+    from mainstay.drivers.operators import Operators
     from mainstay.drivers.records import KeyFields
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.sharing import Sharing
@@ -136,7 +139,11 @@ class Engine:
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
         self.store = timed(opened, self._sinks)
-        self.records = Records(self.store, store_wait=patience, redact=redact)
+        self.records = Records(
+            self.store, store_wait=patience, redact=redact, listeners=self._sinks
+        )
+        self.inbox.settle("exhausted", exhausted_calls(self.store, self.circuits))
+        self._escalation = Escalation(self.inbox, redact)
         self._sharing = self._start_sharing(interval)
 
     def _start_audit(
@@ -258,6 +265,7 @@ class Engine:
         policy: RetryPolicy | None = None,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
+        escalate: bool = False,
         key: object = None,
         connection: Any = None,
         **options: Unpack[KeyFields],
@@ -272,6 +280,7 @@ class Engine:
             policy: what it runs under, in place of the policy that its name leads to.
             idempotency: how safe repeating it is.
             cancel: once set, a wait ends at once with CallCancelled.
+            escalate: brings a call that is given up to a person: an item of the inbox.
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
@@ -282,13 +291,13 @@ class Engine:
         7
         """
         if key is not None or connection is not None or options:
-            site = self._site(name, idempotency or "keyed", cancel, policy)
+            site = self._site(name, idempotency or "keyed", cancel, policy, escalate)
             if key is None:
                 raise UsageError("these options need a key", hint='key="order-7"')
             records = self.records if connection is None else self.records.within(connection)
             return KeyedOperation(site, records, KeyOptions(key=key, **options))
-        if idempotency is not None or cancel is not None or policy is not None:
-            return Operation(self._site(name, idempotency, cancel, policy))
+        if idempotency is not None or cancel is not None or policy is not None or escalate:
+            return Operation(self._site(name, idempotency, cancel, policy, escalate))
         found = self._operations.get(name)
         if found is None:
             if len(self._operations) >= _MAX_OPERATIONS:
@@ -302,13 +311,15 @@ class Engine:
         *,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
+        escalate: bool = False,
         hedge: Layer | None = None,
         bulkhead: Layer | None = None,
         fallback: Layer | None = None,
     ) -> Callable[[F], F]:
         """Decorates a function with an operation's policy, circuits and budget.
 
-        A Hedge, a Bulkhead and a Fallback go around it as in `retry`.
+        A Hedge, a Bulkhead and a Fallback go around it as in `retry`. With `escalate` a call that
+        is given up is brought to a person: an item of the inbox.
 
         >>> engine = Engine()
         >>> @engine.protect("greet")
@@ -318,7 +329,7 @@ class Engine:
         'hello you'
         """
         layers = Layers(hedge=hedge, bulkhead=bulkhead, fallback=fallback)
-        site = self._site(operation, idempotency, cancel)
+        site = self._site(operation, idempotency, cancel, escalate=escalate)
         layers.check(site.idempotency)
 
         def decorate(function: F) -> F:
@@ -334,6 +345,7 @@ class Engine:
         operation: str | None = None,
         idempotency: str = "keyed",
         cancel: threading.Event | None = None,
+        escalate: bool = False,
         **options: Unpack[KeyFields],
     ) -> Callable[[F], F]:
         """Records the calls of a function: the second returns the first one's result.
@@ -346,6 +358,7 @@ class Engine:
             operation: the operation's name; by default the function's.
             idempotency: how safe repeating it is, for its retries.
             cancel: once set, a wait ends at once with CallCancelled.
+            escalate: brings a call that is given up to a person: an item of the inbox.
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
                 which a process that says nothing counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
@@ -370,7 +383,7 @@ class Engine:
 
         def decorate(function: F) -> F:
             name = operation or name_of(getattr(function, "__func__", function))
-            site = self._site(name, idempotency, cancel)
+            site = self._site(name, idempotency, cancel, escalate=escalate)
             decorated: F = self.records.decorate(function, site, chosen)
             return decorated
 
@@ -384,6 +397,15 @@ class Engine:
         []
         """
         return self.records.inbox
+
+    @property
+    def operators(self) -> Operators:
+        """Who may act on the inbox.
+
+        >>> list(Engine().operators)
+        []
+        """
+        return self.inbox.operators
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -441,6 +463,7 @@ class Engine:
         idempotency: str | None,
         cancel: threading.Event | None,
         policy: RetryPolicy | None = None,
+        escalate: bool = False,
     ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
@@ -455,7 +478,7 @@ class Engine:
             policy,
             name,
             idempotency=idempotency or "idempotent",
-            listeners=self._sinks,
+            listeners=(*self._sinks, self._escalation) if escalate else self._sinks,
             entropy=self._entropy,
             cancel=cancel,
             gate=gate_of(self.circuits.of(name), self._guards, self._counted(name)),
@@ -490,11 +513,14 @@ class Engine:
         self._operations.clear()
         if self._sharing is not None:
             self._sharing.close()
+        self._escalation.flush()
         for sink in self._sinks:
             flush = getattr(sink, "flush", None)
             if flush is not None:
                 flush()
         if self.audit is not None:
+            if self._counts is not None:
+                self.audit.count_no_more(self._counts.events)
             self.audit.close()
         self.store.close()
 

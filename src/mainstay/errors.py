@@ -27,7 +27,9 @@
         ├── CircuitOpenError          a circuit is open: the call was not made
         ├── CallShed                  an adaptive throttle kept a call from an overloaded service
         ├── BulkheadFull              no room, and none in the queue or not in time
-        └── Conflict                  the same key is being worked on elsewhere
+        ├── Conflict                  the same key is being worked on elsewhere
+        ├── IdentityRefused           somebody who wanted to act is not who they say, or is locked
+        └── CallAbandoned             a person has said that this call is not to be made
 
     MainstayWarning (UserWarning)
     ├── NestedRetryWarning            a retry inside a retry; says the product that was avoided
@@ -671,6 +673,49 @@ class Conflict(Refused):
         super().__init__(
             f"{operation}: another call with key {key!r} is under way",
             hint=f"ask again in {retry_after:.3g} s",
+        )
+
+
+class IdentityRefused(Refused):
+    """Somebody wanted to act on the inbox, and was not let.
+
+    A wrong secret and a name that nobody has read the same. After too many tries the name is
+    locked, also for the right secret; `retry_after` says for how long.
+
+    >>> IdentityRefused("the name or the secret is wrong", operator="ann").operator
+    'ann'
+    """
+
+    code = "MS307"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        operator: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        self.operator = operator
+        self.retry_after = retry_after
+        super().__init__(message, hint=hint)
+
+
+class CallAbandoned(Refused):
+    """Nobody knew what became of a call, and a person has given it up; its key raises this.
+
+    >>> CallAbandoned("charge", "ann", "the customer has cancelled").by
+    'ann'
+    """
+
+    code = "MS308"
+
+    def __init__(self, operation: str, by: str, why: str) -> None:
+        self.operation = operation
+        self.by = by
+        self.why = why
+        super().__init__(
+            f"{operation} was abandoned by {by}: {why}", hint="use another key to call it again"
         )
 
 

@@ -65,7 +65,8 @@ class Facts:
         except Exception:  # a broken __str__ must not cost the record
             text = ""
         now = clock.current.monotonic()
-        kept = (type(failure), text, evidence_of(failure), began or self.began, now)
+        evidence = evidence_of(failure, None, self.plan.redact)
+        kept = (type(failure), text, evidence, began or self.began, now)
         self.attempts.append(kept)
 
     def events(self) -> list[Event]:

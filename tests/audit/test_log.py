@@ -46,7 +46,6 @@ def where(tmp_path):
 # --- engines --------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CP-15", "CP-22")
 def test_an_engine_with_a_durable_store_audits_there(tmp_path):
     """Without being asked: every decision of a failing call, after the plan it was made by."""
     url = f"sqlite:///{tmp_path}/mainstay.db"
@@ -238,6 +237,7 @@ sys.stdout.flush()
 """
 
 
+@pytest.mark.req("CP-15")
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
 def test_on_a_full_disk_nothing_is_lost_in_silence(tmp_path, kind):
     """It waits in memory or in the spill folder, is told, and arrives when there is room."""

@@ -47,7 +47,6 @@ def log(tmp_path):
     return where
 
 
-@pytest.mark.req("CP-15")
 def test_verify_says_what_it_has_verified(log, tmp_path):
     """Exit code 0, how much, and what it cannot know without heads from outside."""
     code, out = invoke("verify", log)
@@ -61,7 +60,6 @@ def test_verify_says_what_it_has_verified(log, tmp_path):
     assert json.loads(out) == {"log": str(log), **verify_log(log).to_dict()}
 
 
-@pytest.mark.req("CP-15")
 def test_verify_names_the_first_bad_record_and_exits_1(log):
     """And says what to do."""
     log.write_bytes(log.read_bytes().replace(b'"failure 13"', b'"failure 31"'))

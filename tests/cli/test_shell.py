@@ -116,7 +116,10 @@ def test_every_exit_code_is_documented():
         (["polices"], "there is no command 'polices'; did you mean 'policies'?", "mainstay --help"),
         (
             ["zzz"],
-            "there is no command 'zzz'; there are audit, config, demo, doctor, exec, policies",
+            (
+                "there is no command 'zzz'; there are audit, config, demo, doctor, exec, inbox,"
+                " operators, policies"
+            ),
             "mainstay --help",
         ),
         (["audit", "verfy"], "there is no command 'verfy'; did you mean 'verify'?", "audit --help"),

@@ -515,7 +515,15 @@ def test_other_variables_are_left_alone(put):
     """Those that mainstay reads for other reasons, and those that the file asks for."""
     path = put("mainstay.yml", "store: redis://:${MAINSTAY_DB_PASSWORD}@host")
     env = dict.fromkeys(
-        ("MAINSTAY_DEBUG", "MAINSTAY_REQUIRE_ALL", "MAINSTAY_TEST_NATS_URL", "MAINSTAYX"), "1"
+        (
+            "MAINSTAY_DEBUG",
+            "MAINSTAY_REQUIRE_ALL",
+            "MAINSTAY_TEST_NATS_URL",
+            "MAINSTAYX",
+            "MAINSTAY_OPERATOR_SECRET",
+            "MAINSTAY_NEW_SECRET",
+        ),
+        "1",
     )
     found = settings(path, MAINSTAY_DB_PASSWORD="secret", **env)
     assert found.store["url"] == "redis://:secret@host"

@@ -23,8 +23,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.canonical import _Writer, canonical, fingerprint
 from mainstay.core.kinds import Kind
+from mainstay.core.walk import ROOT
 from mainstay.errors import UsageError
 
 HERE = __name__
@@ -402,6 +403,18 @@ def test_a_float_reads_back_to_the_bit_except_for_the_sign_of_zero(value):
     read = json.loads(canonical(value))
     assert type(read) is float
     assert read.hex() == (value.hex() if value else (0.0).hex())
+
+
+@given(VALUES)
+def test_the_fast_way_writes_the_same_bytes_as_the_walk(value):
+    """Most values take msgspec's way; a byte that differs would make every key a new one."""
+    assert canonical(value) == _Writer().visit(ROOT, value).encode()
+
+
+@given(st.binary(max_size=300))
+def test_a_fingerprint_is_the_same_whoever_computes_it(data):
+    """Short texts and long ones are hashed by two libraries."""
+    assert fingerprint(data) == hashlib.sha256(canonical(data)).hexdigest()
 
 
 PROGRAM = """

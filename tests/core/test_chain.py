@@ -18,6 +18,7 @@ from mainstay.core.chain import (
     head_of,
     header_of,
     message_of,
+    read_header,
     seal,
     signed,
     tail_of,
@@ -72,6 +73,7 @@ def test_one_changed_byte_names_its_record(batches, data):
     flaw = checked(blocks)
     assert isinstance(flaw, Flaw)
     assert flaw.number == header_of(block).first + index
+    assert read_header(block.header) == header_of(block)
     assert flaw.block == where + 1
 
 
@@ -181,6 +183,7 @@ def test_a_block_may_have_a_note_and_no_records():
     after = verify_block(tail, block)
     assert (after.number, after.block) == (1, 2)
     assert header_of(block).note == {"pruned": {"number": 1}}
+    assert read_header(block.header) == header_of(block)
 
 
 def test_a_head_is_a_line_that_reads_back():

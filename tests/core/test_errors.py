@@ -43,6 +43,8 @@ EXAMPLES = [
     errors.StoredValueError("no class shop.Order"),
     errors.SinkError("audit", "retry_attempt", 5.0),
     errors.Conflict("charge", "order-7", 12.5),
+    errors.IdentityRefused("wrong", hint="wait", operator="ann", retry_after=60.0),
+    errors.CallAbandoned("charge", "ann", "the customer has cancelled"),
 ]
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type)]
 ERRORS = [c for c in CLASSES if issubclass(c, errors.MainstayError)]
@@ -74,6 +76,8 @@ def test_the_codes_are_unique_and_stable():
         "CallShed": "MS304",
         "BulkheadFull": "MS305",
         "Conflict": "MS306",
+        "IdentityRefused": "MS307",
+        "CallAbandoned": "MS308",
         "PayloadMismatch": "MS106",
         "ConfigError": "MS107",
         "StoreUnavailable": "MS203",

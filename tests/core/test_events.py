@@ -86,6 +86,14 @@ OWN = {
     "call_interrupted": {"total_attempts", "by"},
     "hook_failed": {"hook", "exception_type", "exception_message"},
     "idempotency": {"idempotency_key", "action"},
+    "inbox_raised": {"item", "item_kind", "severity", "text"},
+    "inbox_decided": {
+        "item", "item_kind", "decision", "operator", "why", "decided_evidence", "revision",
+    },
+    "inbox_closed": {"item", "item_kind", "decision", "operator", "result"},
+    "operator_refused": {"operator", "about", "reason"},
+    "operator_added": {"operator", "authorised_by"},
+    "operator_changed": {"operator", "change", "authorised_by"},
     "plan_declared": {"plan", "fields", "idempotency", "guards"},
 }  # fmt: skip
 

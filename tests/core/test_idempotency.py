@@ -10,6 +10,7 @@ from mainstay.core.idempotency import (
     Busy,
     Done,
     Doubt,
+    Forget,
     Lost,
     Mismatch,
     Record,
@@ -17,6 +18,7 @@ from mainstay.core.idempotency import (
     Release,
     Renew,
     Replay,
+    Resolve,
     Run,
     Settle,
     Unknown,
@@ -29,6 +31,7 @@ from mainstay.core.records import DROP, KEEP
 
 RUNNING, SUCCEEDED, FAILED, UNKNOWN = RecordState
 LEASE, MOST, TTL = 10.0, 3, 50.0
+FOUND = Unknown(1, "it was found so before", owner="a", epoch=1)
 
 
 def begin(owner="a", fingerprint="f", on_crash="retry", most=MOST):
@@ -67,7 +70,7 @@ def settle(owner="a", epoch=1, state=SUCCEEDED, outcome=b"1", ttl=TTL):
         ([begin(), settle()], begin("b", "g"), 51.0, Run(1, 1)),
         ([begin(), settle(ttl=None)], begin("b"), 1e12, Replay(SUCCEEDED, b"1")),
         ([begin(), settle(state=FAILED)], begin("b"), 4.0, Replay(FAILED, b"1")),
-        ([begin(), Doubt("a", 1)], begin("b"), 1e12, Unknown(1, "it was found so before")),
+        ([begin(), Doubt("a", 1)], begin("b"), 1e12, FOUND),
         ([begin(), Release("a", 1)], begin("b"), 4.0, Run(1, 1)),
         ([begin(), Release("a")], begin("b"), 4.0, Run(1, 1)),
         ([], settle(), 0.0, Lost()),
@@ -87,6 +90,76 @@ def test_a_command_has_this_answer(before, command, now, answer):
     assert reduce(after(*before), command, now)[1] == answer
 
 
+DOUBTED = [begin(), Doubt("a", 1)]
+MEANT = Resolve("item", "a", 1, SUCCEEDED, b"7", TTL)
+LET_GO = Resolve("item", "a", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "answer"),
+    [
+        (DOUBTED, MEANT, Done()),
+        (DOUBTED, Resolve("item", state=FAILED), Done()),
+        (DOUBTED, LET_GO, Done()),
+        ([*DOUBTED, MEANT], MEANT, Done()),
+        ([*DOUBTED, LET_GO], LET_GO, Done()),
+        ([*DOUBTED, MEANT], Resolve("item", "a", 1, FAILED), Lost()),
+        ([*DOUBTED, MEANT], Resolve("other", "a", 1, SUCCEEDED), Lost()),
+        ([*DOUBTED, MEANT], LET_GO, Lost()),
+        (DOUBTED, Resolve("item", "b", 1, SUCCEEDED), Lost()),
+        (DOUBTED, Resolve("item", "a", 2, SUCCEEDED), Lost()),
+        ([], MEANT, Lost()),
+        ([begin()], MEANT, Lost()),
+        ([begin()], LET_GO, Lost()),
+        ([begin(), settle()], MEANT, Lost()),
+        ([*DOUBTED, LET_GO, begin("b")], LET_GO, Lost()),
+        ([*DOUBTED, LET_GO, begin("b"), Doubt("b", 1)], LET_GO, Lost()),
+        ([*DOUBTED, LET_GO, begin("b"), Doubt("b", 1)], MEANT, Lost()),
+    ],
+)
+def test_what_a_person_says_is_about_the_claim_in_doubt_and_no_other(before, command, answer):
+    """It may come twice; a record that has moved on stays as it is."""
+    value = after(*before)
+    change, said = reduce(value, command, 5.0)
+    assert said == answer
+    if answer == Lost():
+        assert change is KEEP
+
+
+def test_what_a_person_says_is_replayed_as_any_outcome():
+    """With its time to live, and without one for ever."""
+    change, _ = reduce(after(*DOUBTED), MEANT, 5.0)
+    assert change.expires == 5.0 + TTL
+    assert decode(change.value).resolved == "item"
+    assert reduce(change.value, begin("b"), 6.0)[1] == Replay(SUCCEEDED, b"7")
+    change, _ = reduce(after(*DOUBTED), Resolve("item", state=FAILED, outcome=b"8"), 5.0)
+    assert change.expires is None
+    assert reduce(change.value, begin("b"), 1e12)[1] == Replay(FAILED, b"8")
+
+
+def test_what_a_person_lets_go_runs_again():
+    """As if it had never begun."""
+    assert reduce(after(*DOUBTED), LET_GO, 5.0)[0] is DROP
+    assert reduce(after(*DOUBTED, LET_GO), begin("b"), 6.0)[1] == Run(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "answer"),
+    [
+        ([], 5.0, Done()),
+        ([begin()], LEASE, Done()),
+        ([begin()], LEASE - 0.1, Lost()),
+        (DOUBTED, 99.0, Lost()),
+        ([begin(), settle()], 99.0, Lost()),
+    ],
+)
+def test_attempts_are_forgotten_of_what_nobody_is_at(before, now, answer):
+    """Neither of a call under way, nor of one that has ended or is in doubt."""
+    change, said = reduce(after(*before), Forget(), now)
+    assert said == answer
+    assert (change is DROP) == (answer == Done() and bool(before))
+
+
 def test_who_crashed_too_often_leaves_an_unknown_outcome():
     """As many claims as attempts are allowed, and the next one finds out."""
     value = None
@@ -95,7 +168,8 @@ def test_who_crashed_too_often_leaves_an_unknown_outcome():
         assert answer == Run(number + 1, number + 1)
         value = change.value
     change, answer = reduce(value, begin("last"), MOST * LEASE)
-    assert answer == Unknown(MOST, "it was left unfinished 3 times", is_new=True)
+    told = "it was left unfinished 3 times"
+    assert answer == Unknown(MOST, told, is_new=True, owner="2", epoch=3)
     assert decode(change.value).state is UNKNOWN
     assert change.expires is None
 
@@ -103,7 +177,8 @@ def test_who_crashed_too_often_leaves_an_unknown_outcome():
 def test_where_a_crash_is_for_a_person_the_first_is():
     """Whatever the number of attempts."""
     change, answer = reduce(after(begin()), begin("b", on_crash="unknown", most=9), LEASE)
-    assert answer == Unknown(1, "the process that ran it is gone", is_new=True)
+    told = "the process that ran it is gone"
+    assert answer == Unknown(1, told, is_new=True, owner="a", epoch=1)
     assert decode(change.value).state is UNKNOWN
 
 

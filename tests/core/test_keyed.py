@@ -90,8 +90,9 @@ def test_another_payload_is_refused():
 
 def test_an_outcome_found_unknown_just_now_is_told_and_brought_to_a_person():
     """Before the caller hears of it."""
-    _, tell, escalate, error = play([Unknown(3, "why", is_new=True), None, None])
-    assert (tell, escalate) == (Tell("unknown"), Escalate("why", 3))
+    unknown = Unknown(3, "why", is_new=True, owner="a", epoch=2)
+    _, tell, escalate, error = play([unknown, None, None])
+    assert (tell, escalate) == (Tell("unknown"), Escalate("why", 3, owner="a", epoch=2))
     assert isinstance(error, OutcomeUnknown)
 
 
@@ -228,7 +229,7 @@ def test_an_ambiguous_end_is_recorded_as_unknown_and_brought_to_a_person():
     effects = ran(failure, Done(), None, None, attempts=2)
     doubt, tell, escalate = Step(Doubt("me", 1)), Tell("unknown"), effects[2]
     assert effects == [doubt, tell, escalate, failure]
-    assert escalate == Escalate("it may have been applied", 2)
+    assert escalate == Escalate("it may have been applied", 2, owner="me", epoch=1)
 
 
 # --- a lease that was lost ------------------------------------------------------------------------

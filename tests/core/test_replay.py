@@ -2,7 +2,10 @@
 
 import json
 import random
+import threading
+from collections import deque
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 from hypothesis import given, settings
@@ -22,10 +25,17 @@ from mainstay import (
     TokenBudget,
     Window,
 )
-from mainstay.core.events import decode, encode
-from mainstay.core.evidence import MOST_MEMBERS, evidence_of
+from mainstay.core import evidence, standins
+from mainstay.core.declare import declared
+from mainstay.core.events import CallRefused, CircuitStateChanged, Teller, decode, encode
+from mainstay.core.evidence import MOST_MEMBERS, Opening, evidence_of
+from mainstay.core.kinds import Kind
+from mainstay.core.plan import Plan
 from mainstay.core.replay import MOST_OPEN, Replay
-from mainstay.core.standins import exception_of
+from mainstay.core.retelling import Declared, Retelling
+from mainstay.core.standins import exception_of, policy_of
+from mainstay.drivers.gates import Guard
+from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused
 from mainstay.plans import plan_before
 from mainstay.testing import virtual_time
 
@@ -389,3 +399,270 @@ def test_an_old_log_replays_for_ever(path):
     assert report.ok
     assert report.calls > 20
     assert not report.unproved
+
+
+# --- what is rare ---------------------------------------------------------------------------------
+
+
+def recorded(function, *, policy=None, calls=1, **fields):
+    """The log of some calls of a function under one policy."""
+    sink = Recorder()
+    with virtual_time(start=1000.0) as time:
+        policies = [policy] if policy is not None else []
+        engine = Engine(sinks=[sink], policies=policies, seed=2, **fields)
+        for _ in range(calls):
+            try:
+                engine.call("op", function, *([time] if function.__code__.co_argcount else []))
+            except (Exception, KeyboardInterrupt):
+                time.advance(0.1)
+    return sink.lines
+
+
+def types_of(lines):
+    return [json.loads(line)["event_type"] for line in lines]
+
+
+class AtTheDoor(Guard):
+    """Lets retries be scheduled, and refuses them when they come."""
+
+    name = "door"
+
+    def enter(self, is_retry, now):
+        return Refused("closed meanwhile") if is_retry else None
+
+
+def test_a_retry_that_was_refused_at_the_door_replays():
+    """It was scheduled and not made; the call ends with the failure it had."""
+    lines = recorded(throws(ConnectionError("x")), guards=[AtTheDoor()])
+    assert types_of(lines)[1:] == ["attempt_failed", "retry_attempt", "retry_exhausted"]
+    report = replayed(lines)
+    assert (report.divergence, report.decisions) == (None, 3)
+    event = json.loads(lines[-1])
+    event["proof"]["answers"] = event["proof"]["answers"][1:]
+    found = replayed([*lines[:-1], json.dumps(event)]).divergence
+    assert (found.field, found.recomputed) == ("event", "another attempt")
+
+
+def test_a_retry_that_came_too_late_replays():
+    """A hook took the time there was."""
+    policy = RetryPolicy(
+        name="standard",
+        deadline=2.0,
+        retry_on=OSError,
+        before_retry=lambda info: virtual.advance(5.0),
+    )
+    sink = Recorder()
+    with virtual_time() as virtual:
+        Engine(sinks=[sink], policies=[policy]).run("op", throws(ConnectionError("x")))
+    assert types_of(sink.lines)[-1] == "retry_exhausted"
+    assert b'"stop"' in sink.lines[-1]
+    assert replayed(sink.lines).ok
+
+
+def test_an_inner_retry_that_gave_up_replays():
+    """Its mark was found on the exception; the outer one does not repeat it."""
+    inner = RetryPolicy(name="inner", max_attempts=3, retry_on=OSError)
+
+    def outer():
+        box = []
+
+        def run():
+            try:
+                inner.call(throws(ConnectionError("x")))
+            except ConnectionError as error:
+                box.append(error)
+
+        thread = threading.Thread(target=run)  # where the outer retry cannot be seen
+        thread.start()
+        thread.join()
+        raise box[0]
+
+    with pytest.warns(NestedRetryWarning):
+        lines = recorded(outer)
+    assert b'{"inner":3}' in b"".join(lines)
+    report = replayed(lines)
+    assert report.ok
+    assert report.calls >= 1
+
+
+def test_a_call_that_was_cut_off_replays_as_far_as_it_came():
+    """Ctrl+C is no decision of ours."""
+    left = [ConnectionError("x"), KeyboardInterrupt()]
+
+    def function():
+        raise left.pop(0)
+
+    lines = recorded(function)
+    assert types_of(lines)[-1] == "call_interrupted"
+    report = replayed(lines)
+    assert (report.divergence, report.decisions, report.unfinished) == (None, 2, 0)
+
+
+def test_an_event_of_another_sort_is_found():
+    """Exhausted where the core says that it was not for us to retry."""
+    lines = recorded(throws(ValueError("x")))
+    event = json.loads(lines[-1])
+    event["event_type"] = "retry_exhausted"
+    found = replayed([*lines[:-1], json.dumps(event)]).divergence
+    assert (found.recorded, found.recomputed) == ("retry_exhausted", "call_failed")
+
+
+def test_an_answer_that_is_not_in_the_record_is_found():
+    """The core asks what the record does not answer."""
+    lines = recorded(throws(ConnectionError("x")))
+    at = next(i for i, line in enumerate(lines) if b'"attempt_failed"' in line)
+    event = json.loads(lines[at])
+    event["proof"]["answers"] = []
+    found = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]]).divergence
+    assert "it cannot be made again" in str(found.recomputed)
+    last = json.loads(lines[-1])
+    last["proof"]["answers"] = []
+    found = replayed([*lines[:-1], json.dumps(last)]).divergence
+    assert "a question that was not asked" in str(found.recomputed)
+
+
+@pytest.mark.parametrize("field", ["fields", "guards"])
+def test_a_plan_that_makes_no_sense_is_counted(field):
+    """Its calls are not replayed, and nothing is raised."""
+    lines = recorded(throws(ConnectionError("x")))
+    plan = json.loads(lines[0])
+    plan[field] = {"fields": {"max_attempts": "many"}, "guards": [{"no": "guard"}]}[field]
+    report = replayed([json.dumps(plan), *lines[1:]])
+    assert report.unproved["a plan that cannot be read"] == 1
+    assert report.calls == 0
+
+
+class Foreign(AtTheDoor):
+    """A guard of the user's own that tells what it looked at."""
+
+    def consider_seen(self, failure, delay, now, saw):
+        saw(self.label, [1, 2], True)
+        return delay
+
+    def enter(self, is_retry, now):
+        return None
+
+
+def test_a_guard_of_the_users_own_is_taken_at_its_word():
+    """Its rule is not ours to know: counted."""
+    report = replayed(recorded(throws(ConnectionError("x")), guards=[Foreign()]))
+    assert report.ok
+    assert report.unproved["a guard that is not one of ours"] == 2
+
+
+def test_a_circuits_change_without_proof_is_counted():
+    """Of a sink that wanted none."""
+    report = replayed([encode(CircuitStateChanged(operation="op", to_state="open"))])
+    assert dict(report.unproved) == {"a circuit's change without proof": 1}
+    report = replayed([encode(CallRefused(operation="op"))])
+    assert dict(report.unproved) == {"a refusal without proof": 1}
+
+
+def test_a_report_is_plain_data_too():
+    """For `--json`."""
+    replay = Replay()
+    replay.skip("no event")
+    told = replay.finish().to_dict()
+    assert (told["ok"], told["events"], told["unproved"]) == (True, 1, {"no event": 1})
+
+
+def test_a_failure_inside_another_and_one_of_ours_stand_in():
+    """A wrapper of urllib's is judged by what is inside; a refusal of ours keeps its hint."""
+    for failure in (
+        URLError(ConnectionResetError(104, "x")),
+        CircuitOpenError("payments", "open", 2.5),
+        carrying(RuntimeError, code="A", error_code="B", sqlstate="C", pgcode="D",
+                 response={"Error": {"Code": "E"}}),
+    ):  # fmt: skip
+        policy = RetryPolicy(retry_on=("E", CircuitOpenError), classify=None)
+        verdict = policy.classification(failure)
+        again = policy.classification(exception_of(evidence_of(failure, verdict)))
+        assert repr(again) == repr(verdict)
+        assert again.retry_after == verdict.retry_after
+
+
+def test_many_types_are_kept_in_bounded_memory(monkeypatch):
+    """Of evidence and of classes that stand in."""
+    monkeypatch.setattr("mainstay.core.evidence._MOST_PLAIN", 2)
+    monkeypatch.setattr("mainstay.core.standins._MOST_CLASSES", 2)
+    for name in "abcd":
+        made = type(name, (Exception,), {})
+        assert type(exception_of(evidence_of(made()))).__name__ == name
+    assert len(evidence._plain) <= 2
+    assert len(standins._classes) <= 2
+
+
+def test_rules_of_every_sort_come_back():
+    """A group class of one's own among them; a policy without rules is without."""
+
+    class Several(ExceptionGroup):
+        pass
+
+    rules = (Several, Throttled, "Throttled", Kind.TIMEOUT, rule_of(8))
+    fields = declared(RetryPolicy(retry_on=rules, never_retry_on=(KeyError,)), "keyed").fields
+    assert [sort for sort, _ in fields["retry_on"]] == [
+        "group",
+        "class",
+        "name",
+        "kind",
+        "function",
+    ]
+    policy = policy_of(json.loads(json.dumps(fields)), deque())
+    group, cls, name, kind, function = policy.retry_on
+    assert issubclass(group, BaseExceptionGroup)
+    assert (cls.__name__, name, kind, function.__qualname__) == (
+        "Throttled", "Throttled", Kind.TIMEOUT, "rule_of.<locals>.<lambda>"
+    )  # fmt: skip
+    assert isinstance(exception_of(evidence_of(Slow())), cls)
+    assert policy.never_retry_on == (KeyError,)
+    assert declared(RetryPolicy(), "keyed", [("Mine:x", None)]).guards[0]["rule"] is None
+
+
+def test_more_than_the_call_could_tell_is_found():
+    """An event after the end, and one before the beginning."""
+    lines = recorded(throws(ValueError("x")))
+    first, last = json.loads(lines[1]), json.loads(lines[-1])
+    extra = {**first, "attempt_number": 2}
+    found = replayed([*lines[:-1], json.dumps(extra), json.dumps(last)]).divergence
+    assert (found.number, found.recorded) == (3, "attempt_failed")
+    exhausted = {**last, "event_type": "retry_attempt", "attempt_number": 1}
+    found = replayed([*lines[:-1], json.dumps(exhausted), json.dumps(last)]).divergence
+    assert (found.number, found.recorded) == (3, "retry_attempt")
+
+
+def test_a_retelling_ends_where_the_record_does():
+    """Read to its end, it tells of the attempt that it would make next; a plan may come twice."""
+    lines = [line for line in recorded(throws(ConnectionError("x"))) if b"exhausted" not in line]
+    plan, *events = [decode(line) for line in lines]
+    told = list(Retelling(Declared(plan), list(enumerate(events[:2]))))
+    assert told[-1] == "another attempt"
+    assert replayed([lines[0], *lines]).ok
+    events[1].proof.answers.clear()
+    told = list(Retelling(Declared(plan), list(enumerate(events[:2]))))
+    assert told[-1].startswith("a question that was not asked")
+    final = [decode(line) for line in recorded(throws(ValueError("x")))]
+    assert len(list(Retelling(Declared(final[0]), list(enumerate(final[1:]))))) == 2
+
+
+def test_a_call_whose_beginning_was_told_elsewhere_is_not_replayed():
+    """Its first failure in the log is a later one, without an opening."""
+    lines = recorded(throws(ConnectionError("x")))
+    first = json.loads(lines[1])
+    del first["proof"]["opening"]
+    report = replayed([lines[0], json.dumps(first), *lines[2:]])
+    assert report.unproved["its beginning or its proof is not in the log"] == 1
+
+
+def test_a_key_that_was_drawn_before_is_an_answer_like_any_other():
+    """On the first attempt; later the beginning was told before, and is not told again."""
+    plan = Plan(RetryPolicy(), "op", 1)
+    verdict = RetryPolicy().classification(ConnectionError())
+    for attempts, answers, has_opening in ((1, [7], True), (2, [], False)):
+        teller = Teller(plan, 0.0, opening=Opening(), plan_id="p")
+        teller.goes_on(7, attempts)
+        proof = teller.attempt_failed(ConnectionError(), verdict, attempts, 3, 7).proved
+        assert (proof.answers, proof.opening is not None) == (answers, has_opening)
+    quiet = Teller(plan, 0.0)
+    quiet.saw("guard", [], True)
+    quiet.heard(1)
+    assert quiet.attempt_failed(ConnectionError(), verdict, 1, 3, 7).proved is None

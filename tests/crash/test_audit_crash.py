@@ -61,7 +61,6 @@ def write_until_killed(where, name):
     return {f"{who}-{n}" for who, last in acknowledged.items() for n in range(1, last + 1)}
 
 
-@pytest.mark.req("CP-15")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "jsonl"])
 def test_nothing_that_was_acknowledged_is_missing(kind, request, tmp_path):
     """Several rounds of killing: one chain, with everything that a flush or a call has promised."""

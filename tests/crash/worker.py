@@ -254,7 +254,7 @@ def perform(job: dict[str, Any]) -> Boundaries:
     script = Script(job, boundaries)
     store = opened(job["url"], boundaries)
     how = {"idempotency": "unsafe"} if job["scenario"] == "unsafe" else {}
-    with Engine(store, policies=POLICIES, operations=OPERATIONS, sinks=[]) as engine:
+    with Engine(store, policies=POLICIES, operations=OPERATIONS, sinks=[], audit=False) as engine:
         operation = engine.operation(
             job["scenario"], key=job["key"], lease=LEASE, wait=LIMIT / 2, **how
         )

@@ -858,6 +858,34 @@ def works(ready):
     return app
 
 
+@pytest.mark.parametrize(
+    ("action", "evidence", "status", "told"),
+    [
+        ("mark_done", '{"id": 7}', 200, {"id": 7}),
+        ("mark_done", '{"status": 1, "headers": 2, "body": "x"}', 200, None),
+        ("abandon", "", 409, None),
+    ],
+)
+def test_what_a_person_says_of_a_request_is_what_repeats_get(action, evidence, status, told):
+    """The outcome as JSON, or that it was given up; the application does not run."""
+    with virtual_time() as time, Engine(sinks=[]) as engine:
+        guard = cancelled(engine, works, lease=30.0)
+        time.advance(31.0)
+        assert Call().run(guard).status == 409
+        (item,) = engine.inbox
+        engine.operators.add("ann", secret="correct horse")
+        done = engine.inbox.act(
+            item.id, action, by="ann", proof="correct horse", why="seen", evidence=evidence
+        )
+        assert done.won
+        answer = Call().run(guard)
+    assert answer.status == status
+    if action == "abandon":
+        assert json.loads(answer.body)["code"] == "abandoned"
+    else:
+        assert json.loads(answer.body) == (told or json.loads(evidence))
+
+
 def test_a_request_that_is_cancelled_is_not_run_again():
     """Nobody knows what it did: a person is asked, and repeats are told so."""
     with virtual_time() as time, Engine(sinks=[]) as engine:

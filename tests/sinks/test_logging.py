@@ -192,6 +192,17 @@ def test_lines_hold_no_secret_also_those_of_others(configured):
     assert any("ZeroDivisionError" in line.get("exception", "") for line in lines())
 
 
+def test_fields_given_as_extra_are_written_without_their_secrets(configured):
+    """After ours, and never in place of them."""
+    lines = configured(JSON)
+    extra = {"effect_type": "db", "api_key": "k-1", "level": 7, "to": ["redis://:pw@db", {1, 2}]}
+    logging.getLogger("mainstay").info("done", extra=extra)
+    (line,) = lines()
+    assert (line["level"], line["effect_type"], line["api_key"]) == ("INFO", "db", "[redacted]")
+    assert line["to"] == ["redis://:[redacted]@db", [1, 2]]
+    assert list(line)[:4] == ["level", "logger", "message", "timestamp"]
+
+
 def test_a_line_is_made_of_anything():
     """A record with odd values is written all the same, and always the same way."""
     odd = {"name": "a", "levelname": "INFO", "msg": "m", "created": 0.0}

@@ -139,7 +139,7 @@ def test_closing_waits_for_a_delivery_that_is_under_way(server, make):
     assert sink.flush()
     server.pause()
     sink(event(1))
-    until(lambda: sink._turn.locked())
+    until(sink._turn.locked)
     sink.close()
     assert sink._loop is None or sink._turn.locked()
     server.resume()

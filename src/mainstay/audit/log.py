@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr, replace
 
 import mainstay.clock as clock
 from mainstay.audit.outside import Outside
-from mainstay.audit.places import identity_of, open_journal
+from mainstay.audit.places import identity_of, load, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.events import CallSucceeded, describe, encode
 from mainstay.core.timestamps import stamp
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.keys import Signer
     from mainstay.audit.places import Where
-    from mainstay.core.chain import Anchor, Head, Tail
+    from mainstay.core.chain import Anchor, Block, Head, Tail
     from mainstay.core.events import Event
     from mainstay.facts import Facts
     from mainstay.ports import Journal
@@ -102,6 +102,7 @@ class AuditLog:
         self.name = identity_of(where)
         if rotate is not None and not self.name.endswith((".jsonl", ".json", ".log")):
             raise UsageError(f"{self.name} is no file of lines", hint="rotate= is for those only")
+        load(where)
         self._where = where
         self._rotate = rotate
         self._signer = _signer(key)
@@ -112,10 +113,15 @@ class AuditLog:
         self._counters: list[Callable[[], Sequence[Event]]] = []
         self._counted_at = clock.current.monotonic()
         self._buffer = Buffer(
-            self._deliver, name=f"audit {self.name}", spill=spill, strict=strict, batch=2_000
+            self._deliver,
+            name=f"audit {self.name}",
+            spill=spill,
+            strict=strict,
+            batch=1_000,
+            at_end=self._count,
         )
         self._waits = durability == "call" and not strict
-        self._known: set[str] = set()
+        self._put = self._buffer.put if strict else self._buffer.add
         self._journal: Journal | None = None
         self._writer = ""
         self._pid = 0
@@ -131,21 +137,27 @@ class AuditLog:
         if type(event) is CallSucceeded and event.total_attempts == 1 and not self.hears_successes:
             return  # told for others, or with the key of a call
         proof = event.proof
-        if proof and proof.plan not in self._known:
+        if proof and proof.plan not in self._buffer.known:
             plan = plan_before(event, set())
             if plan is not None:
                 self._buffer.add(plan)
-                self._known.add(plan.plan)
+                self._buffer.known.add(plan.plan)
         if self._waits:
             self._buffer.commit(event, kept_will_do=True)
         else:
-            self._buffer.put(event)
+            self._put(event)
         if self._counters and clock.current.monotonic() - self._counted_at > _COUNT_EVERY:
             self._count()
 
     def count_by(self, counter: Callable[[], Sequence[Event]]) -> None:
         """Asks for the calls that were counted, from time to time and at the end."""
         self._counters.append(counter)
+
+    def count_no_more(self, counter: Callable[[], Sequence[Event]]) -> None:
+        """Asks a counter for the last time: its engine is closed, others may go on."""
+        if counter in self._counters:
+            self._count()
+            self._counters.remove(counter)
 
     def _count(self) -> None:
         self._counted_at = clock.current.monotonic()
@@ -156,15 +168,15 @@ class AuditLog:
 
     def take(self, facts: Facts) -> None:
         """Takes the facts of a call, of which events are made when they are written."""
-        if facts.plan_id not in self._known:
+        if facts.plan_id not in self._buffer.known:
             plan = plan_numbered(facts.plan_id)
             if plan is not None:
                 self._buffer.add(replace(plan, timestamp=stamp(clock.current.wall())))
-                self._known.add(facts.plan_id)
+                self._buffer.known.add(facts.plan_id)
         if self._waits:
             self._buffer.commit(facts, kept_will_do=True)
         else:
-            self._buffer.put(facts)
+            self._put(facts)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is written, or safe on disk; whether it is."""
@@ -174,7 +186,6 @@ class AuditLog:
     def close(self) -> None:
         """Writes what is left, and a head; a later event opens the log again."""
         self._count()
-        self._counters.clear()
         self._buffer.close()
         if self._journal is not None and self._pid == os.getpid():
             if not self._has_head:
@@ -265,13 +276,21 @@ class AuditLog:
 
     def _prune(self, journal: Journal, keep: float) -> None:
         before = _moment(clock.current.wall() - keep)
-        for _ in range(_PRUNES):
-            if not journal.prune(before, self._noted):
-                return
-            self._has_head = False
+        heads: list[Head] = []
 
-    def _noted(self, tail: Tail, anchor: Anchor) -> Entry:
-        """The block that says in the chain what was dropped."""
+        def make(tail: Tail, anchor: Anchor) -> Entry:
+            block = self._noted(tail, anchor)
+            heads.append(self._head(tail_of(block)))
+            return Entry(block, heads[-1])
+
+        for _ in range(_PRUNES):
+            if not journal.prune(before, make):
+                return
+            self._has_head = True
+            self._outside.keep(heads[-1])
+
+    def _noted(self, tail: Tail, anchor: Anchor) -> Block:
+        """The block that says in the chain what was dropped; its head shows who said so."""
         note = {
             "pruned": {
                 "number": anchor.number,
@@ -279,7 +298,7 @@ class AuditLog:
                 "carried": hashlib.sha256(b"\n".join(anchor.carried)).hexdigest(),
             }
         }
-        return Entry(seal(tail, (), writer=self._writer, time=_now(), note=note))
+        return seal(tail, (), writer=self._writer, time=_now(), note=note)
 
 
 def _signer(key: Any) -> Signer | None:

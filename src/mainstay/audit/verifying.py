@@ -18,7 +18,7 @@ from mainstay.audit.places import open_journal
 from mainstay.core.chain import Flaw, Tail, header_of, verify_block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from mainstay.audit.keys import Checker
     from mainstay.audit.places import Where
@@ -39,6 +39,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         rewritten: whether a head speaks of something else than there is.
         unsigned: whether a public key was given, and nothing it has signed speaks for the log.
         heads: how many heads agree with the log.
+        other_heads: how many heads from outside are of another log: of one that is elsewhere, or
+            of one that stood here before.
         signed_until: the last record that a valid signature speaks for; 0 for none.
         begins_after: the last record that was pruned; 0 for none.
         ends_with: the last record there is.
@@ -58,6 +60,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rewritten: bool = False
     unsigned: bool = False
     heads: int = 0
+    other_heads: int = 0
     signed_until: int = 0
     begins_after: int = 0
     ends_with: int = 0
@@ -118,18 +121,21 @@ class _Check:
         self._tail: Tail = self._anchor.tail if self._anchor is not None else Tail()
         self._begins = self._tail
         self._notes: dict[int, dict[str, Any]] = {}
+        self._unsigned: set[int] = set()
+        """The notes that no signature speaks for yet."""
         self._heads: dict[int, list[Head]] = {}
+        self._passed: list[Head] | None = getattr(journal, "passed", None)
         self._forged: Head | None = None
         self._agreed = 0
         self._agreed_number = self._begins.number
         self._signed_until = 0
 
     def run(self, progress: Callable[[int], object] | None) -> Verdict:
-        for head in (*self._outside, *self._journal.heads()):
-            if self._is_trusted(head):
-                self._heads.setdefault(head.block, []).append(head)
-        wrong = self._compare(self._tail)
+        self._take(self._outside)
+        if self._passed is None:
+            self._take(self._journal.heads())
         for block in self._journal.blocks():
+            wrong = self._look()
             if wrong is not None:
                 return wrong
             after = verify_block(self._tail, block)
@@ -138,10 +144,22 @@ class _Check:
                 return self._bad(problem, first_bad=after.number)
             self._note(block)
             self._tail = after
-            wrong = self._compare(after)
+            del block  # before the next is read: memory that is still warm is used again
             if progress is not None:
                 progress(after.number)
-        return wrong or self._end()
+        return self._look() or self._end()
+
+    def _look(self) -> Verdict | None:
+        """What heads say of the log so far; in a file they stand behind the block."""
+        if self._passed:
+            self._take(self._passed)
+            self._passed.clear()
+        return self._compare(self._tail)
+
+    def _take(self, heads: Iterable[Head]) -> None:
+        for head in heads:
+            if self._is_trusted(head):
+                self._heads.setdefault(head.block, []).append(head)
 
     def _is_trusted(self, head: Head) -> bool:
         """Whether a head counts: what comes from outside does; what is inside, where it is signed.
@@ -163,6 +181,7 @@ class _Check:
             pruned = (header_of(block).note or {}).get("pruned") or {}
             if isinstance(pruned.get("number"), int):
                 self._notes[pruned["number"]] = pruned
+                self._unsigned.add(pruned["number"])
 
     def _compare(self, tail: Tail) -> Verdict | None:
         """What heads say of the log at this point; None where they agree."""
@@ -181,6 +200,7 @@ class _Check:
             self._agreed_number = max(self._agreed_number, tail.number)
             if self._checker is not None and head.key == self._checker.id:
                 self._signed_until = tail.number
+                self._unsigned.clear()
         return None
 
     def _end(self) -> Verdict:
@@ -205,14 +225,18 @@ class _Check:
         anchor = self._anchor
         if anchor is None or not anchor.block:
             return None
-        note = self._notes.get(anchor.number)
-        if note is None and any(number > anchor.number for number in self._notes):
+        notes = dict(self._notes)
+        if self._checker is not None:
+            notes = {number: notes[number] for number in notes.keys() - self._unsigned}
+        note = notes.get(anchor.number)
+        if note is None and any(number > anchor.number for number in notes):
             return None  # somebody was stopped between saying so and doing all of it
         kept = hashlib.sha256(b"\n".join(anchor.carried)).hexdigest()
         if note is not None and note.get("carried") == kept:
             return None
+        nothing = "nothing that this key has signed" if self._notes and not notes else "no record"
         problem = (
-            f"the log begins with record {anchor.number + 1}, and no record says that the ones"
+            f"the log begins with record {anchor.number + 1}, and {nothing} says that the ones"
             " before were pruned"
         )
         if note is not None:
@@ -241,6 +265,7 @@ class _Check:
             records=self._tail.number - self._begins.number,
             blocks=self._tail.block - self._begins.block,
             heads=self._agreed,
+            other_heads=sum(head.log != self._tail.log for head in self._outside),
             signed_until=self._signed_until,
             begins_after=self._begins.number,
             ends_with=self._tail.number,

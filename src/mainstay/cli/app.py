@@ -14,7 +14,7 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.lazy import LazyGroup
 from mainstay.cli.options import example
 
-COMMANDS = ("audit", "config", "demo", "doctor", "exec", "policies")
+COMMANDS = ("audit", "config", "demo", "doctor", "exec", "inbox", "operators", "policies")
 
 
 @click.command(

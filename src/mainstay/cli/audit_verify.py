@@ -78,6 +78,11 @@ def _facts(verdict: Verdict) -> list[str]:
     lines = []
     if verdict.heads:
         lines.append(f"  heads that agree: {verdict.heads:,}")
+    if verdict.other_heads:
+        lines.append(
+            f"  heads of another log: {verdict.other_heads:,}; if that one is not elsewhere, this"
+            " one was put in its place"
+        )
     if verdict.signed_until:
         later = verdict.ends_with - verdict.signed_until
         rest = f"; {later:,} later ones are under no signature yet" if later else ""

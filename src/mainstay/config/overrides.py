@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from mainstay.config.shapes import Shape
 
 PREFIX = "MAINSTAY_"
-OURS = ("MAINSTAY_CONFIG", "MAINSTAY_DEBUG", "MAINSTAY_REQUIRE_ALL")
+OURS = (
+    "MAINSTAY_CONFIG",
+    "MAINSTAY_DEBUG",
+    "MAINSTAY_NEW_SECRET",
+    "MAINSTAY_OPERATOR_SECRET",
+    "MAINSTAY_REQUIRE_ALL",
+)
 """What mainstay reads for other reasons; and everything that begins with MAINSTAY_TEST_."""
 BUILT_IN = "standard"
 _SEGMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^."\s=]+)')

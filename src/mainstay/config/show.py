@@ -55,8 +55,8 @@ def _child(shape: Shape, key: str, child: Node) -> tuple[str, Shape | None, Node
         return camel(next((n for n in names if key in (n, camel(n))), key)), form, child
     if isinstance(shape, Names):
         return key, shape.shape, child
-    is_secret = REDACTOR.data({key: "-"})[key] == SECRET
-    return key, None if is_secret else _ANYTHING, child
+    ((told, value),) = REDACTOR.data({key: "-"}).items()  # a key may hold a secret itself
+    return told, None if value == SECRET else _ANYTHING, child
 
 
 def _scalar(shape: Shape, node: Node) -> Any:

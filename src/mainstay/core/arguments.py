@@ -46,7 +46,7 @@ def bound_arguments(
     is_bound = isinstance(function, MethodType)
     if isinstance(function, MethodType):  # a new object at each access: nothing to cache by
         args, function = (function.__self__, *args), function.__func__
-    shape = _shape_of(function)
+    shape = shape_of(function)
     if shape is None:
         return _by_position(args[1:] if is_bound and skip_self else args, kwargs)
     if shape.names is not None and not kwargs and len(args) == len(shape.names):
@@ -62,7 +62,7 @@ def bound_arguments(
     return _merged(named, named.pop(shape.more), shape.more) if shape.more else named
 
 
-class _Shape:
+class Shape:
     """What is known of a function's parameters."""
 
     __slots__ = ("is_method", "more", "names", "rest", "signature")
@@ -79,11 +79,6 @@ class _Shape:
         self.is_method = first in ("self", "cls") and _is_in_class(function)
 
 
-def _is_plain(key: str) -> bool:
-    """Whether nothing about a text needs a closer look."""
-    return key.isascii() and key.isprintable() and 0 < len(key.strip()) <= len(key) <= MAX_KEY
-
-
 _BY_POSITION = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
@@ -93,10 +88,11 @@ def _is_in_class(function: object) -> bool:
     return bool(owner) and not owner.endswith("<locals>")
 
 
-_shapes: weakref.WeakKeyDictionary[Any, _Shape | None] = weakref.WeakKeyDictionary()
+_shapes: weakref.WeakKeyDictionary[Any, Shape | None] = weakref.WeakKeyDictionary()
 
 
-def _shape_of(function: Callable[..., object]) -> _Shape | None:
+def shape_of(function: Callable[..., object]) -> Shape | None:
+    """What is known of a function's parameters; None for a builtin that does not say."""
     try:
         return _shapes[function]
     except (KeyError, TypeError):  # not seen yet, or something that cannot be a weak key
@@ -106,14 +102,14 @@ def _shape_of(function: Callable[..., object]) -> _Shape | None:
     return shape
 
 
-def _new_shape(function: Callable[..., object]) -> _Shape | None:
+def _new_shape(function: Callable[..., object]) -> Shape | None:
     try:
-        return _Shape(function, inspect.signature(function))
+        return Shape(function, inspect.signature(function))
     except ValueError:  # a builtin that does not say
         return None
 
 
-def _drop_first(named: dict[str, object], shape: _Shape) -> None:
+def _drop_first(named: dict[str, object], shape: Shape) -> None:
     """Without what the first parameter took: for `def f(*args)` the first of them."""
     first = next(iter(named))
     if first == shape.rest:
@@ -148,7 +144,13 @@ def key_text(key: object) -> str:
     Traceback (most recent call last):
     mainstay.errors.UsageError: a key cannot be blank. return what tells this call from any other
     """
-    if type(key) is str and _is_plain(key):
+    if (
+        type(key) is str
+        and key.isascii()
+        and key.isprintable()
+        and key.strip()
+        and (len(key) <= MAX_KEY)
+    ):  # as most are: no closer look is needed
         return key
     for is_wrong, word in _NO_KEYS:
         if is_wrong(key):

@@ -50,6 +50,14 @@ from mainstay.core.classes import (
 from mainstay.core.kinds import qualified_name
 from mainstay.core.walk import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 
+try:
+    from _sha2 import sha256 as _sha256  # type: ignore[import-not-found]  # Python 3.12
+except ImportError:
+    try:
+        from _sha256 import sha256 as _sha256  # type: ignore[import-not-found]
+    except ImportError:  # a build without it
+        _sha256 = hashlib.sha256
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,21 +87,24 @@ def canonical(value: object) -> bytes:
 _simple = msgspec.json.Encoder(order="sorted").encode
 
 
+_SCALARS = frozenset({str, bool, type(None)})
+
+
 def _is_simple(value: Any, room: int) -> bool:
     """Whether msgspec writes it as the walk does: most arguments are so, and it is much faster.
 
     Floats are not: msgspec has another notation for large and small ones.
     """
     kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return True
     if kind is int:
         return bool(LEAST <= value <= MOST)
-    if not room:  # deep, or without an end: the walk says
-        return False
+    if kind in _SCALARS or not room:  # what is deep, or without an end, is for the walk to say
+        return kind in _SCALARS
     if kind is dict:
         for key, each in value.items():
-            if type(key) is not str or key[:1] == "$" or not _is_simple(each, room - 1):
+            if type(key) is not str or key[:1] == "$":
+                return False
+            if type(each) not in _SCALARS and not _is_simple(each, room - 1):
                 return False
         return True
     return (kind is list or kind is tuple) and all(_is_simple(each, room - 1) for each in value)
@@ -107,7 +118,13 @@ def fingerprint(value: object) -> str:
     >>> fingerprint(None)[:12]
     '74234e98afe7'
     """
-    return hashlib.sha256(canonical(value)).hexdigest()
+    data = canonical(value)
+    sha256 = _sha256 if len(data) <= _SHORT else hashlib.sha256
+    return str(sha256(data).hexdigest())
+
+
+_SHORT = 128
+"""Bytes that Python's own SHA-256 has hashed before OpenSSL, the faster one, has begun."""
 
 
 class _Writer(Walk):

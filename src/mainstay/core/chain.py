@@ -21,6 +21,7 @@ new links. Signatures are bytes that come from outside.
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -165,12 +166,7 @@ def seal(
 
 def linked(link: bytes, parts: Iterable[bytes]) -> bytes:
     """The link of each part, one after the other, after the link before."""
-    links: list[bytes] = []
-    keep = links.append
-    for part in parts:
-        link = sha256(link + part).digest()
-        keep(link)
-    return b"".join(links)
+    return b"".join([link := sha256(link + part).digest() for part in parts])
 
 
 def header_of(block: Block) -> Header:
@@ -206,7 +202,7 @@ def verify_block(tail: Tail, block: Block) -> Tail | Flaw:
     problem = _misplaced(tail, header)
     if problem:
         return Flaw(header.block, tail.number + 1, problem)
-    links = linked(tail.link, (block.header, *block.records))
+    links = linked(tail.link, chain((block.header,), block.records))
     if links == block.links and len(block.records) == header.count:
         return Tail(header.log, header.block, tail.number + header.count, links[-SIZE:])
     return _flaw(header, block, links)
@@ -275,10 +271,27 @@ def carried(records: Iterable[bytes]) -> list[bytes]:
     >>> carried([b'{"event_type":"plan_declared","plan":"p1"}', b'{"event_type":"call_failed"}'])
     [b'{"event_type":"plan_declared","plan":"p1"}']
     """
-    found: dict[Any, bytes] = {}
+    found: dict[str, bytes] = {}
     for record in records:
-        if PLAN in record:
-            plan = msgspec.json.decode(record).get("plan")
+        if PLAN in record and (plan := _plan_in(record)):
             found.pop(plan, None)
             found[plan] = record
     return list(found.values())
+
+
+class _Plan(msgspec.Struct):
+    plan: str = ""
+
+
+_plan = msgspec.json.Decoder(_Plan).decode
+
+
+def _plan_in(record: bytes) -> str:
+    """Which plan a record declares; none, where somebody has changed it so that nobody can read it.
+
+    The log must go on all the same.
+    """
+    try:
+        return _plan(record).plan
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""

@@ -294,6 +294,90 @@ class CallsCounted(Event, frozen=True, kw_only=True, tag="calls_counted"):
     calls: int = 0
 
 
+class InboxRaised(Event, frozen=True, kw_only=True, tag="inbox_raised"):
+    """A matter for a person has come up; the same one again is not told again.
+
+    >>> InboxRaised(item="3f2a", item_kind="exhausted").event_type
+    'inbox_raised'
+    """
+
+    item: str = ""
+    item_kind: str = ""
+    severity: str = ""
+    text: str = ""
+    level: ClassVar[str] = "WARNING"
+
+
+class InboxDecided(Event, frozen=True, kw_only=True, tag="inbox_decided"):
+    """A person has decided what becomes of a matter.
+
+    >>> InboxDecided(item="3f2a", decision="retry", operator="ann").event_type
+    'inbox_decided'
+    """
+
+    item: str = ""
+    item_kind: str = ""
+    decision: str = ""
+    operator: str = ""
+    why: str = ""
+    decided_evidence: str = ""
+    revision: int = 0
+    level: ClassVar[str] = "INFO"
+
+
+class InboxClosed(Event, frozen=True, kw_only=True, tag="inbox_closed"):
+    """What was decided about a matter was carried out.
+
+    >>> InboxClosed(item="3f2a", decision="retry", result="the circuit was reset").event_type
+    'inbox_closed'
+    """
+
+    item: str = ""
+    item_kind: str = ""
+    decision: str = ""
+    operator: str = ""
+    result: str = ""
+    level: ClassVar[str] = "INFO"
+
+
+class OperatorRefused(Event, frozen=True, kw_only=True, tag="operator_refused"):
+    """Somebody who wanted to act was not let: a wrong secret, a name nobody has, too many tries.
+
+    >>> OperatorRefused(operator="ann", about="retry 3f2a").event_type
+    'operator_refused'
+    """
+
+    operator: str = ""
+    about: str = ""
+    reason: str = ""
+    level: ClassVar[str] = "WARNING"
+
+
+class OperatorAdded(Event, frozen=True, kw_only=True, tag="operator_added"):
+    """Somebody may act on the inbox from now on.
+
+    >>> OperatorAdded(operator="bob", authorised_by="ann").event_type
+    'operator_added'
+    """
+
+    operator: str = ""
+    authorised_by: str = ""
+    level: ClassVar[str] = "INFO"
+
+
+class OperatorChanged(Event, frozen=True, kw_only=True, tag="operator_changed"):
+    """An operator was disabled, enabled or removed, or has another secret.
+
+    >>> OperatorChanged(operator="bob", change="disabled").event_type
+    'operator_changed'
+    """
+
+    operator: str = ""
+    change: str = ""
+    authorised_by: str = ""
+    level: ClassVar[str] = "INFO"
+
+
 CATALOGUE: dict[str, type[Event]] = {
     str(cls.__struct_config__.tag): cls
     for cls in (
@@ -310,6 +394,12 @@ CATALOGUE: dict[str, type[Event]] = {
         FallbackUsed,
         HookFailed,
         Idempotency,
+        InboxClosed,
+        InboxDecided,
+        InboxRaised,
+        OperatorAdded,
+        OperatorChanged,
+        OperatorRefused,
         PlanDeclared,
         RetryAttempt,
         RetryExhausted,
@@ -332,6 +422,12 @@ _decoder = msgspec.json.Decoder(
     | FallbackUsed
     | HookFailed
     | Idempotency
+    | InboxClosed
+    | InboxDecided
+    | InboxRaised
+    | OperatorAdded
+    | OperatorChanged
+    | OperatorRefused
     | PlanDeclared
     | RetryAttempt
     | RetryExhausted
@@ -441,7 +537,7 @@ class Teller:
         return describe(outcome, self.plan.redact)
 
     def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
-        return evidence_of(outcome, verdict)
+        return evidence_of(outcome, verdict, self.plan.redact)
 
     def attempt_failed(
         self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int

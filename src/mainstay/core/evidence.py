@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainstay.core.attributes import attribute
 from mainstay.core.classify import codes_of
 from mainstay.core.effects import Returned
-from mainstay.core.kinds import spelled, status_of, wrapped
+from mainstay.core.kinds import number_of, spelled, status_of, wrapped
 from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:
     from mainstay.core.classify import Classification
+    from mainstay.core.redact import Redactor
 
 MOST_MEMBERS = 64
 """Members of a group that are kept; a greater group is not replayed."""
@@ -79,7 +79,9 @@ class Proof(Struct, frozen=True, omit_defaults=True):
     """Of a circuit's change: its settings, what it was before, and what came."""
 
 
-def evidence_of(outcome: Any, verdict: Classification | None = None) -> Evidence:
+def evidence_of(
+    outcome: Any, verdict: Classification | None = None, redact: Redactor | None = None
+) -> Evidence:
     """What a classification has to go by; for a result that was not accepted, nothing.
 
     >>> error = RuntimeError()
@@ -93,11 +95,11 @@ def evidence_of(outcome: Any, verdict: Classification | None = None) -> Evidence
     if (carried and (len(carried) > 1 or "__notes__" not in carried)) or (
         verdict and verdict.asked
     ):
-        return _gathered(outcome, verdict)
-    key = (type(outcome), outcome.errno if isinstance(outcome, OSError) else None)
+        return _gathered(outcome, verdict, redact)
+    key = (type(outcome), _whole(outcome, "errno"))
     plain = _plain.get(key)
     if plain is None:
-        plain = _gathered(outcome, verdict)
+        plain = _gathered(outcome, verdict, redact)
         if _is_told_by_type(outcome):
             if len(_plain) >= _MOST_PLAIN:
                 _plain.clear()
@@ -105,7 +107,9 @@ def evidence_of(outcome: Any, verdict: Classification | None = None) -> Evidence
     return plain
 
 
-def _gathered(failure: BaseException, verdict: Classification | None) -> Evidence:
+def _gathered(
+    failure: BaseException, verdict: Classification | None, redact: Redactor | None
+) -> Evidence:
     hint = None if verdict is None else verdict.hint
     members = failure.exceptions if isinstance(failure, BaseExceptionGroup) else ()
     inner = wrapped(failure)
@@ -113,36 +117,38 @@ def _gathered(failure: BaseException, verdict: Classification | None) -> Evidenc
     return Evidence(
         classes=tuple(map(spelled, type(failure).__mro__[:-1])),
         status=status,
-        codes=tuple(map(_shown, (code for code in codes_of(failure) if code != str(status)))),
+        codes=tuple(_shown(code, redact) for code in codes_of(failure) if code != str(status)),
         errno=_whole(failure, "errno"),
         winerror=_whole(failure, "winerror"),
         retry_after=None if hint is None else hint.seconds,
         retry_at=None if hint is None else hint.at,
         timeout=failure.timeout if isinstance(failure, AttemptTimeout) else None,
         asked=() if verdict is None else verdict.asked,
-        wrapped=None if inner is None else evidence_of(inner),
-        members=tuple(evidence_of(each) for each in members[:MOST_MEMBERS]),
+        wrapped=None if inner is None else evidence_of(inner, None, redact),
+        members=tuple(evidence_of(each, None, redact) for each in members[:MOST_MEMBERS]),
         cut=len(members) > MOST_MEMBERS,
     )
 
 
-def _shown(code: str) -> str:
+def _shown(code: str, redact: Redactor | None) -> str:
     """What a service calls its error; one that holds a secret is none that a rule would name."""
     from mainstay.core.redact import REDACTOR
 
-    return REDACTOR.text(code)
+    return (redact or REDACTOR).text(code.encode("utf-8", "backslashreplace").decode())
 
 
 def _whole(failure: BaseException, name: str) -> int | None:
-    """A number of the operating system's; only an OSError's means anything."""
-    number = attribute(failure, name) if isinstance(failure, OSError) else None
-    return number if type(number) is int else None
+    """A number of the operating system's that fits; only an OSError's means anything."""
+    number = number_of(failure, name) if isinstance(failure, OSError) else None
+    return number if number is None or abs(number) < _MOST_NUMBER else None
 
 
 _NOTHING = Evidence()
 _plain: dict[tuple[type, Any], Evidence] = {}
 """Of exceptions that carry nothing; an OSError's number is all there is to it."""
 _MOST_PLAIN = 1000
+_MOST_NUMBER = 1 << 63
+"""No system has such a number, and none has a written form."""
 _TOLD = (
     "status", "status_code", "response", "headers", "retry_after", "code", "error_code",
     "sqlstate", "pgcode", "reason",

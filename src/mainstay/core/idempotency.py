@@ -1,6 +1,7 @@
 """The idempotency record: a reducer over commands, run by a store as one step on its own clock.
 
     absent -> RUNNING -> SUCCEEDED | FAILED | UNKNOWN
+    UNKNOWN -> SUCCEEDED | FAILED | absent, as a person says
 
 Whoever begins gets the record with an owner of its own and the next epoch; every later command
 carries both, and one that does not match has lost its lease. A command may come twice, because its
@@ -21,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    Command: TypeAlias = "Begin | Renew | Settle | Release | Doubt"
+    Command: TypeAlias = "Begin | Renew | Settle | Release | Doubt | Resolve | Forget"
 
 
 class RecordState(Enum):
@@ -56,6 +57,8 @@ class Record(Struct, frozen=True, omit_defaults=True):
     expires: float | None = None
     metadata: str = ""
     """What the caller wants kept beside the outcome, as JSON; empty for nothing."""
+    resolved: str = ""
+    """The item of the inbox by which a person said what became of it."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -108,6 +111,25 @@ class Doubt(Struct, frozen=True):
     epoch: int
 
 
+class Resolve(Struct, frozen=True):
+    """A person says what became of it: so it ended; or, without a state, let it run again.
+
+    It is about the claim that the item was raised for, and about no other: without an owner, about
+    whichever is in doubt.
+    """
+
+    item: str
+    owner: str = ""
+    epoch: int = 0
+    state: RecordState | None = None
+    outcome: bytes = b"null"
+    ttl: float | None = None
+
+
+class Forget(Struct, frozen=True):
+    """A person says that a call left unfinished begins anew: its attempts are forgotten."""
+
+
 # --- replies --------------------------------------------------------------------------------------
 
 
@@ -143,6 +165,9 @@ class Unknown(Struct, frozen=True):
     attempts: int
     reason: str
     is_new: bool = False
+    owner: str = ""
+    epoch: int = 0
+    """Whose claim is in doubt."""
 
 
 class Done(Struct, frozen=True):
@@ -169,6 +194,10 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
     record = None if value is None else decode(value)
     if isinstance(command, Begin):
         return _begin(record, command, now)
+    if isinstance(command, Resolve):
+        return _resolve(record, command, now)
+    if isinstance(command, Forget):
+        return _forget(record, now)
     if record is None or record.owner != command.owner:
         return KEEP, _LOST
     if command.epoch is not None and record.epoch != command.epoch:
@@ -184,13 +213,16 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
 
 def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, Answer]:
     if record is None or _is_expired(record, now):
-        return _run(Record(RecordState.RUNNING, command.fingerprint, "", 0, 0, now), command, now)
+        until, payload = now + command.lease, command.fingerprint
+        record = Record(RecordState.RUNNING, payload, command.owner, 1, 1, now, until)
+        return _written(record), Run(1, 1)
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch(record.fingerprint)
     if record.state.is_terminal:
         return KEEP, Replay(record.state, bytes(record.outcome))
     if record.state is RecordState.UNKNOWN:
-        return KEEP, Unknown(record.attempts, "it was found so before")
+        why = "it was found so before"
+        return KEEP, Unknown(record.attempts, why, owner=record.owner, epoch=record.epoch)
     if record.owner == command.owner:
         return _again(record, command, now)  # the reply to the first was lost
     if record.lease_until > now:
@@ -229,7 +261,37 @@ def _run(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
 
 def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
     change = _written(replace(record, state=RecordState.UNKNOWN))
-    return change, Unknown(record.attempts, reason, is_new=True)
+    told = Unknown(record.attempts, reason, True, record.owner, record.epoch)
+    return change, told
+
+
+def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Change, Answer]:
+    """What a person said, unless the record has moved on since."""
+    if record is None:
+        return KEEP, _DONE if command.state is None else _LOST
+    if command.owner and (record.owner, record.epoch) != (command.owner, command.epoch):
+        return KEEP, _LOST
+    if record.resolved == command.item and record.state is command.state:
+        return KEEP, _DONE  # the reply to the first was lost
+    if record.state is not RecordState.UNKNOWN:
+        return KEEP, _LOST
+    if command.state is None:
+        return DROP, _DONE
+    ended = replace(
+        record,
+        state=command.state,
+        outcome=msgspec.Raw(command.outcome),
+        expires=None if command.ttl is None else now + command.ttl,
+        resolved=command.item,
+    )
+    return _written(ended), _DONE
+
+
+def _forget(record: Record | None, now: float) -> tuple[Change, Answer]:
+    if record is None:
+        return KEEP, _DONE
+    is_left = record.state is RecordState.RUNNING and record.lease_until <= now
+    return (DROP, _DONE) if is_left else (KEEP, _LOST)
 
 
 def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple[Change, Answer]:

@@ -1,16 +1,19 @@
 """The inbox: what a person must decide, as a reducer over items. One item for each matter.
 
-The same matter raised again is counted, not repeated. Acting on items, and who may, comes with the
-commands; what is kept here is the item, its history and the actions that are legal for it.
+    open -> decided -> closed
+
+The same matter raised again is counted, not repeated. What is kept here is the item, its history
+and the actions that are legal for its kind; deciding and closing is inbox_acting.py's.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from mainstay.core.records import KEEP, Change
 
@@ -18,16 +21,58 @@ SPACE = "inbox"
 ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("mark_done", "retry", "abandon"),
     "exhausted": ("retry", "abandon"),
+    "stuck_saga": ("retry", "mark_done", "abandon"),
+    "dead_letter": ("retry", "abandon"),
+    "quarantine": ("release", "abandon"),
+    "governance": ("mark_done", "abandon"),
+    "corrupted_state": ("mark_done", "abandon"),
     "alert": ("mark_done",),
 }
 """What a person may do about an item of a kind."""
+
+SEVERITIES = {
+    "unknown_outcome": "high",
+    "stuck_saga": "critical",
+    "quarantine": "high",
+    "governance": "high",
+    "corrupted_state": "critical",
+}
+"""How bad a kind is, where whoever raises the item does not say; "normal" for the others."""
+
+RANKS = ("critical", "high", "normal", "low")
+"""Severities, the worst first."""
+
+MOST_HISTORY = 20
+"""Happenings an item keeps: the first, and the latest."""
+LONGEST_TEXT = 2_000
+"""Characters of a happening."""
+
+
+class Happening(Struct, frozen=True):
+    """One thing that happened to an item."""
+
+    at: float
+    text: str
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What somebody decided about an item, and why."""
+
+    action: str
+    by: str
+    at: float
+    why: str = ""
+    evidence: str = ""
+    token: str = ""
+    """Tells one decision from another: the same one may come twice, its reply was lost."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
     """One matter for a person.
 
-    >>> Item(kind="unknown_outcome", subject="a", operation="charge", text="?").actions
-    ('mark_done', 'retry', 'abandon')
+    >>> item = Item(kind="unknown_outcome", subject="a", operation="charge", text="?")
+    >>> item.actions, item.severity
+    (('mark_done', 'retry', 'abandon'), 'high')
     """
 
     kind: str
@@ -35,14 +80,31 @@ class Item(Struct, frozen=True, kw_only=True):
     """What it is about: with the kind it makes the item's identity."""
     operation: str
     text: str
-    severity: str = "normal"
+    severity: str = ""
+    """"critical", "high", "normal" or "low"; left empty, what its kind usually is."""
     attempts: int = 0
     status: str = "open"
+    """"open", "decided", and anything else once it is over."""
     times: int = 1
     """How often it was raised."""
     created: float = 0.0
     seen: float = 0.0
     """When it was last raised."""
+    revision: int = 1
+    """Counts every change of it, also across the times it was closed and raised anew."""
+    occasion: str = ""
+    """Tells one time that the matter came up from another, where that can be told."""
+    data: dict[str, Any] = {}
+    """What the room that raised it needs to act, such as where a record is."""
+    history: tuple[Happening, ...] = ()
+    """What happened, without secrets: the first, and the latest."""
+    decision: Decision | None = None
+    result: str = ""
+    """What became of it, once it is closed."""
+
+    def __post_init__(self) -> None:
+        if not self.severity:
+            force_setattr(self, "severity", SEVERITIES.get(self.kind, "normal"))
 
     @property
     def id(self) -> str:
@@ -54,12 +116,26 @@ class Item(Struct, frozen=True, kw_only=True):
         """What may be done about it."""
         return ACTIONS.get(self.kind, ("abandon",)) if self.status == "open" else ()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do about it."""
+        return self.status not in ("open", "decided")
+
+    def age(self, now: float) -> float:
+        """Seconds since it was raised.
+
+        >>> Item(kind="alert", subject="a", operation="b", text="c", created=5.0).age(now=65.0)
+        60.0
+        """
+        return max(0.0, now - self.created)
+
 
 def put(value: bytes | None, item: Item, now: float, *, is_new: bool = True) -> tuple[Change, Item]:
-    """Raises a matter: a new item, or one more time for an open one.
+    """Raises a matter: a new item, or one more time for one that is not over.
 
     One that is not new is raised only where there is no item of it, open or closed: whoever found
-    it out may have died before it was raised.
+    it out may have died before it was raised. What was decided on another occasion says nothing of
+    this one.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
     >>> change, first = put(None, item, now=1.0)
@@ -67,25 +143,38 @@ def put(value: bytes | None, item: Item, now: float, *, is_new: bool = True) -> 
     2
     """
     before = None if value is None else decode(value)
-    if before is not None and not is_new:
-        return KEEP, before
-    if before is not None and before.status == "open":
-        kept = replace(before, times=before.times + 1, seen=now, attempts=item.attempts)
-    else:
+    if before is None:
         kept = replace(item, created=now, seen=now)
-    return Change(encode(kept)), kept
+        return _written(kept, item.text, now)
+    is_other = bool(before.occasion and item.occasion) and before.occasion != item.occasion
+    if not is_new and not is_other:
+        return KEEP, before
+    revision = before.revision + 1
+    if before.status == "open" or (before.status == "decided" and not is_other):
+        kept = replace(
+            before,
+            times=before.times + 1,
+            seen=now,
+            attempts=item.attempts,
+            revision=revision,
+            occasion=item.occasion or before.occasion,
+            data=item.data or before.data,
+        )
+    else:
+        kept = replace(item, created=now, seen=now, revision=revision, history=before.history)
+    return _written(kept, item.text, now)
 
 
-def close(value: bytes | None, status: str) -> tuple[Change, Item | None]:
-    """Closes a matter with what became of it; None where there is no open one.
+def noted(item: Item, text: str, now: float) -> Item:
+    """The item with one more happening; of many, the first and the latest are kept."""
+    history = (*item.history, Happening(now, text[:LONGEST_TEXT]))
+    if len(history) > MOST_HISTORY:
+        history = (history[0], *history[1 - MOST_HISTORY :])
+    return replace(item, history=history)
 
-    >>> close(None, "done")[1] is None
-    True
-    """
-    before = None if value is None else decode(value)
-    if before is None or before.status != "open":
-        return KEEP, None
-    kept = replace(before, status=status)
+
+def _written(item: Item, text: str, now: float) -> tuple[Change, Item]:
+    kept = noted(item, text, now)
     return Change(encode(kept)), kept
 
 
@@ -95,5 +184,5 @@ def encode(item: Item) -> bytes:
 
 
 def decode(value: bytes) -> Item:
-    """The item of such a text."""
+    """The item of such a text, also of one that was written before items had a history."""
     return msgspec.json.decode(value, type=Item)

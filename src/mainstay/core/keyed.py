@@ -104,6 +104,9 @@ class Escalate(Struct, frozen=True):
     reason: str
     attempts: int
     is_new: bool = True
+    owner: str = ""
+    epoch: int = 0
+    """Whose claim is in doubt: what a person says is about that one."""
 
 
 class Tell(Struct, frozen=True):
@@ -135,7 +138,7 @@ def keyed(call: Keyed, policy: Policy) -> KeyedLife:
     else:
         if answer.is_new:
             yield Tell("unknown")
-        yield Escalate(answer.reason, answer.attempts, answer.is_new)
+        yield Escalate(answer.reason, answer.attempts, answer.is_new, answer.owner, answer.epoch)
         yield OutcomeUnknown(call.operation)
 
 
@@ -162,7 +165,8 @@ def _run(call: Keyed, policy: Policy, run: Run) -> KeyedLife:
     elif isinstance(outcome, OutcomeUnknown):
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
         yield Tell("unknown")
-        yield Escalate("it may have been applied", run.attempts)
+        why = "it may have been applied"
+        yield Escalate(why, run.attempts, owner=call.owner, epoch=run.epoch)
         yield outcome
     elif _is_final(outcome, policy):
         yield from _record_failure(call, run.epoch, outcome)

@@ -177,19 +177,29 @@ _SETTLED_OSERRORS = (ConnectionError, TimeoutError)
 
 def _kind_of_oserror(exception: OSError) -> Known:
     if _foreign_numbers(type(exception)):
-        if type(exception).__name__ == "gaierror" and attribute(exception, "errno") in _EAI_AGAIN:
+        if type(exception).__name__ == "gaierror" and number_of(exception, "errno") in _EAI_AGAIN:
             return Known(Kind.TRANSIENT, "a name that cannot be resolved for now")
         return _kind_of_type(type(exception))
-    winerror = attribute(exception, "winerror")
+    winerror = number_of(exception, "winerror")
     if winerror in _WINERROR_KINDS:
         return Known(_WINERROR_KINDS[winerror], f"winerror {winerror}")
     if isinstance(exception, _SETTLED_OSERRORS):
         return _kind_of_type(type(exception))
-    number = attribute(exception, "errno")
+    number = number_of(exception, "errno")
     if number in _ERRNO_KINDS:
         return Known(_ERRNO_KINDS[number], f"errno {errno.errorcode[number]}")
     by_type = _kind_of_type(type(exception))
     return Known(by_type.kind, by_type.reason)
+
+
+def number_of(exception: OSError, name: str) -> int | None:
+    """A number of the operating system's; an OSError may be given anything at all in its place.
+
+    >>> number_of(OSError(2, "no such file"), "errno"), number_of(OSError([2], "x"), "errno")
+    (2, None)
+    """
+    number = attribute(exception, name)
+    return int(number) if isinstance(number, int) and type(number) is not bool else None
 
 
 _EAI_AGAIN = (-3, 2, 11002)

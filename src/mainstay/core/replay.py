@@ -12,8 +12,8 @@ a call) is counted, never guessed.
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
@@ -31,6 +31,9 @@ from mainstay.core.events import (
 )
 from mainstay.core.retelling import Declared, Recorded, Retelling
 from mainstay.core.witness import UNKNOWN, said_again
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_OPEN = 100_000
 """Calls that may be under way at once in a log; the oldest are let go beyond that, and counted."""
@@ -97,7 +100,7 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str, str], Recorded] = {}
+        self._open: OrderedDict[tuple[str, str, str], Recorded] = OrderedDict()
         self._plans: dict[str, Declared] = {}
         self._report = ReplayReport(unproved=Counter())
 
@@ -108,13 +111,21 @@ class Replay:
         if report.divergence is not None:
             return
         if isinstance(event, PlanDeclared):
-            self._plans.setdefault(event.plan, Declared(event))
+            self._declare(event)
         elif isinstance(event, CircuitStateChanged):
             self._check_circuit(number, event)
         elif isinstance(event, CallRefused):
             self._check_refusal(number, event)
         elif event.call_id and isinstance(event, _OF_A_CALL):
             self._follow(number, writer, event)
+
+    def _declare(self, event: PlanDeclared) -> None:
+        if event.plan not in self._plans:
+            plan = _tried(Declared, event)
+            if isinstance(plan, Declared):
+                self._plans[event.plan] = plan
+            else:
+                self._report.unproved["a plan that cannot be read"] += 1
 
     def skip(self, why: str) -> None:
         """A record that cannot be read."""
@@ -135,7 +146,7 @@ class Replay:
             del self._open[key]
             self._check_call(call)
         elif len(self._open) > MOST_OPEN:
-            del self._open[next(iter(self._open))]
+            self._open.popitem(last=False)
             self._report.unfinished += 1
 
     # --- one thing checked ------------------------------------------------------------------------
@@ -151,7 +162,7 @@ class Replay:
             if isinstance(event, CallInterrupted):
                 return
             self._report.decisions += 1
-            told = next(retelling, "the end of the call")
+            told = _tried(next, retelling, "the end of the call")
             if self._compare(number, event, told) or self._check_witness(number, event, plan):
                 return
 
@@ -169,7 +180,7 @@ class Replay:
         return plan, "" if plan is not None else "its plan is not in the log"
 
     def _check_circuit(self, number: int, event: CircuitStateChanged) -> None:
-        again = changed_again(event)
+        again = _tried(changed_again, event)
         if again is None:
             self._report.unproved["a circuit's change without proof"] += 1
             return
@@ -187,7 +198,7 @@ class Replay:
     def _check_witness(self, number: int, event: Event, plan: Declared) -> bool:
         """What each guard said; whether one of them says otherwise now."""
         for guard, state, said in (event.proved and event.proved.witness) or ():
-            again = said_again(guard, plan.rules.get(guard), state)
+            again = _tried(said_again, guard, plan.rules.get(guard), state)
             if again is UNKNOWN:
                 self._report.unproved["a guard that is not one of ours"] += 1
             elif again != said:
@@ -214,6 +225,14 @@ class Replay:
         self._report.divergence = Divergence(
             number, event.event_type, event.operation, event.call_id, field, was, comes
         )
+
+
+def _tried(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function answers; what it raises as text, since a record may say anything at all."""
+    try:
+        return function(*arguments)
+    except Exception as trouble:
+        return f"it cannot be made again: {type(trouble).__name__}: {trouble}"
 
 
 def _is_redacted(was: Any) -> bool:

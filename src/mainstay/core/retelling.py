@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop
+from mainstay.core.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
 from mainstay.core.events import (
     AttemptFailed,
     CallSucceeded,
@@ -104,7 +104,7 @@ class Retelling:
         if isinstance(event, GivenUp):  # the attempt was not made
             self._bring(event)
             stop = self._answers.popleft() if self._answers else None
-            return Stop(stop["stop"]) if type(stop) is dict and "stop" in stop else None
+            return _stopped(stop["stop"]) if type(stop) is dict and "stop" in stop else None
         return None
 
     def _event(self) -> Event | None:
@@ -148,3 +148,8 @@ class Retelling:
 
 
 _MISSING = object()
+
+
+def _stopped(text: str) -> Stop:
+    """The reason of that text: the core knows its own by their identity."""
+    return TOO_LATE if text == TOO_LATE.text else Stop(text)

@@ -12,7 +12,7 @@ import builtins
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mainstay import errors
+import mainstay.errors as errors
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.declare import PLAIN, RULES
 from mainstay.core.fields import KindRule
@@ -169,7 +169,7 @@ def _rule(tagged: list[str]) -> Any:
         return text
     if sort == "function":
         return _asked_again(text)
-    base = BaseExceptionGroup if sort == "group" else Exception
+    base = ExceptionGroup if sort == "group" else Exception
     return _real(text) or _named(text, (base,), {"_mainstay_name": text}, _Matching)
 
 

@@ -126,12 +126,11 @@ async def drive(
                 answer = answer or call.admit()
                 answer = answer or call.ended(await _attempt(call, function, args, kwargs))
                 if call.is_quiet and type(answer) is Returned:
-                    return answer.value
+                    return call.returned(answer)
             elif isinstance(effect, BaseException):
                 raise effect
             elif type(effect) is Returned:
-                call.is_accepted = effect.is_accepted
-                return effect.value
+                return call.returned(effect)
             elif type(effect) is CallHook:
                 await call_hook(call, effect)
                 answer = None

@@ -211,6 +211,13 @@ class Call:
             self.gate.left(tickets, failure, now - self.begun, now)
         return outcome
 
+    def returned(self, end: Returned) -> Any:
+        """The call ends with a value."""
+        self.is_accepted = end.is_accepted
+        if self.attempts == 1 and end.is_accepted and self.gate is not None:
+            self.gate.succeeded()
+        return end.value
+
     def _consult(self, effect: Consult) -> float | Stop:
         now, teller = clock.current.monotonic(), self.teller
         saw = teller.saw if teller is not None and teller.keeps else None

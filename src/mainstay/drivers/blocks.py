@@ -132,7 +132,9 @@ class Attempts:
                 return None
             if isinstance(effect, BaseException | Returned):
                 self._is_done = True
-                if not isinstance(effect, Returned):
+                if isinstance(effect, Returned):
+                    call.returned(effect)
+                else:
                     self._drop_hooks()
                 call.release()
                 return effect

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakSet, ref
 
 from mainstay.core.events import CallsCounted
-from mainstay.drivers.gates import Counted, Guard
+from mainstay.drivers.gates import Guard, Tally
 
 if TYPE_CHECKING:
     from mainstay.drivers.gates import Gate
@@ -16,25 +18,58 @@ _MOST = 10_000
 
 
 class CallCount(Guard):
-    """A guard that never refuses: it only wants to know how many calls there were."""
+    """A guard that never refuses: it only wants to know how many calls there were.
+
+    A wrapper counts in the tally of its gate; a call that takes the long way is counted here. What
+    a gate has counted outlives it: a function may be gone before anybody asks.
+    """
 
     counts_calls = True
     layer = "count"
 
     def __init__(self, operation: str) -> None:
         self.name = operation
-        self._counted = Counted()
+        self._own = Tally()
+        self._tallies: list[tuple[ref[object], Tally, int]] = [(ref(self), self._own, 0)]
+        self._found = 0
         self._lock = threading.Lock()
+        _LIVE.add(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: what was counted before is its parent's to tell."""
+        self._lock = threading.Lock()
+        for _, tally, _ in self._tallies:
+            tally.begin_anew()
+        self.take()
 
     def attach(self, gate: Gate) -> None:
         """Counts the calls of this gate too."""
         with self._lock:
-            self._counted.add(gate.tally)
+            if any(owner() is None for owner, _, _ in self._tallies):
+                self._look_locked()
+            self._tallies.append((ref(gate), gate.tally, gate.tally.total()))
+
+    def succeeded(self) -> None:
+        """Counts a call that took the long way."""
+        self._own.count()
 
     def take(self) -> int:
         """The calls since the last time."""
         with self._lock:
-            return self._counted.take()
+            self._look_locked()
+            found, self._found = self._found, 0
+            return found
+
+    def _look_locked(self) -> None:
+        """Reads every tally, and lets go of those that nobody counts in any more."""
+        still = []
+        for owner, tally, heard in self._tallies:
+            is_there = owner() is not None
+            total = tally.total()
+            self._found += total - heard
+            if is_there:
+                still.append((owner, tally, total))
+        self._tallies = still
 
 
 class CallCounts:
@@ -58,3 +93,15 @@ class CallCounts:
         """
         taken = [(name, count.take()) for name, count in list(self._counts.items())]
         return [CallsCounted(operation=name, calls=calls) for name, calls in taken if calls]
+
+
+_LIVE: WeakSet[CallCount] = WeakSet()
+
+
+def _in_a_child() -> None:
+    for count in list(_LIVE):
+        count.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_child)

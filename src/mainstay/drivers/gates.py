@@ -74,6 +74,9 @@ class Guard:
         The ticket of one that was not announced is what `standing` gave when it began.
         """
 
+    def succeeded(self) -> None:
+        """A call has succeeded at once, and was not counted in the tally of its gate."""
+
     def withdrawn(self, ticket: Any, now: float) -> None:
         """An announced attempt was not made, or cut off from outside: as if it had not been."""
 
@@ -118,6 +121,10 @@ class Tally:
         self.count: Callable[[], int] = self._next.__next__
         """Counts a call: one C call."""
         self._reads = 0
+        self._lock = threading.Lock()
+
+    def begin_anew(self) -> None:
+        """In a forked child: who held the lock is not there any more."""
         self._lock = threading.Lock()
 
     def total(self) -> int:
@@ -197,6 +204,12 @@ class Gate:
     def passed(self, tickets: list[Any], seconds: float) -> None:
         """A call that was not announced has succeeded, and things are not as they were."""
         self.left(tickets, None, seconds, clock.current.monotonic())
+        self.succeeded()
+
+    def succeeded(self) -> None:
+        """A call has succeeded at once that no wrapper has counted."""
+        for guard in self.guards:
+            guard.succeeded()
 
     def enter(
         self,

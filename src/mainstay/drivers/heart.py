@@ -46,7 +46,8 @@ class Heart:
     def begin_anew(self) -> None:
         """Without any lease: those of a parent process are not for a forked child to renew."""
         self._lanes: dict[float, OrderedDict[Beat, float]] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._wakes_at = NEVER
         """When the thread looks again by itself: whoever is due later need not wake it."""
@@ -54,7 +55,7 @@ class Heart:
     def beat(self, lease: float, renew: Callable[[], object]) -> Beat:
         """Calls `renew` at every third of the lease, until the beat is stopped."""
         beat = Beat(self, lease / 3.0, renew)
-        with self._changed:
+        with self._lock:  # the condition's own, without a call of Python
             due = self._push_locked(beat)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
@@ -67,14 +68,17 @@ class Heart:
 
     def forget(self, beat: Beat) -> None:
         """Renews this lease no more."""
-        with self._changed:
+        with self._lock:
             beat.stopped = True
             self._take_locked(beat)
 
     def _push_locked(self, beat: Beat) -> float:
         """Puts it at the end of its lane; when it is due."""
         due = SYSTEM.monotonic() + beat.every
-        self._lanes.setdefault(beat.every, OrderedDict())[beat] = due
+        lane = self._lanes.get(beat.every)
+        if lane is None:
+            lane = self._lanes[beat.every] = OrderedDict()
+        lane[beat] = due
         return due
 
     def _take_locked(self, beat: Beat) -> None:

@@ -1,19 +1,49 @@
-"""The inbox of an engine: matters for a person, kept in its store."""
+"""The inbox of an engine: matters for a person, kept in its store, and what people decide of them.
+
+What an action does is up to the room that raised the item: see settling.py. An item is decided in
+one step, carried out in the next, and closed in the last: whoever dies between leaves an item that
+is decided, and that anybody can carry out.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from os import urandom
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from mainstay.core import inbox as core
+from mainstay.core import inbox_acting as acting
+from mainstay.core.events import InboxClosed, InboxDecided, InboxRaised
 from mainstay.core.inbox import SPACE, Item
+from mainstay.core.inbox_acting import OUTCOMES, Already, Gone, Stale, Won
+from mainstay.core.records import KEEP
+from mainstay.drivers.credentials import Signature
+from mainstay.drivers.emit import emit
+from mainstay.drivers.operators import Operators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeAlias
 
+    from mainstay.core.events import Event
+    from mainstay.core.inbox import Decision
+    from mainstay.core.inbox_acting import Answer
+    from mainstay.core.records import Change
     from mainstay.core.redact import Redactor
-    from mainstay.ports import Store
+    from mainstay.drivers.verifying import Credential
+    from mainstay.ports import Sink, Store
+
+    Room: TypeAlias = Callable[[Item, Decision], str | None]
+    """Carries out what was decided; says what came of it, or None where it is not for us."""
+
+_AGAIN = 3
+"""How often a decision on whatever is there is tried, while the item keeps changing."""
+_LONGEST = 1000
+"""Characters of evidence in an event."""
+_BY_THEMSELVES = frozenset({"alert", "governance", "corrupted_state"})
+"""Kinds where nothing is to be done but to know that somebody has decided."""
 
 
 class Inbox:
@@ -26,9 +56,16 @@ class Inbox:
     ['gave up']
     """
 
-    def __init__(self, store: Store, redact: Redactor | None = None) -> None:
+    def __init__(
+        self, store: Store, redact: Redactor | None = None, listeners: tuple[Sink, ...] = ()
+    ) -> None:
         self._store = store
         self._redact = redact
+        self.listeners = listeners
+        self.operators = Operators(store, listeners, redact)
+        self._rooms: dict[str, Room] = {}
+
+    # --- raising ----------------------------------------------------------------------------------
 
     def put(self, item: Item, *, is_new: bool = True) -> Item:
         """Raises a matter; the same one again is counted, not repeated.
@@ -42,22 +79,40 @@ class Inbox:
         (1, 2)
         """
         item = self._shown(item)
-        return self._store.transact(
-            SPACE, item.id, lambda value, now: core.put(value, item, now, is_new=is_new)
-        )
+        return self._raised(self._store.transact(SPACE, item.id, _putting(item, is_new)))
 
     async def aput(self, item: Item, *, is_new: bool = True) -> Item:
         """The same, awaited."""
         item = self._shown(item)
-        return await self._store.atransact(
-            SPACE, item.id, lambda value, now: core.put(value, item, now, is_new=is_new)
-        )
+        return self._raised(await self._store.atransact(SPACE, item.id, _putting(item, is_new)))
+
+    def _raised(self, answer: tuple[Item, bool]) -> Item:
+        """Tells of an item that was not there, or not open."""
+        item, is_raised = answer
+        if is_raised:
+            event = InboxRaised(
+                operation=item.operation,
+                item=item.id,
+                item_kind=item.kind,
+                severity=item.severity,
+                text=item.text,
+            )
+            self._tell(event)
+        return item
 
     def _shown(self, item: Item) -> Item:
         """The item as people may read it; what it is about stays, or two matters were one."""
+        return replace(item, text=self._text(item.text))
+
+    def _text(self, text: str) -> str:
         from mainstay.core.redact import REDACTOR
 
-        return replace(item, text=(self._redact or REDACTOR).text(item.text))
+        return (self._redact or REDACTOR).text(text)
+
+    def _tell(self, event: Event) -> None:
+        emit(event, self.listeners, self._redact)
+
+    # --- looking ----------------------------------------------------------------------------------
 
     def get(self, item_id: str) -> Item | None:
         """The item of that id, open or closed.
@@ -71,11 +126,195 @@ class Inbox:
 
     def __iter__(self) -> Iterator[Item]:
         """The open items, page by page."""
+        return (item for item in self.all() if item.status == "open")
+
+    def all(self) -> Iterator[Item]:
+        """Every item there is, also those that are decided or closed.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> list(Inbox(MemoryStore()).all())
+        []
+        """
         after = ""
-        while True:
-            page = self._store.scan(SPACE, after)
-            if not page:
-                return
-            items = [core.decode(value) for _, value in page]
-            yield from [item for item in items if item.status == "open"]
+        while page := self._store.scan(SPACE, after):
+            yield from [core.decode(value) for _, value in page]
             after = page[-1][0]
+
+    # --- acting -----------------------------------------------------------------------------------
+
+    def act(
+        self,
+        item_id: str,
+        action: str,
+        *,
+        by: str,
+        proof: Credential,
+        why: str = "",
+        evidence: str = "",
+        revision: int | None = None,
+    ) -> Answer:
+        """Decides what becomes of a matter, and does it; of two who decide at once one wins.
+
+        Args:
+            item_id: the item.
+            action: one of its `actions`.
+            by: the operator.
+            proof: the operator's secret or key; or a signature made elsewhere.
+            why: the reason; needed to abandon.
+            evidence: needed for mark_done: of an unknown outcome the outcome itself, as JSON.
+            revision: the state of the item that was looked at; without one, the present.
+
+        Returns:
+            Won; or Already, with who decided what; Illegal, with what can be done; Stale, where the
+            item has changed since; Gone.
+
+        >>> from mainstay import Engine
+        >>> with Engine(sinks=[]) as engine:
+        ...     engine.operators.add("ann", secret="correct horse")
+        ...     item = engine.inbox.put(
+        ...         Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
+        ...     )
+        ...     engine.inbox.act(item.id, "retry", by="ann", proof="correct horse").item.status
+        'closed'
+        """
+        is_bound = revision is not None or isinstance(proof, Signature)
+        answer: Answer = Stale(0)
+        for _ in range(1 if is_bound else _AGAIN):
+            answer = self._act_once(item_id, action, by, proof, why, evidence, revision)
+            if not isinstance(answer, Stale):
+                break
+        return answer
+
+    def _act_once(
+        self,
+        item_id: str,
+        action: str,
+        by: str,
+        proof: Credential,
+        why: str,
+        evidence: str,
+        revision: int | None,
+    ) -> Answer:
+        seen = self.get(item_id)
+        number = revision if revision is not None else 0 if seen is None else seen.revision
+        about = about_of(item_id, seen, number, action, why, evidence)
+        self.operators.verify(by, proof, "act", about, f"{action} {item_id}")
+        if seen is None:
+            return Gone()
+        answer = self._decide(seen, action, by, why, evidence, number)
+        if isinstance(answer, Won):
+            self._tell(_decided(answer.item, self._text(evidence[:_LONGEST])))
+        if isinstance(answer, Won | Already):
+            after = self.carry_out(item_id)
+            if isinstance(answer, Won) and after is not None:
+                return Won(after)
+        return answer
+
+    def _decide(
+        self, seen: Item, action: str, by: str, why: str, evidence: str, revision: int
+    ) -> Answer:
+        reason, token = self._text(why), urandom(8).hex()
+        kept = evidence if seen.kind in OUTCOMES else self._text(evidence)
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, Answer]:
+            return acting.act(value, action, by, reason, kept, revision, now, token=token)
+
+        return self._store.transact(SPACE, seen.id, decide)
+
+    def carry_out(self, item_id: str) -> Item | None:
+        """Carries out what was decided about an item, where that was not done; the item after it.
+
+        Anybody may: whoever decided may be gone. What raises here leaves the item as it is.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Inbox(MemoryStore()).carry_out("nothing") is None
+        True
+        """
+        item = self.get(item_id)
+        if item is None or item.status != "decided" or item.decision is None:
+            return item
+        decision = item.decision
+        room = self._rooms.get(item.kind, _by_itself)
+        result = room(item, decision)
+        if result is None:
+            return item
+        told = self._text(result)
+        is_closed = self._store.transact(
+            SPACE, item.id, lambda value, now: acting.close(value, decision, told, now)
+        )
+        if is_closed:
+            self._tell(_closed(item, decision, told))
+        return self.get(item_id)
+
+    def carry_out_all(self) -> int:
+        """Carries out whatever is decided and was not; how many were closed.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Inbox(MemoryStore()).carry_out_all()
+        0
+        """
+        left = [item.id for item in self.all() if item.status == "decided"]
+        ended = [self.carry_out(item_id) for item_id in left]
+        return sum(item is not None and item.is_over for item in ended)
+
+    def settle(self, kind: str, room: Room) -> None:
+        """Says what carries out decisions on items of a kind.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Inbox(MemoryStore()).settle("quarantine", lambda item, decision: "let go")
+        """
+        self._rooms[kind] = room
+
+
+def about_of(
+    item_id: str, item: Item | None, revision: int, action: str, why: str, evidence: str
+) -> tuple[Any, ...]:
+    """What a signature is about: this action on this state of this item, and nothing else.
+
+    >>> about_of("3f2a", None, 1, "retry", "it is back", "")[:3]
+    ('3f2a', 1, 0.0)
+    """
+    created = 0.0 if item is None else item.created
+    digest = hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()
+    return (item_id, revision, created, action, why, digest)
+
+
+def _putting(
+    item: Item, is_new: bool
+) -> Callable[[bytes | None, float], tuple[Change, tuple[Item, bool]]]:
+    def decide(value: bytes | None, now: float) -> tuple[Change, tuple[Item, bool]]:
+        change, kept = core.put(value, item, now, is_new=is_new)
+        return change, (kept, change is not KEEP and kept.times == 1)
+
+    return decide
+
+
+def _by_itself(item: Item, _decision: Decision) -> str | None:
+    """Without a room, only what needs none is carried out."""
+    return "noted" if item.kind in _BY_THEMSELVES else None
+
+
+def _decided(item: Item, evidence: str) -> InboxDecided:
+    decision = item.decision
+    assert decision is not None
+    return InboxDecided(
+        operation=item.operation,
+        item=item.id,
+        item_kind=item.kind,
+        decision=decision.action,
+        operator=decision.by,
+        why=decision.why,
+        decided_evidence=evidence,
+        revision=item.revision,
+    )
+
+
+def _closed(item: Item, decision: Decision, result: str) -> InboxClosed:
+    return InboxClosed(
+        operation=item.operation,
+        item=item.id,
+        item_kind=item.kind,
+        decision=decision.action,
+        operator=decision.by,
+        result=result,
+    )

@@ -7,14 +7,16 @@ from os import urandom
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.ambient import CANCEL
+from mainstay.ambient import BOUND, CANCEL, UNBOUND
 from mainstay.core.effects import Question, Returned
+from mainstay.core.hit import MISS, hit
 from mainstay.core.idempotency import Begin, Done, Release, Renew, Replay, glimpse, reduce
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, keyed
 from mainstay.core.outcome import Failed, decode_outcome
-from mainstay.drivers import away, sync
-from mainstay.drivers.answers import Call
+from mainstay.drivers import aio, away, sync
+from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.escalation import about
 from mainstay.drivers.heart import HEART
 from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
 from mainstay.frames import enclosures
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.keying import Keying
 
 SPACE = "records"
 
@@ -32,26 +34,19 @@ class KeyedCall:
     """One keyed call under way: the story, and what the drivers keep for it."""
 
     __slots__ = (
-        "address", "attempts", "beat", "call", "cancel", "fingerprint", "is_accepted", "key",
-        "options", "records", "site", "started", "story",
+        "address", "attempts", "beat", "call", "cancel", "fingerprint", "function", "is_accepted",
+        "key", "options", "records", "site", "started", "story",
     )  # fmt: skip
 
     def __init__(
-        self,
-        records: Any,
-        site: Site,
-        options: Any,
-        key: str,
-        fingerprint: str,
-        address: str,
+        self, records: Any, keying: Keying, named: tuple[str, str, str], started: float
     ) -> None:
+        self.key, self.fingerprint, self.address = named
         self.records = records
-        self.site = site
-        self.options = options
-        self.key = key
-        self.fingerprint = fingerprint
-        self.address = address
-        self.started = clock.current.monotonic()
+        self.site = keying.site
+        self.options = keying.options
+        self.function = keying.function
+        self.started = started
         self.is_accepted = True
         self.beat: Any = None
         self.attempts = 0
@@ -69,7 +64,7 @@ class KeyedCall:
         return self.records.store_wait if chosen is None else chosen
 
     def begin(self) -> None:
-        """Makes what only a call that is not replayed needs: replays are many, and quick."""
+        """Makes what only a call that is not replayed needs."""
         self.call = self.records.keyed_of(self)
         self.story = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
@@ -86,9 +81,9 @@ class KeyedCall:
         """The same, awaited."""
         return await self.records.store.atransact(SPACE, self.address, decide)
 
-    def replayed(self, value: bytes | None, now: float) -> Replay | None:
-        """A call that has ended is seen by a plain reading, without a lock."""
-        return None if value is None else glimpse(value, self.fingerprint, now)
+    def replayed(self, record: bytes | None, now: float) -> Replay | None:
+        """How a call has ended, where a plain reading shows it and `hit` does not."""
+        return None if record is None else glimpse(record, self.fingerprint, now)
 
     def start_beating(self, epoch: int) -> None:
         """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
@@ -130,8 +125,14 @@ class KeyedCall:
             subject=self.address,
             operation=self.call.operation,
             text=f"{self.call.operation} with key {self.call.key!r}: {effect.reason}",
-            severity="high",
             attempts=effect.attempts,
+            occasion=f"{effect.owner}:{effect.epoch}",
+            data={
+                "address": self.address,
+                "owner": effect.owner,
+                "epoch": effect.epoch,
+                "ttl": self.call.ttl,
+            },
         )
 
     def end(self, effect: Any) -> Any:
@@ -154,9 +155,17 @@ class KeyedCall:
         command = Release(self.call.owner) if type(command) is Begin else command
         self.records.later(self.address, self.decide(command))
 
-    def under_way(self, function: Any, effect: Invoke, around: Any) -> Call:
-        """The call itself; its time has run since the keyed call began."""
-        return Call(self.site, function, around, started=self.started, limit=effect.attempts)
+    def is_plain(self, around: Any) -> bool:
+        """Whether a first attempt that succeeds needs nothing but the function."""
+        return self.site.is_plain and not around and not meddling and BOUND.get() is UNBOUND
+
+    def under_way(self, effect: Invoke, around: Any, box: list[Any]) -> Call:
+        """The call itself, or what follows a first attempt that failed.
+
+        Its time has run since the keyed call began.
+        """
+        limit = effect.attempts
+        return Call(self.site, self.function, around, self.started, box, limit=limit)
 
     def cancelled(self) -> CallCancelled:
         """The error of a set cancel event, while another call had the key."""
@@ -172,14 +181,43 @@ def new_owner() -> str:
 
 
 def run(
-    this: KeyedCall, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    records: Any,
+    keying: Keying,
+    named: tuple[str, str, str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    made: list[KeyedCall] | None = None,
 ) -> Any:
-    """A whole keyed call, in the caller's thread."""
-    if this.records.reads_first:
-        replay = _look(this)
-        if replay is not None:
-            this.records.tell(this.site, this, "hit")
-            return this.end(replay)
+    """A whole keyed call, in the caller's thread; `named` is what `identify` says of it.
+
+    Replays are many, and quick: for most of them no KeyedCall is made. Where one is, `made` holds
+    it afterwards.
+    """
+    started, record, now = clock.current.monotonic(), None, 0.0
+    if records.reads_first:
+        try:
+            record, now = records.store.read(SPACE, named[2])
+        except StoreUnavailable:
+            _unless_it_waits(records, keying)
+        if record is not None:
+            value = hit(record, named[1], now)
+            if value is not MISS:
+                records.tell_hit(keying.site, named[0])
+                return value
+    this = KeyedCall(records, keying, named, started)
+    if made is not None:
+        made.append(this)
+    with about(this):
+        return _run(this, this.replayed(record, now), args, kwargs)
+
+
+def _run(
+    this: KeyedCall, replay: Replay | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a glance at the record was not enough for."""
+    if replay is not None:
+        this.records.tell_hit(this.site, this.key)
+        return this.end(replay)
     this.begin()
     answer: Any = None
     try:
@@ -188,7 +226,7 @@ def run(
             if type(effect) is Step:
                 answer = away.step(this, effect.command)
             elif type(effect) is Invoke:
-                answer = _invoke(this, effect, function, args, kwargs)
+                answer = _invoke(this, effect, args, kwargs)
             elif type(effect) is Pause:
                 away.pause(this, effect.seconds)
                 answer = None
@@ -203,54 +241,80 @@ def run(
         answer = None
 
 
-def _look(this: KeyedCall) -> Replay | None:
+def _unless_it_waits(records: Any, keying: Keying) -> None:
     """A reading that fails is no matter to one who will wait for the store: the claim tells all."""
-    try:
-        return this.replayed(*this.records.store.read(SPACE, this.address))
-    except StoreUnavailable:
-        if not this.store_wait:
-            raise
-        return None
+    chosen: float | None = keying.options.store_wait
+    if not (records.store_wait if chosen is None else chosen):
+        raise  # noqa: PLE0704 -- the StoreUnavailable that is being handled
 
 
-def _invoke(
-    this: KeyedCall,
-    effect: Invoke,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     this.start_beating(effect.epoch)
-
-    def attempt(*args: Any, **kwargs: Any) -> Any:
-        command = this.next_attempt(effect.epoch)
-        if command is not None:
-            this.check_attempt(away.offer(this, command))
-        return function(*args, **kwargs)
-
+    around = enclosures(4)
+    box: list[Any] = []
     try:
-        call = this.under_way(function, effect, enclosures(4))
-        value = sync.drive(call, attempt, args, kwargs)
+        if this.is_plain(around):
+            this.attempts = 1
+            try:
+                return Returned(this.function(*args, **kwargs))
+            except Exception as error:
+                box.append(error)
+        call = this.under_way(effect, around, box)
+        value = sync.drive(call, _attempt(this, effect.epoch), args, kwargs)
         return Returned(value, call.is_accepted)
     except BaseException as error:
         return error
+
+
+def _attempt(this: KeyedCall, epoch: int) -> Callable[..., Any]:
+    """The function, each further attempt counted in the record before it is made."""
+
+    def attempt(*args: Any, **kwargs: Any) -> Any:
+        command = this.next_attempt(epoch)
+        if command is not None:
+            this.check_attempt(away.offer(this, command))
+        return this.function(*args, **kwargs)
+
+    return attempt
 
 
 # --- async ----------------------------------------------------------------------------------------
 
 
 async def arun(
-    this: KeyedCall,
-    function: Callable[..., Awaitable[Any]],
+    records: Any,
+    keying: Keying,
+    named: tuple[str, str, str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    made: list[KeyedCall] | None = None,
 ) -> Any:
     """A whole keyed call, in an event loop."""
-    if this.records.reads_first:
-        replay = await _alook(this)
-        if replay is not None:
-            this.records.tell(this.site, this, "hit")
-            return this.end(replay)
+    started, record, now = clock.current.monotonic(), None, 0.0
+    if records.reads_first:
+        try:
+            record, now = await records.store.aread(SPACE, named[2])
+        except StoreUnavailable:
+            _unless_it_waits(records, keying)
+        if record is not None:
+            value = hit(record, named[1], now)
+            if value is not MISS:
+                records.tell_hit(keying.site, named[0])
+                return value
+    this = KeyedCall(records, keying, named, started)
+    if made is not None:
+        made.append(this)
+    with about(this):
+        return await _arun(this, this.replayed(record, now), args, kwargs)
+
+
+async def _arun(
+    this: KeyedCall, replay: Replay | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a glance at the record was not enough for."""
+    if replay is not None:
+        this.records.tell_hit(this.site, this.key)
+        return this.end(replay)
     this.begin()
     answer: Any = None
     try:
@@ -259,7 +323,7 @@ async def arun(
             if type(effect) is Step:
                 answer = await away.astep(this, effect.command)
             elif type(effect) is Invoke:
-                answer = await _ainvoke(this, effect, function, args, kwargs)
+                answer = await _ainvoke(this, effect, args, kwargs)
             elif type(effect) is Pause:
                 await away.apause(this, effect.seconds)
                 answer = None
@@ -274,38 +338,36 @@ async def arun(
         answer = None
 
 
-async def _alook(this: KeyedCall) -> Replay | None:
-    try:
-        return this.replayed(*(await this.records.store.aread(SPACE, this.address)))
-    except StoreUnavailable:
-        if not this.store_wait:
-            raise
-        return None
-
-
 async def _ainvoke(
-    this: KeyedCall,
-    effect: Invoke,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    from mainstay.drivers import aio
-
     this.start_beating(effect.epoch)
-
-    async def attempt(*args: Any, **kwargs: Any) -> Any:
-        command = this.next_attempt(effect.epoch)
-        if command is not None:
-            this.check_attempt(await away.aoffer(this, command))
-        return await function(*args, **kwargs)
-
+    around = enclosures(4)
+    box: list[Any] = []
     try:
-        call = this.under_way(function, effect, enclosures(4))
-        value = await aio.drive(call, attempt, args, kwargs)
+        if this.is_plain(around):
+            this.attempts = 1
+            try:
+                return Returned(await this.function(*args, **kwargs))
+            except Exception as error:
+                box.append(error)
+        call = this.under_way(effect, around, box)
+        value = await aio.drive(call, _aattempt(this, effect.epoch), args, kwargs)
         return Returned(value, call.is_accepted)
     except GeneratorExit:  # its event loop is gone: there is no more waiting
         this.cut_off(Release(this.call.owner, effect.epoch))
         raise
     except BaseException as error:
         return error
+
+
+def _aattempt(this: KeyedCall, epoch: int) -> Callable[..., Awaitable[Any]]:
+    """The same, awaited."""
+
+    async def attempt(*args: Any, **kwargs: Any) -> Any:
+        command = this.next_attempt(epoch)
+        if command is not None:
+            this.check_attempt(await away.aoffer(this, command))
+        return await this.function(*args, **kwargs)
+
+    return attempt

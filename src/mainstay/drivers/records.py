@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from functools import wraps
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
-from mainstay.core.arguments import bound_arguments, key_text
-from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.canonical import canonical
 from mainstay.core.deadline import NEVER
 from mainstay.core.events import Idempotency
 from mainstay.core.keyed import Keyed
@@ -20,8 +18,11 @@ from mainstay.deadline import remaining
 from mainstay.drivers import keyed as driver
 from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit
+from mainstay.drivers.gates import Tally
 from mainstay.drivers.inbox import Inbox
 from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
+from mainstay.drivers.keying import Keying
+from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mainstay.core.redact import Redactor
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.site import Site
-    from mainstay.ports import Store
+    from mainstay.ports import Sink, Store
 
     class KeyFields(TypedDict, total=False):
         """The options of a keyed call as keywords, besides the key."""
@@ -107,6 +108,9 @@ class KeyOptions(Value):
         check.close()
 
 
+_COUNTED = ("hit", "record", "conflict", "lost", "unknown")
+
+
 class Records:
     """The records in one store: makes keyed calls, counts what became of them.
 
@@ -118,11 +122,12 @@ class Records:
     def __init__(
         self,
         store: Store,
-        counts: Counter[str] | None = None,
+        counts: dict[str, Tally] | None = None,
         *,
         is_bound: bool = False,
         store_wait: float = 0.0,
         redact: Redactor | None = None,
+        listeners: tuple[Sink, ...] = (),
     ) -> None:
         self.store = store
         self._redact = redact
@@ -132,9 +137,10 @@ class Records:
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
-        self.inbox = Inbox(store, redact)
-        self._counts: Counter[str] = Counter() if counts is None else counts
-        self._lock = threading.Lock()
+        self.inbox = Inbox(store, redact, listeners)
+        self.inbox.settle("unknown_outcome", unknown_outcomes(store))
+        self._counts = {name: Tally() for name in _COUNTED} if counts is None else counts
+        self._count_hit = self._counts["hit"].count
 
     def counts(self) -> dict[str, int]:
         """How often: "hit", "record", "conflict", "lost" and "unknown".
@@ -143,8 +149,7 @@ class Records:
         >>> sorted(Records(MemoryStore()).counts())
         ['conflict', 'hit', 'lost', 'record', 'unknown']
         """
-        names = ("hit", "record", "conflict", "lost", "unknown")
-        return {name: self._counts[name] for name in names}
+        return {name: tally.total() for name, tally in self._counts.items()}
 
     def within(self, connection: Any) -> Self:
         """The same records on a connection of the caller's own, in the caller's transaction."""
@@ -154,21 +159,18 @@ class Records:
                 f"{self.store.url} cannot take part in a transaction of yours",
                 hint="sqlite and postgresql stores can",
             )
-        return type(self)(within(connection), self._counts, is_bound=True, redact=self._redact)
+        store, listeners = within(connection), self.inbox.listeners
+        return type(self)(
+            store, self._counts, is_bound=True, redact=self._redact, listeners=listeners
+        )
 
-    def call_of(
-        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
-    ) -> KeyedCall:
-        """A keyed call of the function with these arguments."""
-        payload = fingerprint(bound_arguments(function, args, kwargs))
-        key = options.key(*args, **kwargs) if callable(options.key) else options.key
-        text = payload if options.key is None else key_text(key)
-        return KeyedCall(self, site, options, text, payload, self.address(site, options, text))
+    place: Callable[[str], str] | None = None
+    """Where the record of a key is, where that is not by tenant and operation."""
 
-    def address(self, site: Site, options: KeyOptions, key: str) -> str:
-        """Where the record is: keys of one tenant and operation are apart from all others."""
-        who = CONTEXT.get().tenant_id if options.scope is None else options.scope
-        return canonical([who, site.operation, key]).decode()
+    def _keying(
+        self, site: Site, options: KeyOptions, function: Any, *, is_kept: bool = False
+    ) -> Keying:
+        return Keying(site, options, function, is_kept=is_kept, place=self.place)
 
     def keyed_of(self, call: KeyedCall) -> Keyed:
         """What the core is told of a call that is not replayed."""
@@ -194,69 +196,71 @@ class Records:
         if isinstance(function, property):
             raise WrapError("a property is not called", hint="put the decorator below @property")
         check_decoratable(function)
+        keying, run, arun = (
+            self._keying(site, options, function, is_kept=True),
+            driver.run,
+            driver.arun,
+        )
+        identify = keying.identify
         decorated: Any
         if is_async(function):
 
             async def decorated(*args: Any, **kwargs: Any) -> Any:
-                return await self.arun(site, options, function, args, kwargs)
+                return await arun(self, keying, identify(args, kwargs), args, kwargs)
         else:
 
             def decorated(*args: Any, **kwargs: Any) -> Any:
-                return self.run(site, options, function, args, kwargs)
+                return run(self, keying, identify(args, kwargs), args, kwargs)
 
         return wraps(function)(decorated)
 
     def run(self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any) -> Any:
         """A keyed call of a plain function."""
-        call = self.call_of(site, options, function, args, kwargs)
-        return driver.run(call, function, args, kwargs)
+        keying = self._keying(site, options, function)
+        return driver.run(self, keying, keying.identify(args, kwargs), args, kwargs)
 
     async def arun(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
     ) -> Any:
         """A keyed call of an async function."""
-        call = self.call_of(site, options, function, args, kwargs)
-        return await driver.arun(call, function, args, kwargs)
+        keying = self._keying(site, options, function)
+        return await driver.arun(self, keying, keying.identify(args, kwargs), args, kwargs)
 
     def result(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
     ) -> RetryResult[Any]:
         """The same as a RetryResult."""
-        call, started = self.call_of(site, options, function, args, kwargs), monotonic()
+        keying, made = self._keying(site, options, function), list[KeyedCall]()
+        named, started = keying.identify(args, kwargs), monotonic()
         try:
-            value = driver.run(call, function, args, kwargs)
+            value = driver.run(self, keying, named, args, kwargs, made)
         except Exception as error:
-            return _result(call, started, error, None)
-        return _result(call, started, None, value)
+            return _result(made, started, error, None)
+        return _result(made, started, None, value)
 
     async def aresult(
         self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
     ) -> RetryResult[Any]:
         """The same for an async function."""
-        call, started = self.call_of(site, options, function, args, kwargs), monotonic()
+        keying, made = self._keying(site, options, function), list[KeyedCall]()
+        named, started = keying.identify(args, kwargs), monotonic()
         try:
-            value = await driver.arun(call, function, args, kwargs)
+            value = await driver.arun(self, keying, named, args, kwargs, made)
         except Exception as error:
-            return _result(call, started, error, None)
-        return _result(call, started, None, value)
+            return _result(made, started, error, None)
+        return _result(made, started, None, value)
 
     def tell(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
         """Counts it, and tells the listeners of hits and records."""
-        with self._lock:
-            self._counts[what] += 1
-        if what in ("hit", "record") and site.listeners:
-            who = CONTEXT.get()
-            event = Idempotency(
-                operation=call.operation,
-                policy=site.policy.name,
-                idempotency_key=site.shown(call.key),
-                action=what,
-                retry_category=who.category,
-                tenant_id=who.tenant_id,
-                correlation_id=who.correlation_id,
-                trace_id=who.trace_id,
-            )
-            emit(event, site.listeners, site.redact)
+        self._counts[what].count()
+        if site.listeners and what in ("hit", "record"):
+            emit(_event(site, call.operation, call.key, what), site.listeners, site.redact)
+
+    def tell_hit(self, site: Site, key: str) -> None:
+        """The same for a replay."""
+        self._count_hit()
+        if site.listeners:
+            emit(_event(site, site.operation, key, "hit"), site.listeners, site.redact)
 
     def later(self, address: str, decide: Callable[[bytes | None, float], Any]) -> None:
         """A step for one who was cut off and cannot wait for it; its lease ends it otherwise.
@@ -286,11 +290,27 @@ def monotonic() -> float:
     return clock.current.monotonic()
 
 
+def _event(site: Site, operation: str, key: str, action: str) -> Idempotency:
+    who = CONTEXT.get()
+    return Idempotency(
+        operation=operation,
+        policy=site.policy.name,
+        idempotency_key=site.shown(key),
+        action=action,
+        retry_category=who.category,
+        tenant_id=who.tenant_id,
+        correlation_id=who.correlation_id,
+        trace_id=who.trace_id,
+    )
+
+
 def _result(
-    call: KeyedCall, started: float, error: Exception | None, value: Any
+    made: list[KeyedCall], started: float, error: Exception | None, value: Any
 ) -> RetryResult[Any]:
+    """What became of the call that was made; none was, where it was replayed."""
     from mainstay.drivers.result import RetryResult
 
     elapsed = max(0.0, monotonic() - started)
-    success = error is None and call.is_accepted
-    return RetryResult(success, call.attempts, error, elapsed * 1000.0, value)
+    success = error is None and all(call.is_accepted for call in made)
+    attempts = sum(call.attempts for call in made)
+    return RetryResult(success, attempts, error, elapsed * 1000.0, value)

@@ -58,6 +58,7 @@ class Site(Plan):
         "caller",
         "cancel",
         "entropy",
+        "escalates",
         "follows",
         "gate",
         "hears_successes",
@@ -96,6 +97,8 @@ class Site(Plan):
             getattr(each, "hears_successes", True) for each in listeners
         )
         """Whether a listener wants to know of calls that never failed; it says so itself."""
+        self.escalates = any(hasattr(each, "escalates") for each in listeners)
+        """Whether what is given up here is brought to a person."""
         self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
         """Whether a listener wants to know how long a first attempt took."""
         self.plan_id: str | None = None

@@ -32,7 +32,7 @@ from mainstay.core.canonical import canonical, fingerprint
 from mainstay.core.idempotency import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Keyed
-from mainstay.core.outcome import decode_outcome
+from mainstay.core.outcome import Failed, decode_outcome
 from mainstay.core.redact import REDACTOR
 from mainstay.core.validate import Checker
 from mainstay.errors import StoreUnavailable, UsageError
@@ -40,6 +40,8 @@ from mainstay.integrations.asgi_messages import (
     NEVER_REPLAYED,
     Body,
     Problem,
+    abandoned,
+    as_response,
     away,
     declared_length,
     hide_shortcuts,
@@ -246,8 +248,9 @@ class IdempotencyKeyMiddleware:
             subject=claim.address,
             operation=self._operation,
             text=f"{asked}: {answer.reason}",
-            severity="high",
             attempts=answer.attempts,
+            occasion=f"{answer.owner}:{answer.epoch}",
+            data={"address": claim.address, "owner": answer.owner, "epoch": answer.epoch},
         )
         await self._engine.inbox.aput(item)
 
@@ -256,7 +259,10 @@ class IdempotencyKeyMiddleware:
     async def _replay(self, answer: Replay, send: Send) -> None:
         """Sends the recorded response again, or says that it was too large to keep."""
         outcome: Any = decode_outcome(answer.outcome)
-        kept = outcome.value
+        if isinstance(outcome, Failed):
+            await abandoned().send(send, self._docs)
+            return
+        kept = as_response(outcome.value)
         headers: Headers = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in kept["headers"]]
         if kept["body"] is None:
             await not_kept(kept["status"], headers).send(send, self._docs)

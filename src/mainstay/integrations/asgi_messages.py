@@ -137,6 +137,30 @@ def not_kept(status: int, headers: Headers) -> Problem:
     return problem
 
 
+def abandoned() -> Problem:
+    """What a repeat gets of a request that a person has given up, since nobody knew its outcome."""
+    return Problem(
+        409,
+        "abandoned",
+        "The first request was given up",
+        "Nobody knew whether the first request with this key was carried out, and a person has"
+        " given it up. Use a new key to send it again.",
+    )
+
+
+def as_response(kept: Any) -> dict[str, Any]:
+    """A recorded response; where a person said what the outcome was, that, as JSON.
+
+    >>> as_response({"id": 7})["body"]
+    b'{"id":7}'
+    """
+    is_ours = isinstance(kept, dict) and kept.keys() == {"status", "headers", "body"}
+    if is_ours and isinstance(kept["body"], bytes | None):
+        return kept  # type: ignore[no-any-return]
+    headers = [("content-type", "application/json")]
+    return {"status": 200, "headers": headers, "body": msgspec.json.encode(kept)}
+
+
 async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
     """Sends a whole response, with its length."""
     if not values_of(headers, b"content-length") and status != 204:

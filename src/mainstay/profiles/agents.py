@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mainstay import deadline
+import mainstay.deadline as deadline
 from mainstay.ambient import CANCEL
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.drivers import process

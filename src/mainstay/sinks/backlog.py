@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mainstay.facts import Facts
 
@@ -165,20 +165,29 @@ class Backlog:
 
     def _take(self) -> Batch:
         """The queue's first events, and the tickets behind them."""
+        queue = self.queue
+        taken = [queue.popleft() for _ in range(min(len(queue), self._batch))]
+        while queue and isinstance(queue[0], Ticket):
+            taken.append(queue.popleft())
+        if _UNLIKE_EVENTS.isdisjoint(map(type, taken)):  # mostly so, and at no cost
+            events, tickets = cast("list[Event]", taken), list[Ticket]()
+        else:
+            events, tickets = self._sorted_out(taken)
+        self._number += 1
+        self.counts["taken"] += len(events)
+        return Batch(self._number, events, tickets)
+
+    def _sorted_out(self, taken: list[Event | Facts | Ticket]) -> tuple[list[Event], list[Ticket]]:
         events: list[Event] = []
         tickets: list[Ticket] = []
-        queue, most = self.queue, self._batch
-        while queue and (len(events) < most or isinstance(queue[0], Ticket)):
-            each = queue.popleft()
+        for each in taken:
             if isinstance(each, Ticket):
                 tickets.append(each)
             elif isinstance(each, Facts):
                 events += self._told(each)
             else:
                 events.append(each)
-        self._number += 1
-        self.counts["taken"] += len(events)
-        return Batch(self._number, events, tickets)
+        return events, tickets
 
     def _told(self, facts: Facts) -> list[Event]:
         """The events of a call that left its facts; one that cannot be told costs no other."""
@@ -220,3 +229,4 @@ class Backlog:
 
 
 _NONE: deque[Path] = deque()
+_UNLIKE_EVENTS = {Ticket, Facts}

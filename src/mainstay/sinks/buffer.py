@@ -17,6 +17,7 @@ import os
 import random
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
@@ -58,6 +59,7 @@ class Buffer:
             none: then what finds no room is lost, and counted.
         timeout: seconds that `flush` and a strict `put` wait.
         strict: `put` returns when the event is delivered, and raises SinkError when it is not.
+        at_end: is called before the process ends, and may put what was not told yet.
 
     >>> kept = []
     >>> buffer = Buffer(kept.extend, name="example")
@@ -80,6 +82,7 @@ class Buffer:
         spill: str | os.PathLike[str] | bool | None = None,
         timeout: float = 5.0,
         strict: bool = False,
+        at_end: Callable[[], object] | None = None,
     ) -> None:
         check = Checker("Buffer")
         self.name = check.name("name", name)
@@ -90,6 +93,7 @@ class Buffer:
         check.close()
         self.strict = strict
         self._deliver = deliver
+        self._at_end = at_end
         folder = None if spill is True else spill
         self._backlog = Backlog(most, None if folder is False else Spill(name, folder))
         self._half = max(1, self.size // 2)
@@ -101,6 +105,9 @@ class Buffer:
         """Empty, as a forked child begins: its parent delivers what it has taken."""
         self._backlog.begin_anew()
         self._queue = self._backlog.queue
+        self.known: set[str] = set()
+        """What a sink has put and need not put again: a child cannot tell when its parent's is
+        written, and puts it anew."""
         self._thread: threading.Thread | None = None
         self._is_spilling = False
         self._lock = threading.Lock()
@@ -172,6 +179,13 @@ class Buffer:
             self._wake.set()
             thread.join(1.0 if self._backlog.is_safe else 0.0)
         return is_done
+
+    def end(self) -> None:
+        """What the process's end does: the last word, and a flush."""
+        if self._at_end is not None:
+            with suppress(SinkError):  # nobody is there to hear it; it stays in the queue
+                self._at_end()
+        self.flush()
 
     def stats(self) -> dict[str, int]:
         """How many events were taken, delivered, spilled to disk, recovered from it and lost.
@@ -366,7 +380,7 @@ _LIVE: weakref.WeakSet[Buffer] = weakref.WeakSet()
 def flush_all() -> None:
     """Flushes every buffer of the process, as its end does."""
     for buffer in list(_LIVE):
-        buffer.flush()
+        buffer.end()
 
 
 def _in_a_child() -> None:

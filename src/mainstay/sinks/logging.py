@@ -24,6 +24,12 @@ from mainstay.core.events import (
     CircuitStateChanged,
     FallbackUsed,
     HookFailed,
+    InboxClosed,
+    InboxDecided,
+    InboxRaised,
+    OperatorAdded,
+    OperatorChanged,
+    OperatorRefused,
     RetryAttempt,
     RetryExhausted,
     shown,
@@ -65,8 +71,8 @@ class LoggingSink:
 class JsonFormatter(logging.Formatter):
     """Writes a record as one line of JSON: level, logger, message, and the fields of its event.
 
-    What is no event of ours has a `timestamp` of its own, and an `exception` where there is one.
-    Messages and exceptions are redacted, also those of other loggers.
+    What is no event of ours has a `timestamp` of its own, an `exception` where there is one, and
+    the fields given as `extra`. All of it is redacted, also what comes from other loggers.
 
     Args:
         redact: a Redactor of your own, for what is secret with you beside the usual.
@@ -91,10 +97,19 @@ class JsonFormatter(logging.Formatter):
         fields = getattr(record, "mainstay", None)
         if isinstance(fields, dict):
             line |= {name: value for name, value in fields.items() if name != "proof"}
+        own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if own:
+            line = {**line, **self._looked_at(own), **line}
         trouble = self._trouble(record)
         if trouble:
             line["exception"] = trouble
         return msgspec.json.encode(line, enc_hook=str).decode()
+
+    def _looked_at(self, fields: dict[str, Any]) -> dict[str, Any]:
+        from mainstay.core.redact import REDACTOR
+
+        plain = msgspec.json.decode(msgspec.json.encode(fields, enc_hook=str))
+        return (self._redact or REDACTOR).data(plain)  # type: ignore[no-any-return]
 
     def _trouble(self, record: logging.LogRecord) -> str:
         """The traceback, where there is one; never kept on the record, which others read."""
@@ -102,6 +117,10 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             text = self.formatException(record.exc_info)
         return shown(text, self._redact) if text else ""
+
+
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "mainstay"}
+"""What every record has; the rest was given as `extra`."""
 
 
 def level_of(event: Event) -> int:
@@ -185,6 +204,32 @@ def _alert_cleared(e: Any) -> str:
     )
 
 
+def _inbox_raised(e: Any) -> str:
+    return f"{e.operation}: a person must decide ({e.item_kind}, {e.severity}, {e.item}): {e.text}"
+
+
+def _inbox_decided(e: Any) -> str:
+    why = f": {e.why}" if e.why else ""
+    return f"{e.operation}: {e.operator} decided {e.decision} on {e.item_kind} {e.item}{why}"
+
+
+def _inbox_closed(e: Any) -> str:
+    return f"{e.operation}: {e.decision} of {e.item_kind} {e.item} was carried out: {e.result}"
+
+
+def _operator_refused(e: Any) -> str:
+    return f"{e.operation}: {e.operator} was refused ({e.about}): {e.reason}"
+
+
+def _operator_added(e: Any) -> str:
+    by = f" by {e.authorised_by}" if e.authorised_by else ""
+    return f"{e.operation}: {e.operator} was added{by}"
+
+
+def _operator_changed(e: Any) -> str:
+    return f"{e.operation}: {e.operator} was {e.change} by {e.authorised_by}"
+
+
 _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     AlertCleared: _alert_cleared,
     AlertFired: _alert_fired,
@@ -197,6 +242,12 @@ _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     CircuitStateChanged: _circuit,
     FallbackUsed: _fallback,
     HookFailed: _hook_failed,
+    InboxClosed: _inbox_closed,
+    InboxDecided: _inbox_decided,
+    InboxRaised: _inbox_raised,
+    OperatorAdded: _operator_added,
+    OperatorChanged: _operator_changed,
+    OperatorRefused: _operator_refused,
     RetryAttempt: _retry_attempt,
     RetryExhausted: _gave_up,
 }

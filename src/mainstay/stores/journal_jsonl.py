@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from mainstay.core.chain import Anchor, Block, Entry, Head
 
 
+_BUFFER = 256 * 1024
+"""Bytes that are read at once."""
+
+
 class JsonlJournal:
     """The audit log of a file.
 
@@ -44,6 +48,7 @@ class JsonlJournal:
 
     Attributes:
         torn: how many writes that were cut off the last reading has passed over.
+        passed: the heads that a reading of blocks has passed by, until somebody takes them out.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class JsonlJournal:
         self.path = Path(path)
         self.url = str(path)
         self.torn = 0
+        self.passed: list[Head] = []
         self._rotate = rotate
         self._syncs = syncs
         self._timeout = timeout
@@ -120,6 +126,7 @@ class JsonlJournal:
     def blocks(self, after: int = 0) -> Iterator[Block]:
         """The blocks after a number, in order, from file to file."""
         self.torn = 0
+        self.passed.clear()
         link: bytes | None = None if after else START
         with ExitStack() as opened:
             for file in self._files(opened):
@@ -127,10 +134,13 @@ class JsonlJournal:
                 reader = Reader(file, start_before(file, size, after) if after else 0, link)
                 for found in reader:
                     self.torn += bool(found.torn)
+                    if found.head is not None:
+                        self.passed.append(found.head)
                     if found.block is not None:
                         link = found.block.link
                         if not after or not _is_before(found.block, after):
                             yield found.block
+                    del found  # and its lines, before the next are read
                 self.torn += reader.end < size
 
     def heads(self) -> list[Head]:
@@ -165,7 +175,7 @@ class JsonlJournal:
         found: dict[int, BinaryIO] = {}
         for path in (self.path, *reversed(self._older())):
             with suppress(FileNotFoundError):
-                file = opened.enter_context(path.open("rb"))
+                file = opened.enter_context(path.open("rb", buffering=_BUFFER))
                 found.setdefault(os.fstat(file.fileno()).st_ino, file)
         if not found and self._reads_only:
             raise StoreError(f"there is no audit log at {self.path}")
@@ -227,11 +237,11 @@ def _number_in(path: Path) -> int:
 
 
 def _plans_in(path: Path) -> Iterator[bytes]:
-    """The records of a file that declare a plan."""
-    with path.open("rb") as file:
-        for line in file:
-            if PLAN in line:
-                yield line[line.index(b'"record":') + 9 : -2]
+    """The records of a file that declare a plan; what a killed writer has left is none."""
+    with path.open("rb", buffering=_BUFFER) as file:
+        for found in Reader(file):
+            if found.block is not None:
+                yield from (record for record in found.block.records if PLAN in record)
 
 
 def _heads_in(file: BinaryIO) -> list[Head]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.chain import decode_head, encode_head, header_of, tail_of
+from mainstay.core.chain import encode_head, header_of, tail_of
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
     anchor_after,
     anchor_of,
     block_of,
     body_of,
+    heads_of,
     is_older,
     tail_of_row,
 )
@@ -83,7 +84,7 @@ class PostgresJournal:
 
     def heads(self) -> list[Head]:
         """The heads that are kept in the log."""
-        return [decode_head(bytes(row[0])) for row in self._rows(_HEADS, {})]
+        return heads_of(self._rows(_HEADS, {}))
 
     def anchor(self) -> Anchor | None:
         """Where the log begins, if older blocks were dropped."""

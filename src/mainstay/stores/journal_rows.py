@@ -1,33 +1,55 @@
 """The blocks of an audit log as rows: what SQLite and PostgreSQL have in common.
 
-The records of a block are one JSON array, a record on each line. No record has a line break in it,
-so the array is taken apart without reading it.
+The records of a block are one JSON array, a record on each line and a comma between them on a line
+of its own. No record has a line break in it, so the array is taken apart without reading it; that a
+single byte is looked for makes it as fast as it can be.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.core.chain import START, Anchor, Block, Tail, carried, read_header, tail_of
+import msgspec
+
+from mainstay.core.chain import (
+    START,
+    Anchor,
+    Block,
+    Tail,
+    carried,
+    decode_head,
+    read_header,
+    tail_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+    from mainstay.core.chain import Head
+
 MOST_PRUNED = 200
 """Blocks that are dropped in one step; while it lasts, nobody else can write."""
-_BETWEEN = b",\n"
+_BETWEEN = b"\n,\n"
 
 
 def body_of(records: Sequence[bytes]) -> bytes:
     """The records as one JSON array."""
-    return b"[%b]" % _BETWEEN.join(records)
+    return b"[\n%b\n]" % _BETWEEN.join(records) if records else b"[]"
 
 
 def records_of(body: Any) -> list[bytes]:
     """The records of such an array; whoever changed the row may have left anything there."""
     data = _as_bytes(body)
-    return data[1:-1].split(_BETWEEN) if len(data) > 2 else []
+    if data == b"[]":
+        return []
+    lines = data.split(b"\n")
+    marks = lines[::2]
+    is_whole = len(lines) % 2 and marks.count(b",") == len(marks) - 2
+    if not is_whole or marks[0] != b"[" or marks[-1] != b"]":
+        return lines  # which cannot be right, and is named so
+    return lines[1::2]
 
 
 def block_of(row: Sequence[Any]) -> Block:
@@ -48,6 +70,15 @@ def anchor_of(row: Sequence[Any] | None) -> Anchor | None:
         return None
     log, block, number, link, kept = row
     return Anchor(str(log), int(block), int(number), _as_bytes(link), tuple(records_of(kept)))
+
+
+def heads_of(rows: Iterable[Sequence[Any]]) -> list[Head]:
+    """The heads of rows; one that nobody can read speaks for nothing."""
+    found: list[Head] = []
+    for row in rows:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            found.append(decode_head(_as_bytes(row[0])))
+    return found
 
 
 def is_older(header: Any, before: str) -> bool:

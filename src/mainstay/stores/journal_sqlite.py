@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mainstay.core.chain import decode_head, encode_head, header_of, tail_of
+from mainstay.core.chain import encode_head, header_of, tail_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
@@ -23,6 +23,7 @@ from mainstay.stores.journal_rows import (
     anchor_of,
     block_of,
     body_of,
+    heads_of,
     is_older,
     tail_of_row,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
 
 _TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"
+_NEWEST = "SELECT max(block) FROM mainstay_audit_blocks"
 _INSERT = (
     "INSERT INTO mainstay_audit_blocks (block, header, links, body)"
     " VALUES (?, CAST(? AS TEXT), ?, CAST(? AS TEXT))"
@@ -42,12 +44,13 @@ _BLOCKS = (
     "SELECT CAST(header AS BLOB), CAST(links AS BLOB), CAST(body AS BLOB), block"
     " FROM mainstay_audit_blocks WHERE block > ? ORDER BY block LIMIT ?"
 )
-_HEADS = "SELECT head FROM mainstay_audit_heads ORDER BY block"
+_HEADS = "SELECT CAST(head AS BLOB) FROM mainstay_audit_heads ORDER BY block"
 _ANCHOR = "SELECT log, block, number, link, CAST(carried AS BLOB) FROM mainstay_audit_anchor"
 _SET_ANCHOR = "INSERT INTO mainstay_audit_anchor VALUES (?, ?, ?, ?, CAST(? AS TEXT))"
 _OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT ?"
-_PAGE = 16
-"""Blocks that are read at once: some megabytes."""
+
+_MAPPED = 1 << 30
+"""Bytes of a file that are read where they are, without a copy of each page."""
 
 
 class SqliteJournal:
@@ -76,6 +79,8 @@ class SqliteJournal:
         self._lock = threading.RLock()
         self._pid = 0
         self._connection: sqlite3.Connection | None = None
+        self._last: Tail | None = None
+        """Where the log ended when this journal wrote to it; the next may be somebody else's."""
 
     def tail(self) -> Tail:
         """Where the log ends."""
@@ -85,23 +90,23 @@ class SqliteJournal:
     def append(self, make: Callable[[Tail, Sequence[bytes]], Entry]) -> Tail:
         """Seals and keeps what comes next, as one step; where the log ends then."""
         with self._writing("append") as connection:
-            tail = _tail(connection)
-            return _put(connection, tail, make(tail, ()))
+            tail = self._last
+            if tail is None or connection.execute(_NEWEST).fetchone()[0] != tail.block:
+                tail = _tail(connection)
+            self._last = None
+            tail = _put(connection, tail, make(tail, ()))
+        self._last = tail
+        return tail
 
     def blocks(self, after: int = 0) -> Iterator[Block]:
-        """The blocks after a number, in order."""
-        while True:
-            with self._reading() as connection:
-                rows = connection.execute(_BLOCKS, (after, _PAGE)).fetchall()
-            if not rows:
-                return
-            after = rows[-1][3]
-            yield from map(block_of, rows)
+        """The blocks after a number, in order, as they are when this begins."""
+        with self._told("read"), closing(self._connected()) as connection:
+            yield from map(block_of, connection.execute(_BLOCKS, (after, -1)))
 
     def heads(self) -> list[Head]:
         """The heads that are kept in the log."""
         with self._reading() as connection:
-            return [decode_head(row[0]) for row in connection.execute(_HEADS)]
+            return heads_of(connection.execute(_HEADS))
 
     def anchor(self) -> Anchor | None:
         """Where the log begins, if older blocks were dropped."""
@@ -171,9 +176,12 @@ class SqliteJournal:
     def _open(self) -> sqlite3.Connection:
         """The connection of this process; a forked child opens its own."""
         if self._connection is None or self._pid != os.getpid():
-            self._connection = self._connect_to_read() if self._reads_only else self._connect()
+            self._connection = self._connected()
             self._pid = os.getpid()
         return self._connection
+
+    def _connected(self) -> sqlite3.Connection:
+        return self._connect_to_read() if self._reads_only else self._connect()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -196,6 +204,7 @@ def _opened_to_read(where: str) -> sqlite3.Connection:
     connection = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
     except sqlite3.Error:
         connection.close()
         raise

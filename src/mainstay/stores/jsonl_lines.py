@@ -14,8 +14,10 @@ ever taken out of a file: what a killed writer has left stays, and the next writ
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from itertools import chain, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -43,6 +45,7 @@ _LINK = slice(len(_BEGINS), len(_BEGINS) + 2 * SIZE)
 _AFTER = _LINK.stop
 _BLOCK, _RECORD, _ANCHOR = b'","block":', b'","record":', b'","anchor":'
 _HEADER_AT, _RECORD_AT = _AFTER + len(_BLOCK), _AFTER + len(_RECORD)
+_record, _link = itemgetter(slice(_RECORD_AT, -2)), itemgetter(_LINK)
 _HEAD, _TORN = b'{"head":', b'{"torn":'
 _SEARCHED = 64 * 1024 * 1024
 """How far to look for the mark of a torn write: a block is never as long."""
@@ -80,6 +83,27 @@ def torn_line(count: int, *, ends_a_line: bool) -> bytes:
 
 
 # --- reading --------------------------------------------------------------------------------------
+
+
+class Records(Sequence[bytes]):
+    """The records in lines, each cut out when it is asked for.
+
+    Who verifies needs none of them for longer than a hash takes.
+    """
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(_record, self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
 
 
 class Found(NamedTuple):
@@ -122,6 +146,7 @@ class Reader:
             elif found.anchor is not None:
                 self._link = found.anchor.link
             yield found
+            del found  # and its lines, before the next are read
 
     def _look(self, line: bytes) -> tuple[Found | None, bytes]:
         """What begins with this line, and the line after it."""
@@ -151,17 +176,17 @@ class Reader:
         links = _links(line, lines)
         is_cut = len(lines) < count or not (_goes_on(after) or _is_whole((lines or [line])[-1]))
         if links and not is_cut and not after.startswith(_TORN):
-            return Found(end, Block(header, [each[_RECORD_AT:-2] for each in lines], links)), after
+            return Found(end, Block(header, Records(lines), links)), after
         whole = lines[:-1] if is_cut and lines and not _is_whole(lines[-1]) else lines
         each_link = b"".join(_links(each, []) or START for each in (line, *whole))
-        block = Block(header, [each[_RECORD_AT:-2] for each in whole], each_link)
+        block = Block(header, Records(whole), each_link)
         return self._odd(block, end, may_be_cut=is_cut and self._is_prefix(block))
 
     def _is_prefix(self, block: Block) -> bool:
         """Whether this is the beginning of a block as it was written."""
         if self._link is None:
             return linked(block.links[:SIZE], block.records) == block.links[SIZE:]
-        return linked(self._link, (block.header, *block.records)) == block.links
+        return linked(self._link, chain((block.header,), block.records)) == block.links
 
     def _odd(
         self, block: Block, end: int, *, may_be_cut: bool = True
@@ -203,7 +228,7 @@ def _is_whole(line: bytes) -> bool:
 def _links(first: bytes, lines: list[bytes]) -> bytes:
     """The links of lines; none at all where one of them has no link."""
     try:
-        return bytes.fromhex((first[_LINK] + b"".join([each[_LINK] for each in lines])).decode())
+        return bytes.fromhex((first[_LINK] + b"".join(map(_link, lines))).decode())
     except ValueError:
         return b""
 

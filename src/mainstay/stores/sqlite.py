@@ -1,8 +1,9 @@
 """The embedded store: one SQLite file, shared by threads and processes.
 
-A step is BEGIN IMMEDIATE, one SELECT (the record and SQLite's clock), the decision, one write,
-COMMIT. Sync callers do that on a connection of their thread. Async callers hand it to one writer
-thread, which makes one transaction of all that wait: a commit is shared by everybody in it.
+A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT. Sync callers do that on a
+connection of their thread. Async callers hand it to one writer thread, which makes one transaction
+of all that wait: a commit is shared by everybody in it. The store's clock is the machine's, as it
+is SQLite's own; virtual time does not move it.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from typing import Any
 
     from mainstay.core.records import Change, Decide, Reply
     from mainstay.ports import Journal
 
 _CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
-_READ = f"SELECT {_CLOCK}, (SELECT value FROM mainstay_kept WHERE space = ? AND key = ?)"
+_READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
 _WRITE = (
     "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
@@ -39,6 +41,7 @@ _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
     f" WHERE expires <= {_CLOCK} LIMIT ?)"
 )
+_now = clock.SYSTEM.wall
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
 
 
@@ -77,7 +80,7 @@ class SqliteStore:
             self.abilities = self.abilities - {"audit"}
         self._memory = _Held(self._connect()) if self.path == ":memory:" else None
         self._lock = threading.RLock()
-        self._mine = threading.local()
+        self._mine = _Mine()
         self._opened: list[_Held] = []
         self._is_closed = False
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
@@ -94,9 +97,9 @@ class SqliteStore:
         with self._step("write") as connection:
             return _apply(connection, space, key, decide)
 
-    async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+    def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""
-        return await self._writer.submit((space, key, decide), self.timeout * 2)  # type: ignore[no-any-return]
+        return self._writer.submit((space, key, decide), self.timeout * 2)
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
         """The record and the store's clock, without a lock."""
@@ -104,7 +107,8 @@ class SqliteStore:
             held = self._hold()
             with held.lock:
                 if not held.connection.in_transaction:  # the shorter way: nothing is to be ended
-                    return _read(held.connection, space, key)
+                    row = held.execute(_READ, (space, key)).fetchone()
+                    return (None if row is None else row[0]), _now()
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
         with self._guarded("read") as connection:
@@ -128,9 +132,16 @@ class SqliteStore:
         """Several steps in one transaction; a decision that raises fails alone."""
         answers: list[Any] = []
         with self._step("write") as connection:
+            execute = connection.execute
             for space, key, decide in steps:
-                try:
-                    answers.append(_apply(connection, space, key, decide))
+                try:  # as in _apply, without a call for each part
+                    row = execute(_READ, (space, key)).fetchone()
+                    change, answer = decide(None if row is None else row[0], _now())
+                    if change.value is None:
+                        execute(_DROP, (space, key))
+                    elif change is not KEEP:
+                        execute(_WRITE, (space, key, change.value, change.expires))
+                    answers.append(answer)
                 except sqlite3.Error:
                     raise
                 except Exception as trouble:
@@ -203,8 +214,8 @@ class SqliteStore:
             raise StoreUnavailable(self.url, "use", "it was closed")
         if self._memory is not None:
             return self._memory
-        held: _Held | None = getattr(self._mine, "held", None)
-        if held is None or held.pid != os.getpid():  # a forked child opens its own
+        held = self._mine.held
+        if held is None or held.pid != _PROCESS.number:  # a forked child opens its own
             held = self._mine.held = self._open()
         return held
 
@@ -253,17 +264,18 @@ class _Held:
     process would be gone.
     """
 
-    __slots__ = ("connection", "lock", "pid", "thread")
+    __slots__ = ("connection", "execute", "lock", "pid", "thread")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.execute = connection.execute
         self.lock = threading.RLock()
-        self.pid = os.getpid()
+        self.pid = _PROCESS.number
         self.thread = threading.current_thread()
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != os.getpid():
+        if self.pid != _PROCESS.number:
             _inherited.append(self.connection)
             return
         if not self.lock.acquire(timeout=patience):
@@ -276,6 +288,29 @@ class _Held:
 
 _inherited: list[sqlite3.Connection] = []
 """What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
+
+
+class _Mine(threading.local):
+    """What a thread has of its own."""
+
+    held: _Held | None = None
+
+
+class _Process:
+    """Which process this is, without a call of the system for each reading."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.number = os.getpid()
+
+
+_PROCESS = _Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PROCESS.begin_anew)
 
 
 class _Guarded:
@@ -354,18 +389,17 @@ class _Bound(SqliteStore):
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
         try:
-            now, value = self._theirs.execute(_READ, (space, key)).fetchone()
+            return _read(self._theirs, space, key)
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
-        return value, now
 
     def close(self) -> None:
         """Nothing: the connection is theirs."""
 
 
 def _read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
-    now, value = connection.execute(_READ, (space, key)).fetchone()
-    return value, now
+    row = connection.execute(_READ, (space, key)).fetchone()
+    return (None if row is None else row[0]), _now()
 
 
 def _apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:

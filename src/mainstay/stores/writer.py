@@ -44,12 +44,10 @@ class Writer:
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
             return await trio.to_thread.run_sync(self._alone, step)
-        from asyncio import get_running_loop
-
         if self._is_closed or clock.current is not clock.SYSTEM:
             # Which says that it is closed; and where time is virtual, it would jump past a thread.
             return self._alone(step)
-        loop = get_running_loop()
+        loop = sys.modules["asyncio"].get_running_loop()
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._turns[loop] = _Turn(loop)
@@ -151,8 +149,13 @@ if TYPE_CHECKING:
 def _deliver(items: list[_Item], answers: list[Any]) -> None:
     """Brings the answers back, with one call for each event loop."""
     by_loop: dict[AbstractEventLoop, list[tuple[_Item, Any]]] = {}
-    for item, answer in zip(items, answers, strict=True):
-        by_loop.setdefault(item[2].loop, []).append((item, answer))
+    pairs: list[tuple[_Item, Any]] = []
+    last = None
+    for pair in zip(items, answers, strict=True):
+        loop = pair[0][2].loop
+        if loop is not last:  # nearly always the same one
+            last, pairs = loop, by_loop.setdefault(loop, [])
+        pairs.append(pair)
     for loop, pairs in by_loop.items():
         try:
             loop.call_soon_threadsafe(_settle, pairs)

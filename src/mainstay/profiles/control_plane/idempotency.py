@@ -19,8 +19,6 @@ from mainstay.errors import Conflict, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mainstay.drivers.records import KeyOptions
-    from mainstay.drivers.site import Site
     from mainstay.ports import Store
 
 _PAYLOAD = fingerprint({})
@@ -41,7 +39,8 @@ class Hit(Struct, frozen=True):
 class RecordsByKey(Records):
     """Records that are known by their key alone, whichever operation made them."""
 
-    def address(self, site: Site, options: KeyOptions, key: str) -> str:  # noqa: ARG002
+    @staticmethod
+    def place(key: str) -> str:
         """Where the record of a key is."""
         return _address(key)
 

@@ -1,0 +1,123 @@
+"""Which store a command works on, and who it is that acts; for `inbox` and `operators`.
+
+A secret is never an argument, since arguments are seen by everybody on the machine. It comes from a
+file, from the environment, from a hidden prompt on a terminal, or from standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainstay.cli.options import config_options, configured
+from mainstay.cli.output import write_error
+from mainstay.cli.trouble import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mainstay import Engine, OperatorKey
+    from mainstay.drivers.credentials import Secret
+
+F = TypeVar("F", bound="Callable[..., Any]")
+VARIABLE, NEW_VARIABLE = "MAINSTAY_OPERATOR_SECRET", "MAINSTAY_NEW_SECRET"
+_STORE = "mainstay.cli.store"
+_LONGEST = 10_000
+"""Characters of a secret that are read."""
+
+
+def store_option(function: F) -> F:
+    """Adds `--store`, `--config` and `--set`, for opened(); on a group for what is inside."""
+    add = click.option(
+        "--store", metavar="URL", callback=_remember, expose_value=False,
+        help="The store, such as sqlite:///app.db; else the configuration's.",
+    )  # fmt: skip
+    return add(config_options(function))
+
+
+def _remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value:
+        ctx.meta[_STORE] = value
+    return value
+
+
+def who_options(function: F) -> F:
+    """Adds what says who acts: --as, --key-file, --secret-file."""
+    for add in (
+        click.option(
+            "--secret-file", metavar="FILE",
+            help="Where your secret is; - for standard input. Without it, the environment's"
+            f" {VARIABLE}, or a hidden prompt.",
+        ),
+        click.option("--key-file", metavar="PEM", help="Your Ed25519 key, instead of a secret."),
+        click.option("--as", "who", metavar="NAME", help="Who you are: an operator."),
+    ):  # fmt: skip
+        function = add(function)
+    return function
+
+
+@contextmanager
+def opened(*, makes: bool = False) -> Iterator[Engine]:
+    """The engine on the store; one that is not there yet is made only where that is wanted."""
+    from mainstay import Engine
+
+    url = click.get_current_context().meta.get(_STORE) or _configured_store()
+    if not url:
+        raise CommandError("no store is named", hint="--store sqlite:///app.db")
+    path = url.removeprefix("sqlite:///").partition("?")[0]
+    if path != url and not makes and not os.path.exists(path):  # noqa: PTH110  pathlib loads slowly
+        raise CommandError(f"{path}: no such file", hint="check --store")
+    with Engine(url, sinks=[], share=None) as engine:
+        yield engine
+
+
+def _configured_store() -> str:
+    from mainstay.configured import settings_from
+
+    file, sets = configured()
+    return str(settings_from(file, overrides=sets).store.get("url", ""))
+
+
+def proof_of(
+    who: str | None, key_file: str | None, secret_file: str | None
+) -> Secret | OperatorKey:
+    """What proves that it is them."""
+    if not who:
+        raise CommandError("nobody is said to act", hint="--as NAME, of an operator")
+    if key_file:
+        from mainstay import OperatorKey
+
+        _warn_of(key_file)
+        return OperatorKey(key_file)
+    return secret_of(secret_file, VARIABLE, f"secret of {who}")
+
+
+def secret_of(file: str | None, variable: str, asked: str, *, is_new: bool = False) -> Secret:
+    """A secret from a file, the environment, a hidden prompt or a line of standard input."""
+    from mainstay.drivers.credentials import Secret
+
+    if file and file != "-":
+        _warn_of(file)
+        with open(file, encoding="utf-8") as opened:  # noqa: PTH123  as above
+            text = opened.read(_LONGEST)
+    elif not file and os.environ.get(variable):
+        text = os.environ[variable]
+    elif not file and sys.stdin is not None and sys.stdin.isatty():
+        text = click.prompt(asked, hide_input=True, confirmation_prompt=is_new, err=True)
+    else:
+        text = "" if sys.stdin is None else sys.stdin.readline(_LONGEST)
+    text = text.rstrip("\r\n")
+    if not text:
+        hint = f"--secret-file FILE, or {variable} in the environment"
+        raise CommandError(f"no {asked} was given", hint=hint)
+    return Secret(text)
+
+
+def _warn_of(file: str) -> None:
+    """Says where others may read a secret."""
+    if os.name == "posix" and os.stat(file).st_mode & 0o077:  # noqa: PTH116  as above
+        write_error(f"mainstay: {file}: others may read it; chmod 600 {file}")

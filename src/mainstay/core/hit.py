@@ -1,0 +1,64 @@
+"""A replayed hit in one reading: what a record of a call that has returned gives the next one.
+
+Replays are many, and this is all that most of them need of a record. Whatever is not as plain as
+that (a failure, another payload, a record that has expired, an outcome that cannot be read) is a
+MISS here; `idempotency` and `outcome` then say what it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from mainstay.core.outcome import VERSION
+from mainstay.core.rebuild import read
+from mainstay.core.recorder import NESTED
+
+MISS = object()
+"""Not to be told by a glance."""
+
+
+def hit(record: bytes, fingerprint: str, now: float) -> Any:
+    """The value that the recorded call returned, or MISS.
+
+    >>> from mainstay.core.idempotency import Begin, RecordState, Settle, reduce
+    >>> claim, _ = reduce(None, Begin("me", "abc", lease=30.0, max_attempts=3), now=0.0)
+    >>> hit(claim.value, "abc", now=1.0) is MISS
+    True
+    >>> settle = Settle("me", 1, RecordState.SUCCEEDED, b'{"v":1,"value":7}', ttl=None)
+    >>> done, _ = reduce(claim.value, settle, now=1.0)
+    >>> hit(done.value, "abc", now=2.0)
+    7
+    """
+    try:
+        seen = _decode(record)
+        outcome, expires = seen.outcome, seen.expires
+        if seen.fingerprint != fingerprint or seen.state != "succeeded" or outcome.v != VERSION:
+            return MISS
+        if outcome.value is UNSET or (expires is not None and expires <= now):
+            return MISS
+        value = outcome.value
+        return read(value) if type(value) in NESTED else value
+    except Exception:  # of whatever shape: who looks closer says what is wrong
+        return MISS
+
+
+class _Outcome(Struct, frozen=True):
+    """As much of an outcome as there is of a plain value."""
+
+    v: int = 0
+    value: Any = UNSET
+
+
+class _Seen(Struct, frozen=True):
+    """As much of a record as a hit needs; msgspec skips the rest."""
+
+    state: str
+    fingerprint: str
+    outcome: _Outcome = _Outcome()
+    expires: float | None = None
+
+
+_decode = msgspec.json.Decoder(_Seen).decode

@@ -1,0 +1,155 @@
+"""Acting on items, as reducers: of two who decide at once one wins, and the other is told.
+
+Deciding is one step, carrying out what was decided another, closing the third. Whoever decided may
+be gone before the second: then anybody may carry it out, and nobody can decide otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainstay.core.inbox import Decision, Item, decode, encode, noted
+from mainstay.core.records import KEEP, Change
+
+
+class Won(Struct, frozen=True):
+    """The decision stands; this is the item with it."""
+
+    won: ClassVar[bool] = True
+    item: Item
+
+    @property
+    def text(self) -> str:
+        """What came of it."""
+        return self.item.result or "decided, and not carried out yet"
+
+
+class Already(Struct, frozen=True):
+    """Somebody was faster: the item's decision says who, when and what."""
+
+    won: ClassVar[bool] = False
+    item: Item
+
+    @property
+    def text(self) -> str:
+        """Who decided what."""
+        decision = self.item.decision
+        if decision is None:  # of one that was closed before decisions were kept
+            return f"it was closed before ({self.item.status})"
+        return f"{decision.by} has decided {decision.action!r} before"
+
+
+class Illegal(Struct, frozen=True):
+    """The action is none for this item, or lacks what it needs."""
+
+    won: ClassVar[bool] = False
+    text: str
+    actions: tuple[str, ...]
+
+
+class Stale(Struct, frozen=True):
+    """The item has changed since it was looked at."""
+
+    won: ClassVar[bool] = False
+    revision: int
+
+    @property
+    def text(self) -> str:
+        """What to look at."""
+        return f"it has changed since it was looked at: its revision is {self.revision}"
+
+
+class Gone(Struct, frozen=True):
+    """There is no such item."""
+
+    won: ClassVar[bool] = False
+    text: ClassVar[str] = "there is no such item"
+
+
+Answer = Won | Already | Illegal | Stale | Gone
+OUTCOMES = frozenset({"unknown_outcome"})
+"""Kinds whose evidence is the outcome itself, as JSON: calls will return it."""
+
+
+def act(
+    value: bytes | None,
+    action: str,
+    by: str,
+    why: str,
+    evidence: str,
+    revision: int | None,
+    now: float,
+    *,
+    token: str = "",
+) -> tuple[Change, Answer]:
+    """Decides an item, where nobody has; without a revision, whatever state it is in.
+
+    >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
+    >>> change, answer = act(encode(item), "retry", "ann", "it is back", "", 1, now=5.0)
+    >>> answer.item.decision.by
+    'ann'
+    >>> act(change.value, "abandon", "bob", "enough", "", None, now=6.0)[1].text
+    "ann has decided 'retry' before"
+    """
+    if value is None:
+        return KEEP, Gone()
+    item = decode(value)
+    if item.status != "open":
+        is_same = bool(token) and item.decision is not None and item.decision.token == token
+        return KEEP, Won(item) if is_same else Already(item)
+    if revision is not None and revision != item.revision:
+        return KEEP, Stale(item.revision)
+    trouble = trouble_with(item, action, why, evidence)
+    if trouble:
+        return KEEP, Illegal(trouble, item.actions)
+    decision = Decision(action=action, by=by, at=now, why=why, evidence=evidence, token=token)
+    kept = replace(item, status="decided", decision=decision, revision=item.revision + 1)
+    kept = noted(kept, f"{by} decided {action!r}" + (f": {why}" if why else ""), now)
+    return Change(encode(kept)), Won(kept)
+
+
+def trouble_with(item: Item, action: str, why: str, evidence: str) -> str:
+    """Why an action cannot be; empty where it can.
+
+    >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
+    >>> trouble_with(item, "abandon", "", "")
+    'to abandon needs a reason'
+    """
+    if action not in item.actions:
+        return f"{action!r} is no action for {item.kind}"
+    if action == "abandon" and not why.strip():
+        return "to abandon needs a reason"
+    if action == "mark_done" and not evidence.strip():
+        return "to mark it done needs evidence"
+    if action == "mark_done" and item.kind in OUTCOMES and not is_json(evidence):
+        return "the evidence must be the outcome, as JSON"
+    return ""
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is one JSON value.
+
+    >>> is_json('{"id": 7}'), is_json("id 7")
+    (True, False)
+    """
+    try:
+        msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+def close(value: bytes | None, decision: Decision, result: str, now: float) -> tuple[Change, bool]:
+    """Closes an item whose decision was carried out; whether this was the one who closed it.
+
+    One that has a decision of another occasion by now stays as it is.
+    """
+    item = None if value is None else decode(value)
+    if item is None or item.status != "decided" or item.decision != decision:
+        return KEEP, False
+    kept = replace(item, status="closed", result=result, revision=item.revision + 1)
+    return Change(encode(noted(kept, result, now))), True

@@ -1,0 +1,251 @@
+"""Operators: who may act on the inbox, as reducers over one record each.
+
+A try is counted before the secret is looked at, and taken off the count where it was right: so many
+who guess at once get no more tries than one, and a crash counts too. Names that nobody has are
+counted the same way, in a record that expires, or the answer would tell which names there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mainstay.core.canonical import canonical
+from mainstay.core.records import DROP, KEEP, Change
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SPACE = "operators"
+FIRST = "operators.first"
+"""Where it is kept who was the first: that one needs nobody's leave."""
+
+MOST_TRIES, WINDOW = 5, 900.0
+"""So many wrong tries within so many seconds, and the name is locked."""
+FIRST_LOCK, LONGEST_LOCK = 60.0, 3600.0
+"""Seconds of the first lock; each one after it lasts twice as long, up to the longest."""
+SIGNED_WITHIN = 300.0
+"""Seconds by which a signature's time may be off the store's clock."""
+_CLAIM = 60.0
+"""Seconds after which whoever wanted to be the first, and never was, stands in nobody's way."""
+_GHOST = WINDOW + LONGEST_LOCK
+
+
+class Hash(Struct, frozen=True):
+    """A secret as scrypt hashes it, with what it takes to do so again."""
+
+    salt: str
+    digest: str = ""
+    n: int = 2**15
+    r: int = 8
+    p: int = 1
+
+
+class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who may act.
+
+    >>> Operator(name="ann").is_enabled
+    True
+    """
+
+    name: str
+    hash: Hash | None = None
+    public_key: str = ""
+    is_enabled: bool = True
+    created: float = 0.0
+    added_by: str = ""
+    tries: tuple[float, ...] = ()
+    """When those of late were that are not known to be right."""
+    locked_until: float = 0.0
+    locks: int = 0
+    """How often in a row it was locked."""
+    signed: float = 0.0
+    """The time of the last signature that was taken: an older one is a repetition."""
+    is_ghost: bool = False
+    """Whether nobody has this name, and only the tries are counted."""
+
+
+class Knock(Struct, frozen=True):
+    """The answer to a try: whom to check, or for how long the name is locked."""
+
+    operator: Operator
+    locked_for: float = 0.0
+
+
+# --- secrets and signatures -----------------------------------------------------------------------
+
+
+def hashed(secret: str, using: Hash) -> Hash:
+    """The hash of a secret.
+
+    >>> using = Hash(salt="00" * 16, n=2**4)
+    >>> is_right("hunter2", hashed("hunter2", using)), is_right("hunter3", hashed("hunter2", using))
+    (True, False)
+    """
+    digest = hashlib.scrypt(
+        secret.encode("utf-8", "surrogatepass"),
+        salt=bytes.fromhex(using.salt),
+        n=using.n,
+        r=using.r,
+        p=using.p,
+        maxmem=2 * 128 * using.n * using.r,
+        dklen=32,
+    )
+    return replace(using, digest=digest.hex())
+
+
+def is_right(secret: str, kept: Hash) -> bool:
+    """Whether a secret is the one that was hashed; takes as long whichever it is."""
+    return hmac.compare_digest(hashed(secret, kept).digest, kept.digest)
+
+
+def statement(purpose: str, operator: str, about: tuple[Any, ...], at: float) -> bytes:
+    """What an operator signs: this act, on this state, at this time, and nothing else.
+
+    >>> statement("act", "ann", ("3f2a", 1, "retry"), at=5.0)
+    b'["mainstay","act","ann",["3f2a",1,"retry"],5.0]'
+    """
+    return canonical(["mainstay", purpose, operator, list(about), float(at)])
+
+
+def is_timely(at: float, now: float) -> bool:
+    """Whether a signature is of now."""
+    return abs(now - at) <= SIGNED_WITHIN
+
+
+# --- trying ---------------------------------------------------------------------------------------
+
+
+def knock(value: bytes | None, name: str, now: float) -> tuple[Change, Knock]:
+    """Counts a try, and says whom to check; or that the name is locked, also for the right secret.
+
+    >>> change, answer = knock(None, "ann", now=0.0)
+    >>> answer.operator.is_ghost, answer.locked_for
+    (True, 0.0)
+    """
+    operator = Operator(name=name, is_ghost=True) if value is None else decode(value)
+    if operator.locked_until > now:
+        return KEEP, Knock(operator, operator.locked_until - now)
+    tries = tuple(at for at in operator.tries if now - at < WINDOW)
+    if len(tries) >= MOST_TRIES:  # those before are not answered yet
+        operator = _locked(operator, now)
+        return _written(operator, now), Knock(operator, operator.locked_until - now)
+    operator = replace(operator, tries=(*tries, now))
+    return _written(operator, now), Knock(operator)
+
+
+def missed(value: bytes | None, now: float) -> tuple[Change, float]:
+    """A try was wrong: the last of too many locks the name. The answer is for how long."""
+    operator = None if value is None else decode(value)
+    if operator is None:
+        return KEEP, 0.0
+    if operator.locked_until > now:
+        return KEEP, operator.locked_until - now
+    if len([at for at in operator.tries if now - at < WINDOW]) < MOST_TRIES:
+        return KEEP, 0.0
+    operator = _locked(operator, now)
+    return _written(operator, now), operator.locked_until - now
+
+
+def passed(
+    value: bytes | None, checked: Operator, signed: float | None, now: float
+) -> tuple[Change, str]:
+    """A try was right: what was counted is forgotten. The answer is why it is refused all the same.
+
+    Args:
+        value: the record as it is now.
+        checked: the operator as it was when the secret was looked at.
+        signed: the time of the signature, where there is one.
+        now: the time.
+    """
+    operator = None if value is None else decode(value)
+    if operator is None or (operator.hash, operator.public_key) != (
+        checked.hash,
+        checked.public_key,
+    ):
+        return KEEP, "the operator was changed or removed meanwhile"
+    if not operator.is_enabled:
+        return KEEP, "the operator is disabled"
+    if signed is not None and signed <= operator.signed:
+        return KEEP, "the signature was used before"
+    kept = replace(
+        operator, tries=(), locks=0, signed=operator.signed if signed is None else signed
+    )
+    return _written(kept, now), ""
+
+
+def _locked(operator: Operator, now: float) -> Operator:
+    seconds = min(LONGEST_LOCK, FIRST_LOCK * 2.0 ** min(operator.locks, 16))
+    return replace(operator, tries=(), locks=operator.locks + 1, locked_until=now + seconds)
+
+
+# --- who there is ---------------------------------------------------------------------------------
+
+
+def claim_first(value: bytes | None, name: str, is_there: bool, now: float) -> tuple[Change, bool]:
+    """Whether one may be the first operator: of two who want to be, one is.
+
+    Whoever claimed it and was never added stands in the way for a minute; `is_there` says whether
+    that one was.
+    """
+    before = None if value is None else msgspec.json.decode(value, type=tuple[str, float])
+    if before is not None and before[0] != name and (is_there or now - before[1] < _CLAIM):
+        return KEEP, False
+    return Change(msgspec.json.encode((name, now))), True
+
+
+def first_of(value: bytes) -> str:
+    """Who claimed to be the first."""
+    return msgspec.json.decode(value, type=tuple[str, float])[0]
+
+
+def add(value: bytes | None, operator: Operator, now: float) -> tuple[Change, bool]:
+    """Adds an operator; False where there is one of that name."""
+    before = None if value is None else decode(value)
+    if before is not None and not before.is_ghost:
+        return KEEP, False
+    return _written(replace(operator, created=now), now), True
+
+
+def change(
+    value: bytes | None,
+    now: float,
+    *,
+    is_enabled: bool | None = None,
+    proof: Hash | str | None = None,
+) -> tuple[Change, bool]:
+    """Enables or disables an operator, or gives another hash or public key; False without one."""
+    before = None if value is None else decode(value)
+    if before is None or before.is_ghost:
+        return KEEP, False
+    kept = before if is_enabled is None else replace(before, is_enabled=is_enabled)
+    if isinstance(proof, Hash):
+        kept = replace(kept, hash=proof, public_key="")
+    elif proof is not None:
+        kept = replace(kept, hash=None, public_key=proof)
+    return _written(kept, now), True
+
+
+def remove(value: bytes | None) -> tuple[Change, bool]:
+    """Removes an operator; False without one."""
+    is_there = value is not None and not decode(value).is_ghost
+    return (DROP, True) if is_there else (KEEP, False)
+
+
+def _written(operator: Operator, now: float) -> Change:
+    return Change(encode(operator), now + _GHOST if operator.is_ghost else None)
+
+
+def encode(operator: Operator) -> bytes:
+    """The operator as JSON."""
+    return msgspec.json.encode(operator)
+
+
+def decode(value: bytes) -> Operator:
+    """The operator of such a text."""
+    return msgspec.json.decode(value, type=Operator)

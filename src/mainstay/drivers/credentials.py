@@ -1,0 +1,136 @@
+"""What operators prove who they are with: a secret, a private key, a signature made elsewhere.
+
+A secret is handed on and kept nowhere. Keys need `cryptography`, of the extra `signing`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mainstay.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    import os
+
+HINT = "mainstay audit keygen PATH makes one"
+
+
+class Secret:
+    """A secret that shows itself to nobody: not in a repr, not in a traceback.
+
+    >>> Secret("hunter2")
+    Secret(...)
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str) or not text:
+            raise UsageError("a secret must be a text that is not empty")
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+class Signature(Struct, frozen=True):
+    """A signature of `mainstay.core.operators.statement`, made where the key is.
+
+    >>> Signature(b"...", at=5.0).at
+    5.0
+    """
+
+    data: bytes
+    at: float
+
+
+class OperatorKey:
+    """An Ed25519 private key, given as PEM or as the path of its file.
+
+    >>> from mainstay.audit import make_key
+    >>> import tempfile
+    >>> private, public = make_key(tempfile.mkdtemp() + "/ann.pem")
+    >>> OperatorKey(private)
+    OperatorKey(...)
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes | str | os.PathLike[str]) -> None:
+        ed25519, pem = _library()
+        try:
+            found = pem.load_pem_private_key(_bytes(key), password=None)
+        except (ValueError, TypeError):  # its text might show some of the key
+            raise UsageError("the key cannot be read as a private key", hint=HINT) from None
+        if not isinstance(found, ed25519.Ed25519PrivateKey):
+            raise UsageError("the key is no Ed25519 key", hint=HINT)
+        self._key: Any = found
+
+    def sign(self, message: bytes, at: float) -> Signature:
+        """The signature of a statement."""
+        return Signature(self._key.sign(message), at)
+
+    def __repr__(self) -> str:
+        return "OperatorKey(...)"
+
+
+def public_pem(key: bytes | str | os.PathLike[str]) -> str:
+    """A public key as PEM, where it is one."""
+    ed25519, pem = _library()
+    text = _bytes(key)
+    try:
+        found = pem.load_pem_public_key(text)
+    except ValueError:
+        raise UsageError("the public key cannot be read", hint=HINT) from None
+    if not isinstance(found, ed25519.Ed25519PublicKey):
+        raise UsageError("the public key is no Ed25519 key", hint=HINT)
+    made = found.public_bytes(pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo)
+    return str(made.decode())
+
+
+def is_signed(public_key: str, message: bytes, signature: Signature) -> bool:
+    """Whether the owner of the key signed the message."""
+    _, pem = _library()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        pem.load_pem_public_key(public_key.encode()).verify(signature.data, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def nobodys_key() -> str:
+    """A public key of nobody's: looking at a signature takes as long where there is no key."""
+    ed25519, pem = _library()
+    public = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
+    made = public.public_bytes(pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo)
+    return str(made.decode())
+
+
+def _bytes(key: bytes | str | os.PathLike[str]) -> bytes:
+    """PEM as it is, or from a file."""
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str) and "-----BEGIN" in key:
+        return key.encode()
+    try:
+        return Path(key).read_bytes()
+    except OSError as trouble:
+        raise UsageError(f"key: {trouble}", hint=HINT) from None
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingExtraError("cryptography", "signing") from None
+    return ed25519, serialization

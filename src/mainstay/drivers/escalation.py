@@ -1,0 +1,126 @@
+"""Brings operations that were given up to a person, where they ask for it.
+
+A listener of one operation: it hears `retry_exhausted`, in the call's own thread, and raises an
+item. Whatever goes wrong there is reported, and changes nothing for the call. In an event loop it
+is done in a thread of its own, since a store may take its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from mainstay.core.events import RetryExhausted
+from mainstay.core.inbox import Item
+from mainstay.errors import SinkError
+from mainstay.report import report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from mainstay.core.events import Event
+    from mainstay.core.redact import Redactor
+    from mainstay.drivers.inbox import Inbox
+    from mainstay.drivers.keyed import KeyedCall
+
+_LONGEST_WAIT = 10.0
+"""Seconds for which an engine that closes waits for items on their way."""
+
+ABOUT: ContextVar[KeyedCall | None] = ContextVar("mainstay_escalated", default=None)
+"""The keyed call under way: its key tells one matter from another."""
+
+
+class Escalation:
+    """Raises an item for each call of an operation that was given up."""
+
+    hears_successes = False
+    escalates = True
+
+    def __init__(self, inbox: Inbox, redact: Redactor | None = None) -> None:
+        self._inbox = inbox
+        self._redact = redact
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, RetryExhausted):
+            return
+        item = self._item(event)
+        if _is_in_a_loop():
+            self._later(item)
+        else:
+            self._put(item)
+
+    def _item(self, event: RetryExhausted) -> Item:
+        call = ABOUT.get()
+        is_keyed = call is not None and call.operation == event.operation
+        name, key = event.operation, f" with key {call.key!r}" if call and is_keyed else ""
+        trouble = ": ".join(
+            filter(None, (event.final_exception_type, event.final_exception_message))
+        )
+        return Item(
+            kind="exhausted",
+            subject=call.address if call and is_keyed else name,
+            operation=name,
+            text=f"{name}{key}: gave up after {event.total_attempts} attempts ({event.reason}):"
+            f" {trouble}",
+            attempts=event.total_attempts,
+            data={"address": call.address} if call and is_keyed else {},
+        )
+
+    def _put(self, item: Item) -> None:
+        try:
+            self._inbox.put(item)
+        except SinkError:
+            raise
+        except Exception as trouble:
+            message = "%s was given up, and could not be put into the inbox"
+            report(trouble, message, item.operation, redact=self._redact)
+
+    def _later(self, item: Item) -> None:
+        def step() -> None:
+            try:
+                self._put(item)
+            except SinkError as trouble:
+                report(trouble, "a strict sink did not keep an item", redact=self._redact)
+            finally:
+                with self._lock:
+                    self._threads.discard(threading.current_thread())
+
+        thread = threading.Thread(target=step, name="mainstay-escalation", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def flush(self) -> None:
+        """Waits for items on their way to the store."""
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(_LONGEST_WAIT)
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def about(call: KeyedCall) -> AbstractContextManager[None]:
+    """While it is on, what is given up is given up for this keyed call."""
+    return _about(call) if call.site.escalates else nullcontext()
+
+
+@contextmanager
+def _about(call: KeyedCall) -> Iterator[None]:
+    token = ABOUT.set(call)
+    try:
+        yield
+    finally:
+        ABOUT.reset(token)

@@ -1,0 +1,145 @@
+"""What tells the calls of one function apart: worked out once, and used by every call.
+
+A decorated function is called again and again, so its parameters are compiled into a binder: a
+lambda with those parameters, which Python itself binds, and which returns the arguments by name.
+What it cannot bind goes to `core/arguments.py`, which says what is wrong or knows better.
+"""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature
+from keyword import iskeyword
+from types import FunctionType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mainstay.ambient import CONTEXT
+from mainstay.core.arguments import bound_arguments, key_text, shape_of
+from mainstay.core.canonical import canonical, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.drivers.site import Site
+
+
+class Keying:
+    """A function, the site it is called at, and how its calls are keyed.
+
+    Args:
+        site: what is retried.
+        options: the KeyOptions.
+        function: what is called.
+        is_kept: whether many calls will come: then the function's parameters are compiled.
+        place: where the record of a key is, where that is not by tenant and operation.
+    """
+
+    __slots__ = ("_bind", "_head", "_key", "_place", "function", "options", "site")
+
+    def __init__(
+        self,
+        site: Site,
+        options: Any,
+        function: Any,
+        *,
+        is_kept: bool = False,
+        place: Callable[[str], str] | None = None,
+    ) -> None:
+        self._place = place
+        self.site = site
+        self.options = options
+        self.function = function
+        self._key = options.key if callable(options.key) else None
+        self._head = ""
+        self._bind: Callable[..., dict[str, object]] = _uncompiled if is_kept else _unbound
+
+    def identify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str, str]:
+        """The key of a call, the fingerprint of its arguments, and where its record is."""
+        payload = fingerprint(self._arguments(args, kwargs))
+        if self._key is not None:
+            text = key_text(self._key(*args, **kwargs) if kwargs else self._key(*args))
+        else:
+            text = payload if self.options.key is None else key_text(self.options.key)
+        if self._place is not None:
+            return text, payload, self._place(text)
+        who = self.options.scope
+        if who is None:
+            who = CONTEXT.get().tenant_id
+            if who is not None:  # one of many: nothing to keep
+                return text, payload, canonical([who, self.site.operation, text]).decode()
+        if not self._head:
+            self._head = canonical([who, self.site.operation]).decode()[:-1]
+        return text, payload, f"{self._head},{_encode(text).decode()}]"
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, object]:
+        try:
+            return self._bind(*args, **kwargs) if kwargs else self._bind(*args)
+        except TypeError:  # not called as it is declared, or nothing is compiled
+            if self._bind is _uncompiled:  # with the first call: until then it may be dressed
+                self._bind = binder_of(self.function) or _unbound
+        return bound_arguments(self.function, args, kwargs)
+
+
+_encode = msgspec.json.Encoder().encode
+"""Text as `canonical` has it: `key_text` has refused what has no such form."""
+
+
+def binder_of(function: Any) -> Callable[..., dict[str, object]] | None:
+    """A function of the same parameters that returns the arguments as `bound_arguments` has them.
+
+    None where that needs more than Python's own binding: keywords without a parameter, a first
+    parameter that is one of many, or something that is not a plain function.
+
+    >>> def send(to, /, *rest, subject="hello"): ...
+    >>> binder_of(send)("ann", "bob")
+    {'to': 'ann', 'rest': ['bob'], 'subject': 'hello'}
+    """
+    shape = shape_of(function) if type(function) is FunctionType else None
+    if shape is None or shape.more or not all(map(_is_name, shape.signature.parameters)):
+        return None
+    parameters = list(shape.signature.parameters.values())
+    returned = parameters[1:] if shape.is_method else parameters
+    if shape.rest and len(returned) < len(parameters) and parameters[0].name == shape.rest:
+        return None
+    pairs = [f"{each.name!r}: {_taken(each)}" for each in returned]
+    declared = str(Signature([_bare(each) for each in parameters]))[1:-1]
+    held = {each.name: each.default for each in parameters}
+    source = f"lambda {declared}: {{{', '.join(pairs)}}}"
+    return eval(source, {"held": held, "__builtins__": {}})  # type: ignore[no-any-return]  # noqa: S307 -- names only
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not iskeyword(name)
+
+
+def _taken(parameter: Parameter) -> str:
+    return f"[*{parameter.name}]" if parameter.kind is Parameter.VAR_POSITIONAL else parameter.name
+
+
+def _bare(parameter: Parameter) -> Parameter:
+    """Without annotations, and with the source of its default in place of it."""
+    is_required = parameter.default is Parameter.empty
+    default = Parameter.empty if is_required else _Source(f"held[{parameter.name!r}]")
+    return parameter.replace(annotation=Parameter.empty, default=default)
+
+
+class _Source:
+    """A text whose repr() is that text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _unbound(*_: object, **__: object) -> dict[str, object]:
+    """Stands where there is no binder."""
+    raise TypeError
+
+
+def _uncompiled(*_: object, **__: object) -> dict[str, object]:
+    """Stands where there is none yet."""
+    raise TypeError

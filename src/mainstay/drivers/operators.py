@@ -1,0 +1,218 @@
+"""The operators of a store: who may act on its inbox. Whether it is them is verifying.py's.
+
+Who has the store can read and write everything in it: operators are there so that what is done is
+done by somebody, known by name, and so that a wrong secret is seen. Every change and every refusal
+is told to the listeners, and so enters the audit; a secret never.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from os import urandom
+from typing import TYPE_CHECKING, Any
+
+from mainstay.core import operators as core
+from mainstay.core.events import OperatorAdded, OperatorChanged
+from mainstay.core.operators import FIRST, SPACE, Hash, Operator
+from mainstay.drivers.credentials import Secret, public_pem
+from mainstay.drivers.verifying import NAME, Verifier
+from mainstay.errors import IdentityRefused, UsageError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from mainstay.drivers.verifying import Credential
+
+_SHORTEST = 8
+
+
+class Operators(Verifier):
+    """Who may act on the inbox of a store.
+
+    >>> from mainstay import Engine
+    >>> with Engine() as engine:
+    ...     engine.operators.add("ann", secret="correct horse")
+    ...     engine.operators.add("bob", secret="battery staple", by="ann", proof="correct horse")
+    ...     [operator.name for operator in engine.operators]
+    ['ann', 'bob']
+    """
+
+    def __iter__(self) -> Iterator[Operator]:
+        """The operators, by name."""
+        after = ""
+        while page := self._store.scan(SPACE, after):
+            found = [core.decode(value) for _, value in page]
+            yield from [each for each in found if not each.is_ghost]
+            after = page[-1][0]
+
+    def get(self, name: str) -> Operator | None:
+        """The operator of that name.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Operators(MemoryStore()).get("ann") is None
+        True
+        """
+        value, _ = self._store.read(SPACE, name)
+        found = None if value is None else core.decode(value)
+        return None if found is None or found.is_ghost else found
+
+    def add(
+        self,
+        name: str,
+        *,
+        secret: str | Secret | None = None,
+        public_key: bytes | str | os.PathLike[str] | None = None,
+        by: str = "",
+        proof: Credential | None = None,
+    ) -> None:
+        """Adds an operator, with a secret or the public part of an Ed25519 key.
+
+        The first needs nobody's leave; every other one is added by an operator.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> operators.add("ann", secret="correct horse")
+        >>> operators.get("ann").is_enabled
+        True
+        """
+        _check_name(name)
+        kept = _proof_of(secret, public_key)
+        leave = self._leave(name, "add", kept, by, proof)
+        digest, key = (kept, "") if isinstance(kept, Hash) else (None, kept)
+        operator = Operator(name=name, hash=digest, public_key=key, added_by=leave)
+        if not self._step(name, lambda value, now: core.add(value, operator, now)):
+            raise UsageError(f"there is an operator {name!r} already", hint="mainstay operators")
+        self._tell(OperatorAdded(operation=SPACE, operator=name, authorised_by=leave))
+
+    def change(
+        self,
+        name: str,
+        *,
+        secret: str | Secret | None = None,
+        public_key: bytes | str | os.PathLike[str] | None = None,
+        by: str,
+        proof: Credential,
+    ) -> None:
+        """Gives an operator another secret or key; one's own, or by another operator.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> operators.add("ann", secret="correct horse")
+        >>> operators.change("ann", secret="battery staple", by="ann", proof="correct horse")
+        >>> operators.verify("ann", "battery staple")
+        """
+        kept = _proof_of(secret, public_key)
+        self._administer(name, "change", kept, by, proof)
+        self._changed(name, by, "changed", lambda value, now: core.change(value, now, proof=kept))
+
+    def enable(self, name: str, *, by: str, proof: Credential) -> None:
+        """Lets an operator act again.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> operators.add("ann", secret="correct horse")
+        >>> operators.enable("ann", by="ann", proof="correct horse")
+        """
+        self._administer(name, "enable", "", by, proof)
+        self._changed(
+            name, by, "enabled", lambda value, now: core.change(value, now, is_enabled=True)
+        )
+
+    def disable(self, name: str, *, by: str, proof: Credential) -> None:
+        """Lets an operator act no more; the last one stays.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> operators.add("ann", secret="correct horse")
+        >>> operators.disable("ann", by="ann", proof="correct horse")
+        Traceback (most recent call last):
+        mainstay.errors.UsageError: 'ann' is the last operator who can act. add another one first
+        """
+        self._administer(name, "disable", "", by, proof)
+        self._keep_one_besides(name)
+        self._changed(
+            name, by, "disabled", lambda value, now: core.change(value, now, is_enabled=False)
+        )
+
+    def remove(self, name: str, *, by: str, proof: Credential) -> None:
+        """Removes an operator; the last one stays.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> operators.add("ann", secret="correct horse")
+        >>> operators.add("bob", secret="battery staple", by="ann", proof="correct horse")
+        >>> operators.remove("ann", by="bob", proof="battery staple")
+        >>> [each.name for each in operators]
+        ['bob']
+        """
+        self._administer(name, "remove", "", by, proof)
+        self._keep_one_besides(name)
+        self._changed(name, by, "removed", lambda value, _now: core.remove(value))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none yet: the next one to be added needs nobody's leave."""
+        return next(iter(self), None) is None
+
+    def _leave(
+        self, name: str, verb: str, kept: Hash | str, by: str, proof: Credential | None
+    ) -> str:
+        """By whose leave an operator is added; nobody's where it is the first."""
+        if by and proof is not None:
+            self._administer(name, verb, kept, by, proof)
+            return by
+        if self.is_empty and self._claim(name):
+            return ""
+        self._refuse(by, f"{verb} operator {name}", "an operator must add this one")
+        raise IdentityRefused(
+            f"operator {name!r} is not the first: an operator must add this one",
+            hint="say who you are with by= and proof=; on the command line with --as NAME",
+        )
+
+    def _claim(self, name: str) -> bool:
+        value, _ = self._store.read(FIRST, "")
+        before = "" if value is None else str(core.first_of(value))
+        is_there = bool(before) and self.get(before) is not None
+        return self._store.transact(
+            FIRST, "", lambda value, now: core.claim_first(value, name, is_there, now)
+        )
+
+    def _administer(
+        self, name: str, verb: str, kept: Hash | str, by: str, proof: Credential
+    ) -> None:
+        digest = hashlib.sha256(repr(kept).encode()).hexdigest() if kept else ""
+        self.verify(by, proof, f"operators.{verb}", (name, digest), f"{verb} operator {name}")
+
+    def _keep_one_besides(self, name: str) -> None:
+        if not any(each.is_enabled and each.name != name for each in self):
+            raise UsageError(
+                f"{name!r} is the last operator who can act", hint="add another one first"
+            )
+
+    def _changed(self, name: str, by: str, what: str, decide: Any) -> None:
+        if not self._step(name, decide):
+            raise UsageError(f"there is no operator {name!r}", hint="mainstay operators")
+        self._tell(OperatorChanged(operation=SPACE, operator=name, change=what, authorised_by=by))
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for an operator",
+            hint="letters, digits and . _ @ + -, 64 at most, a letter or digit first",
+        )
+
+
+def _proof_of(
+    secret: str | Secret | None, public_key: bytes | str | os.PathLike[str] | None
+) -> Hash | str:
+    """What is kept: the hash of a secret, or a public key."""
+    if (secret is None) == (public_key is None):
+        raise UsageError("an operator has a secret or a public key", hint="give one of the two")
+    if public_key is not None:
+        return public_pem(public_key)
+    text = secret.reveal() if isinstance(secret, Secret) else str(secret)
+    if len(text) < _SHORTEST:
+        raise UsageError(f"a secret has at least {_SHORTEST} characters", hint="a longer one")
+    return core.hashed(text, Hash(salt=urandom(16).hex()))

@@ -1,0 +1,85 @@
+"""What actions on inbox items do, in the rooms that raised them.
+
+Each may come twice, because whoever did it first died before the item was closed: the second has
+the same answer. None changes what has moved on since the item was raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mainstay.core.idempotency import Done, Forget, RecordState, Resolve, reduce
+from mainstay.core.outcome import Failed, Succeeded, encode_outcome
+from mainstay.errors import CallAbandoned
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay.core.inbox import Decision, Item
+    from mainstay.drivers.circuits import CircuitRegistry
+    from mainstay.drivers.inbox import Room
+    from mainstay.ports import Store
+
+_RECORDS = "records"
+_DAY = 86_400.0
+_SAID = {
+    "mark_done": "the outcome is recorded: calls with the key return it",
+    "abandon": "the call is recorded as failed: calls with the key raise that",
+    "retry": "the record is released: the next call with the key runs",
+}
+MOVED_ON = "nothing was changed: the record has moved on"
+
+
+def unknown_outcomes(store: Store) -> Room:
+    """Settles the idempotency record of an unknown outcome, by the record's own reducer."""
+
+    def settle(item: Item, decision: Decision) -> str:
+        command = _resolving(item, decision)
+        answer = _step(store, item, command)
+        return _SAID[decision.action] if isinstance(answer, Done) else MOVED_ON
+
+    return settle
+
+
+def _resolving(item: Item, decision: Decision) -> Resolve:
+    state, outcome = None, b"null"
+    if decision.action == "mark_done":
+        state = RecordState.SUCCEEDED
+        outcome = encode_outcome(Succeeded(msgspec.json.decode(decision.evidence)))
+    elif decision.action == "abandon":
+        state = RecordState.FAILED
+        error = CallAbandoned(item.operation, decision.by, decision.why)
+        outcome = encode_outcome(Failed(error))
+    return Resolve(
+        item.id,
+        owner=str(item.data.get("owner", "")),
+        epoch=int(item.data.get("epoch", 0)),
+        state=state,
+        outcome=outcome,
+        ttl=item.data.get("ttl", _DAY),
+    )
+
+
+def exhausted_calls(store: Store, circuits: CircuitRegistry) -> Room:
+    """Lets an operation begin anew: counted attempts are forgotten, its circuits are reset."""
+
+    def settle(item: Item, decision: Decision) -> str:
+        if decision.action != "retry":
+            return "given up"
+        said = []
+        if "address" in item.data:
+            _step(store, item, Forget())
+            said.append("counted attempts are forgotten")
+        for circuit in circuits.of(item.operation):
+            circuit.reset()
+            said.append(f"the circuit {circuit.name} is reset")
+        return "; ".join(said) or "it may be called again"
+
+    return settle
+
+
+def _step(store: Store, item: Item, command: Resolve | Forget) -> Any:
+    address = str(item.data.get("address", item.subject))
+    return store.transact(_RECORDS, address, lambda value, now: reduce(value, command, now))

@@ -1,0 +1,76 @@
+"""What all who tell of new inbox items have in common: a buffer, and one event at a time.
+
+It takes the event and returns; a thread of its own delivers, and repeats with growing delays what
+could not be delivered for now. What will never be taken is reported and let go, or it would stand
+in the way of everything after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.events import InboxRaised
+from mainstay.core.inbox import RANKS
+from mainstay.core.validate import Checker
+from mainstay.report import report
+from mainstay.sinks.buffered import BufferedSink
+
+if TYPE_CHECKING:
+    import os
+
+    from mainstay.core.events import Event
+
+
+class Refused(Exception):
+    """The other side will never take this one."""
+
+
+class Notifier(BufferedSink):
+    """Tells of new items, one by one; a subclass says how.
+
+    `least` is the severity from which on items are told of.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        least: str = "low",
+        spill: str | os.PathLike[str] | bool | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        check = Checker(type(self).__name__)
+        check.choice("least", least, RANKS)
+        self._timeout = check.number("timeout", timeout, 0.01, 600.0, " of seconds")
+        check.close()
+        self._told_of = frozenset(RANKS[: RANKS.index(least) + 1])
+        self._sent: set[str] = set()
+        """Of a batch that failed half-way: what was delivered of it."""
+        super().__init__(name, spill=spill, timeout=timeout)
+
+    def __call__(self, event: Event) -> None:
+        """Takes the event of a new item, and no other."""
+        if isinstance(event, InboxRaised) and event.severity in self._told_of:
+            super().__call__(event)
+
+    def _deliver(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, InboxRaised) and delivery_of(event) not in self._sent:
+                try:
+                    self._send(event)
+                except Refused as trouble:
+                    report(trouble, "%s: item %s is not told of", self.name, event.item)
+                self._sent.add(delivery_of(event))
+        self._sent.clear()
+
+    def _send(self, event: InboxRaised) -> None:
+        raise NotImplementedError("a subclass knows how")
+
+
+def delivery_of(event: InboxRaised) -> str:
+    """What one notification is known by: the item, and when it was raised.
+
+    >>> delivery_of(InboxRaised(item="3f2a", timestamp="2026-01-02T03:04:05Z"))
+    '3f2a.20260102T030405Z'
+    """
+    return f"{event.item}.{event.timestamp.replace('-', '').replace(':', '')}"

@@ -1,0 +1,116 @@
+"""Tells people of new inbox items: through a function, a signed webhook, or e-mail.
+
+Each is a sink that hears `inbox_raised`, which is told once for a new item and not for its
+repetitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.validate import Checker
+from mainstay.report import report
+from mainstay.sinks.notifier import Notifier
+from mainstay.sinks.notify_mail import NotifyMail
+from mainstay.sinks.notify_webhook import NotifyWebhook, is_genuine, signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from mainstay.core.events import Event, InboxRaised
+
+__all__ = [
+    "NotifyHook",
+    "NotifyMail",
+    "NotifySink",
+    "NotifyWebhook",
+    "is_genuine",
+    "signature_of",
+]
+
+
+class NotifyHook(Notifier):
+    """Calls a function with the event of each new item, in a thread of its own.
+
+    What the function raises is reported, and the item not told again.
+
+    Args:
+        tell: the function.
+        least: the severity from which on items are told of.
+
+    >>> from mainstay import Engine, Item
+    >>> told = []
+    >>> sink = NotifyHook(lambda event: told.append(event.text))
+    >>> with Engine(sinks=[sink]) as engine:
+    ...     item = Item(kind="alert", subject="a", operation="fetch", text="failing")
+    ...     for _ in range(3):
+    ...         done = engine.inbox.put(item)
+    >>> told
+    ['failing']
+    """
+
+    def __init__(self, tell: Callable[[InboxRaised], object], *, least: str = "low") -> None:
+        check = Checker("NotifyHook")
+        if not callable(tell):
+            check.note("tell", tell, "a function of one event")
+        check.close()
+        self._tell = tell
+        super().__init__("notify hook", least=least, spill=False)
+
+    def _send(self, event: InboxRaised) -> None:
+        try:
+            self._tell(event)
+        except Exception as trouble:
+            report(trouble, "the hook raised on item %s", event.item)
+
+
+class NotifySink:
+    """Tells of new items by webhook, e-mail or both, as a configuration names them.
+
+    Args:
+        webhook: the options of NotifyWebhook; without a secret it is not signed.
+        email: the options of NotifyMail.
+        least: the severity from which on items are told of.
+
+    >>> NotifySink(webhook={"url": "https://example.org/hook"}).stats()["lost"]
+    0
+    """
+
+    hears_successes = False
+
+    def __init__(
+        self,
+        webhook: Mapping[str, Any] | None = None,
+        email: Mapping[str, Any] | None = None,
+        *,
+        least: str = "low",
+    ) -> None:
+        self._ways: list[Notifier] = []
+        if webhook:
+            self._ways.append(NotifyWebhook(**{"secret": None, "least": least, **webhook}))
+        if email:
+            self._ways.append(NotifyMail(**{"least": least, **email}))
+
+    def __call__(self, event: Event) -> None:
+        """Takes the event of a new item, and no other."""
+        for way in self._ways:
+            way(event)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until everything is delivered, or safe on disk here; whether it is."""
+        told = [way.flush(timeout) for way in self._ways]  # each of them, whatever the first says
+        return all(told)
+
+    def close(self) -> None:
+        """Flushes, and lets go of what is open."""
+        for way in self._ways:
+            way.close()
+
+    def stats(self) -> dict[str, int]:
+        """How many events were taken, delivered, spilled, recovered and lost, in all."""
+        total: dict[str, int] = {}
+        for way in self._ways:
+            for name, count in way.stats().items():
+                total[name] = total.get(name, 0) + count
+        return total

@@ -1,0 +1,119 @@
+"""Tells of new inbox items by e-mail, over SMTP."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from mainstay.core.validate import Checker
+from mainstay.report import report
+from mainstay.sinks.notifier import Notifier, Refused, delivery_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from typing import Any
+
+    from mainstay.core.events import InboxRaised
+
+
+class NotifyMail(Notifier):
+    """Sends an e-mail for each new item, over SMTP.
+
+    Args:
+        host: the SMTP server.
+        sender: the address it comes from.
+        to: the addresses it goes to.
+        port: its port; by default 587, and 465 with "tls".
+        security: "starttls", "tls" from the start, or "none".
+        user: who logs in, where that is needed.
+        password: with what.
+        least: the severity from which on items are told of.
+        spill: the folder for what cannot be delivered for now; False for none.
+        timeout: seconds for one delivery.
+
+    >>> mail = NotifyMail("localhost", sender="ops@shop.org", to=["ann@shop.org"], spill=False)
+    >>> mail.name
+    'mail localhost:587'
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        sender: str,
+        to: Iterable[str],
+        port: int | None = None,
+        security: str = "starttls",
+        user: str = "",
+        password: str = "",
+        least: str = "low",
+        spill: str | os.PathLike[str] | bool | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        check, several = Checker("NotifyMail"), [to] if isinstance(to, str) else list(to)
+        self._tls = check.choice("security", security, ("starttls", "tls", "none"))
+        for field, address in [("sender", sender), *(("to", each) for each in several)]:
+            if not isinstance(address, str) or "@" not in address or not address.isprintable():
+                check.note(field, address, "an address")
+        if not several:
+            check.note("to", several, "at least one address")
+        check.close()
+        port = port or (465 if security == "tls" else 587)
+        self._where, self._sender, self._to = (host, port), sender, several
+        self._login = (user, password)
+        super().__init__(f"mail {host}:{port}", least=least, spill=spill, timeout=timeout)
+
+    def _send(self, event: InboxRaised) -> None:
+        import smtplib
+
+        try:
+            with self._connected() as server:
+                refused = server.send_message(self._message(event))
+        except smtplib.SMTPRecipientsRefused as trouble:
+            codes = [code for code, _ in trouble.recipients.values()]
+            raise _verdict(min(codes, default=500), "no recipient was taken") from None
+        except smtplib.SMTPResponseException as trouble:
+            raise _verdict(trouble.smtp_code, f"it answered {trouble.smtp_code}") from None
+        if refused:
+            report(
+                None, "%s: %d of %d recipients were refused", self.name, len(refused), len(self._to)
+            )
+
+    def _connected(self) -> Any:
+        import smtplib
+
+        context = None if self._tls == "none" else ssl.create_default_context()
+        host, port = self._where
+        if self._tls == "tls":
+            server: Any = smtplib.SMTP_SSL(host, port, timeout=self._timeout, context=context)
+        else:
+            server = smtplib.SMTP(host, port, timeout=self._timeout)
+        try:
+            if self._tls == "starttls":
+                server.starttls(context=context)
+            if self._login[0]:
+                server.login(*self._login)
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _message(self, event: InboxRaised) -> Any:
+        from email.message import EmailMessage
+
+        message = EmailMessage()
+        message["From"], message["To"] = self._sender, ", ".join(self._to)
+        what = f"{event.severity}: {event.item_kind} of {event.operation}"
+        message["Subject"] = "".join(c if c.isprintable() else " " for c in what)[:200]
+        message["Message-ID"] = f"<{delivery_of(event)}@mainstay.invalid>"
+        message.set_content(
+            f"{event.text}\n\noperation  {event.operation}\nseverity   {event.severity}\n"
+            f"raised     {event.timestamp}\n\nmainstay inbox show {event.item}\n"
+        )
+        return message
+
+
+def _verdict(code: int, text: str) -> Exception:
+    """A code of 500 and more is for ever, one below for now."""
+    return Refused(text) if code >= 500 else ConnectionError(text)

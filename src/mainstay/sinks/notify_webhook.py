@@ -1,0 +1,129 @@
+"""Tells of new inbox items by a signed webhook; and how the other side checks one."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64encode
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+import mainstay.clock as clock
+from mainstay.core.validate import Checker
+from mainstay.sinks.notifier import Notifier, Refused, delivery_of
+
+if TYPE_CHECKING:
+    import os
+    from typing import Any
+
+    from mainstay.core.events import InboxRaised
+
+TIMESTAMP, SIGNATURE, DELIVERY = "Mainstay-Timestamp", "Mainstay-Signature", "Mainstay-Delivery"
+"""The headers of a webhook."""
+_FOR_NOW = frozenset({408, 425, 429})
+"""Statuses below 500 after which it is worth another try."""
+
+
+class NotifyWebhook(Notifier):
+    """Posts each new item as JSON to a URL, signed, so that the other side knows whose it is.
+
+    The header `Mainstay-Signature` is `v1=` and the HMAC-SHA256, in hexadecimal, of the timestamp
+    in `Mainstay-Timestamp`, a full stop, and the body. `Mainstay-Delivery` is the same when one is
+    delivered twice. Answers of 2xx are taken; 408, 425, 429 and 5xx repeated; others reported and
+    let go. Redirects are not followed.
+
+    Args:
+        url: where to, http or https.
+        secret: what both sides know, of at least 16 characters; None not to sign.
+        least: the severity from which on items are told of.
+        spill: the folder for what cannot be delivered for now; False for none.
+        timeout: seconds for one delivery.
+
+    >>> hook = NotifyWebhook("https://example.org/hooks/1", secret="0123456789abcdef", spill=False)
+    >>> hook.name
+    'webhook example.org d581b948'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str | None,
+        least: str = "low",
+        spill: str | os.PathLike[str] | bool | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        check, parts = Checker("NotifyWebhook"), urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            check.note("url", f"{parts.scheme}://…", "a URL with http or https and a host")
+        if secret is not None and (not isinstance(secret, str) or len(secret) < 16):
+            check.note("secret", "…", "a text of at least 16 characters")
+        check.close()
+        self._parts, self._secret = parts, (secret or "").encode()
+        digest = hashlib.sha256(url.encode()).hexdigest()[:8]  # its path may be a secret
+        name = f"webhook {parts.hostname} {digest}"
+        super().__init__(name, least=least, spill=spill, timeout=timeout)
+
+    def _send(self, event: InboxRaised) -> None:
+        body = msgspec.json.encode(event)
+        timestamp = str(int(clock.SYSTEM.wall()))
+        headers = {
+            "Content-Type": "application/json",
+            TIMESTAMP: timestamp,
+            DELIVERY: delivery_of(event),
+        }
+        if self._parts.username:
+            who = f"{unquote(self._parts.username)}:{unquote(self._parts.password or '')}"
+            headers["Authorization"] = f"Basic {b64encode(who.encode()).decode()}"
+        if self._secret:
+            headers[SIGNATURE] = signature_of(self._secret, timestamp, body)
+        status = self._post(body, headers)
+        if status >= 500 or status in _FOR_NOW:
+            raise ConnectionError(f"{self.name} answered {status}")
+        if not 200 <= status < 300:
+            raise Refused(f"it answered {status}")
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> int:
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+        parts = self._parts
+        kind: Any = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(parts.hostname, parts.port, timeout=self._timeout)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        try:
+            connection.request("POST", target, body, headers)
+            return int(connection.getresponse().status)
+        except HTTPException as trouble:  # some are no OSError
+            raise ConnectionError(f"{self.name}: {type(trouble).__name__}") from None
+        finally:
+            connection.close()
+
+
+def signature_of(secret: bytes, timestamp: str, body: bytes) -> str:
+    """The signature of a webhook's body.
+
+    >>> signature_of(b"0123456789abcdef", "1700000000", b"{}")[:11]
+    'v1=e4f8e2ec'
+    """
+    digest = hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return f"v1={digest}"
+
+
+def is_genuine(
+    secret: str, timestamp: str, body: bytes, signature: str, *, within: float = 300.0
+) -> bool:
+    """Whether a webhook comes from one who has the secret, and now: for the side that gets it.
+
+    >>> now = str(int(clock.current.wall()))
+    >>> signed = signature_of(b"0123456789abcdef", now, b"{}")
+    >>> is_genuine("0123456789abcdef", now, b"{}", signed)
+    True
+    >>> is_genuine("0123456789abcdef", now, b"{1}", signed)
+    False
+    """
+    expected = signature_of(secret.encode(), timestamp, body)
+    if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):
+        return False
+    return abs(clock.current.wall() - int(timestamp)) <= within

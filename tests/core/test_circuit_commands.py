@@ -1,0 +1,122 @@
+"""Commands of a circuit: each is a value that can be recorded and carried out again."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit_commands import (
+    apply,
+    changed,
+    changed_again,
+    settings_from_plain,
+    settings_to_plain,
+)
+from mainstay.core.events import CircuitStateChanged, decode, encode
+from mainstay.core.window import Window, begun
+
+ONE = BreakerSettings(failure_threshold=2, recovery_timeout=1.0)
+
+
+def after(settings, circuit, *commands):
+    for command in commands:
+        circuit, _ = apply(settings, circuit, command)
+    return circuit
+
+
+def opened(settings=ONE):
+    return after(settings, Circuit(), ("by_hand", 1.0, True), ("by_hand", 1.0, True))
+
+
+def test_outcomes_told_by_hand_open_and_close_it():
+    """Without a ticket they speak of the oldest probe, or of one that is taken for them."""
+    circuit = opened()
+    assert circuit.state is CircuitState.OPEN
+    probing = after(ONE, circuit, ("advance", 3.0))
+    assert probing.state is CircuitState.HALF_OPEN
+    assert after(ONE, probing, ("by_hand", 3.0, False)).state is CircuitState.CLOSED
+    admitted, ticket = apply(ONE, probing, ("admit", 3.0))
+    assert isinstance(ticket, Ticket)
+    assert after(ONE, admitted, ("by_hand", 3.0, True)).state is CircuitState.OPEN
+
+
+def test_a_probe_is_withdrawn_or_forgotten():
+    """Its place is free again; where there is none, nothing changes."""
+    probing, ticket = apply(ONE, after(ONE, opened(), ("advance", 3.0)), ("admit", 3.0))
+    assert isinstance(apply(ONE, probing, ("admit", 3.0))[1], Refusal)
+    for command in (("withdraw", ticket), ("forget",)):
+        freed = after(ONE, probing, command)
+        assert isinstance(apply(ONE, freed, ("admit", 3.0))[1], Ticket)
+    assert after(ONE, Circuit(), ("forget",)) == Circuit()
+
+
+def test_successes_that_were_only_counted_come_in_bulk():
+    """As if they had been told one by one; none at all is only the time that has passed."""
+    settings = BreakerSettings(window=Window.calls(10), min_calls=2)
+    start = Circuit(evidence=begun(settings.window, 0.0))
+    told = after(settings, start, *[("record", None, 1.0, False, False, 0)] * 3)
+    assert after(settings, start, ("passed", 1.0, 3)).evidence == told.evidence
+    assert after(ONE, opened(), ("passed", 9.0, 0)).state is CircuitState.HALF_OPEN
+
+
+def test_a_circuit_of_another_is_taken_over_by_one_that_knows_nothing():
+    """On its own clock; one with a history of its own keeps that."""
+    theirs = opened()
+    mine = after(ONE, Circuit(), ("inherit", theirs, 100.0, -99.0))
+    assert (mine.state, mine.since) == (CircuitState.OPEN, theirs.since - 100.0)
+    known = Circuit(failures=1)
+    assert after(ONE, known, ("inherit", theirs, 100.0, -99.0)) is known
+
+
+def test_votes_open_it():
+    """For as long as they say."""
+    voted = after(ONE, Circuit(), ("vote", 7.0, 1.0))
+    assert (voted.state, voted.open_seconds) == (CircuitState.OPEN, 7.0)
+
+
+TICKET = Ticket(0)
+PROBING = apply(ONE, after(ONE, opened(), ("advance", 3.0)), ("admit", 3.0))[0]
+CHANGES = [
+    (Circuit(failures=1), ("record", TICKET, 2.0, True, False, 0)),
+    (Circuit(failures=1), ("record", None, 2.0, True, False, 0)),
+    (Circuit(failures=1), ("by_hand", 2.0, True)),
+    (opened(), ("advance", 5.0)),
+    (opened(), ("admit", 5.0)),
+    (opened(), ("passed", 5.0, 0)),
+    (opened(), ("order", Signal.FORCE_OPEN, 5.0, "maintenance")),
+    (Circuit(), ("vote", 7.0, 1.0)),
+    (Circuit(), ("inherit", opened(), 0.0, 1.5)),
+    (PROBING, ("record", Ticket(PROBING.generation, 1), 3.5, False, False, 0)),
+]
+
+
+@pytest.mark.req("CP-16")
+@pytest.mark.parametrize(("before", "command"), CHANGES, ids=[str(n) for n in range(len(CHANGES))])
+def test_a_recorded_change_is_made_again_from_its_bytes(before, command):
+    """The same event comes out, whatever the command."""
+    circuit, _ = apply(ONE, before, command)
+    assert circuit.generation != before.generation
+    told = changed("op", ONE, before, command, circuit, 5.0, with_proof=True)
+    again = changed_again(decode(encode(told)))
+    assert again == msgspec.structs.replace(told, proof=msgspec.UNSET)
+
+
+def test_a_change_without_proof_is_not_made_again():
+    """There is nothing to make it from."""
+    assert changed_again(CircuitStateChanged(operation="op")) is None
+
+
+@given(
+    ramp=st.floats(0.0, 60.0),
+    window=st.none() | st.just(Window.calls(20)) | st.just(Window.seconds(30.0)),
+    rate=st.floats(0.1, 1.0),
+)
+def test_settings_come_back_from_plain_data(ramp, window, rate):
+    """All that the machine goes by, through JSON."""
+    settings = BreakerSettings(ramp=ramp, window=window, failure_rate=rate)
+    plain = json.loads(json.dumps(settings_to_plain(settings)))
+    assert settings_from_plain(plain) == settings

@@ -1,0 +1,278 @@
+"""Notifications of new items: a function, a signed webhook, an e-mail over a real SMTP server."""
+
+import socket
+import threading
+from contextlib import contextmanager
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from aiosmtpd.controller import Controller
+
+from mainstay import Engine, Item
+from mainstay.errors import PolicyError, UsageError
+from mainstay.events import InboxRaised, decode
+from mainstay.sinks.notify import (
+    NotifyHook,
+    NotifyMail,
+    NotifySink,
+    NotifyWebhook,
+    is_genuine,
+    signature_of,
+)
+
+SECRET = "0123456789abcdef-plant"
+ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="token=hunter2 lost")
+
+
+@contextmanager
+def server(statuses=()):
+    """An HTTP server that answers with these statuses, then 204; what it got."""
+    left, got = list(statuses), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((self.path, dict(self.headers), body))
+            self.send_response(left.pop(0) if left else 204)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_args):
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{running.server_port}/hook?x=1", got
+        finally:
+            running.shutdown()
+            thread.join(10)
+
+
+def raised(sink, *items, times=1):
+    """Puts items into the inbox of an engine with this sink."""
+    with Engine(sinks=[sink]) as engine:
+        for item in items:
+            for _ in range(times):
+                engine.inbox.put(item)
+        assert sink.flush(20)
+    sink.close()
+
+
+def test_a_function_is_told_once_of_a_new_item_and_not_of_its_repetition():
+    """With what a person needs, without secrets, and off the caller's thread."""
+    told, threads = [], []
+
+    def tell(event):
+        told.append(event)
+        threads.append(threading.current_thread())
+
+    raised(NotifyHook(tell), ITEM, times=5)
+    (event,) = told
+    assert isinstance(event, InboxRaised)
+    assert (event.item, event.severity) == (ITEM.id, "high")
+    assert event.text == "token=[redacted] lost"
+    assert threads[0] is not threading.main_thread()
+
+
+def test_a_function_that_raises_costs_nobody_anything(caplog):
+    """It is reported, and the next item is told of."""
+    told = []
+
+    def tell(event):
+        told.append(event.operation)
+        raise RuntimeError("no pager")
+
+    other = Item(kind="alert", subject="b", operation="fetch", text="failing")
+    raised(NotifyHook(tell), ITEM, other)
+    assert told == ["charge", "fetch"]
+    assert "the hook raised on item" in caplog.text
+
+
+def test_only_what_is_bad_enough_is_told():
+    """From the severity that was asked for."""
+    told = []
+    quiet = Item(kind="alert", subject="b", operation="fetch", text="t", severity="low")
+    bad = Item(kind="stuck_saga", subject="c", operation="pay", text="t")
+    raised(NotifyHook(lambda event: told.append(event.operation), least="high"), quiet, ITEM, bad)
+    assert told == ["charge", "pay"]
+
+
+def test_a_webhook_is_signed_over_its_time_and_body(tmp_path):
+    """Whoever has the secret can tell; a changed body, time or signature is seen."""
+    with server() as (url, got):
+        raised(NotifyWebhook(url, secret=SECRET, spill=tmp_path), ITEM, times=3)
+    ((path, headers, body),) = got
+    assert path == "/hook?x=1"
+    stamp, signed = headers["Mainstay-Timestamp"], headers["Mainstay-Signature"]
+    assert is_genuine(SECRET, stamp, body, signed)
+    assert not is_genuine(SECRET, stamp, body + b" ", signed)
+    assert not is_genuine(SECRET, str(int(stamp) + 1), body, signed)
+    assert not is_genuine(SECRET + "x", stamp, body, signed)
+    old = "1700000000"
+    assert not is_genuine(SECRET, old, body, signature_of(SECRET.encode(), old, body))
+    event = decode(body)
+    assert (event.item, event.text) == (ITEM.id, "token=[redacted] lost")
+    assert SECRET not in repr((headers, body))
+
+
+def test_a_webhook_that_is_away_is_tried_again_and_one_that_refuses_is_not(tmp_path, caplog):
+    """503 and 429 are repeated as the same delivery; 302 and 404 are reported, and let go."""
+    items = [Item(kind="alert", subject=s, operation=s, text="t") for s in "abc"]
+    with server([503, 429, 204, 302, 404]) as (url, got):
+        raised(NotifyWebhook(url, secret=SECRET, spill=tmp_path), *items)
+        import time
+
+        end = time.monotonic() + 20
+        while len(got) < 5 and time.monotonic() < end:
+            time.sleep(0.02)
+    assert [decode(body).operation for _, _, body in got] == ["a", "a", "a", "b", "c"]
+    assert len({headers["Mainstay-Delivery"] for _, headers, _ in got[:3]}) == 1
+    assert caplog.text.count("is not told of") == 2
+    assert {path for path, _, _ in got} == {"/hook?x=1"}
+
+
+def test_a_server_that_is_not_there_delays_no_call(tmp_path):
+    """The item is in the inbox, and the event waits on disk."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        sink = NotifyWebhook(url, secret=SECRET, spill=tmp_path, timeout=0.5)
+        with Engine(sinks=[sink]) as engine:
+            engine.inbox.put(ITEM)
+            assert [item.id for item in engine.inbox] == [ITEM.id]
+        assert sink.stats()["delivered"] == 0
+        assert sink.stats()["lost"] == 0
+        assert any(tmp_path.rglob("*"))
+
+
+def test_a_webhook_without_a_secret_is_not_signed(tmp_path):
+    """Nor does it pretend to be; who the URL names is told as HTTP does."""
+    with server() as (url, got):
+        named = url.replace("http://", "http://ann:p%40ss@")
+        raised(NotifyWebhook(named, secret=None, spill=tmp_path), ITEM)
+    assert "Mainstay-Signature" not in got[0][1]
+    assert got[0][1]["Authorization"] == "Basic YW5uOnBAc3M="
+
+
+def test_a_configuration_tells_by_webhook_and_mail_also_of_alerts(tmp_path, mailbox):
+    """`inbox.notify`, with what the file names; flushed when the engine closes."""
+    with server() as (url, got):
+        file = tmp_path / "mainstay.yml"
+        file.write_text(
+            f"inbox:\n  notify:\n    webhook: {{url: '{url}', secret: {SECRET}}}\n"
+            f"    email: {{host: 127.0.0.1, port: {mailbox.port}, security: none,"
+            " from: ops@example.org, to: ann@example.org}\n"
+        )
+        with Engine.from_config(file, env={}) as engine:
+            engine.inbox.put(ITEM)
+            (sink,) = [each for each in engine.sinks if isinstance(each, NotifySink)]
+            assert sink.flush(20)
+            assert sink.stats()["delivered"] == 2
+        sink.close()
+    assert [decode(body).item for _, _, body in got] == [ITEM.id]
+    assert len(mailbox.got) == 1
+
+
+class Mailbox:
+    """Keeps what comes; refuses one recipient."""
+
+    def __init__(self):
+        self.got, self.answers = [], []
+
+    async def handle_RCPT(self, _server, _session, envelope, address, _options):  # noqa: N802
+        if address.startswith("nobody"):
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, _server, _session, envelope):  # noqa: N802
+        answer = self.answers.pop(0) if self.answers else "250 OK"
+        if answer.startswith("2"):
+            self.got.append((envelope.mail_from, envelope.rcpt_tos, envelope.content))
+        return answer
+
+
+@pytest.fixture
+def mailbox():
+    box = Mailbox()
+    controller = Controller(box, hostname="127.0.0.1", port=0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        controller.port = free.getsockname()[1]
+    controller.start()
+    box.port = controller.port
+    yield box
+    controller.stop()
+
+
+def mail(mailbox, tmp_path, to=("ann@example.org",)):
+    return NotifyMail(
+        "127.0.0.1",
+        sender="ops@example.org",
+        to=to,
+        port=mailbox.port,
+        security="none",
+        spill=tmp_path,
+    )
+
+
+def test_an_item_is_mailed_once(mailbox, tmp_path):
+    """With its severity, kind and operation as the subject, and the command that shows it."""
+    raised(mail(mailbox, tmp_path), ITEM, times=3)
+    ((sender, to, content),) = mailbox.got
+    message = message_from_bytes(content)
+    assert (sender, to) == ("ops@example.org", ["ann@example.org"])
+    assert message["Subject"] == "high: unknown_outcome of charge"
+    text = message.get_payload(decode=True).decode()
+    assert "token=[redacted] lost" in text
+    assert f"mainstay inbox show {ITEM.id}" in text
+
+
+def test_an_operation_cannot_write_headers(mailbox, tmp_path):
+    """What is no letter is a space."""
+    evil = Item(kind="alert", subject="x", operation="a\r\nBcc: eve@example.org", text="t\r\n.\r\n")
+    raised(mail(mailbox, tmp_path), evil)
+    ((_, to, content),) = mailbox.got
+    assert to == ["ann@example.org"]
+    assert message_from_bytes(content)["Bcc"] is None
+
+
+def test_mail_that_is_refused_for_now_comes_later_and_for_ever_never(mailbox, tmp_path, caplog):
+    """451 is repeated; 554 and a recipient nobody has are reported."""
+    mailbox.answers = ["451 later", "250 OK", "554 no"]
+    other = Item(kind="alert", subject="b", operation="fetch", text="failing")
+    raised(mail(mailbox, tmp_path, ["ann@example.org", "nobody@example.org"]), ITEM, other)
+    import time
+
+    end = time.monotonic() + 20
+    while mailbox.answers and time.monotonic() < end:
+        time.sleep(0.02)
+    assert len(mailbox.got) == 1
+    assert "1 of 2 recipients were refused" in caplog.text
+    raised(mail(mailbox, tmp_path, "nobody@example.org"), ITEM)
+    assert "no recipient was taken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NotifyHook("no function"),
+        lambda: NotifyHook(print, least="worst"),
+        lambda: NotifyWebhook("ftp://example.org", secret=SECRET),
+        lambda: NotifyWebhook("https://", secret=SECRET),
+        lambda: NotifyWebhook("https://example.org", secret="short"),
+        lambda: NotifyMail("h", sender="ops", to=["ann@example.org"]),
+        lambda: NotifyMail("h", sender="ops@example.org", to=[]),
+        lambda: NotifyMail("h", sender="ops@example.org", to=["a@b\nBcc: c@d"]),
+        lambda: NotifyMail("h", sender="ops@example.org", to="a@b.c", security="maybe"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_made(make):
+    """And a secret that is too short is not in the message."""
+    with pytest.raises((PolicyError, UsageError)) as told:
+        make()
+    assert "short" not in str(told.value)
