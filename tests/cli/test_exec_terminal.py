@@ -28,6 +28,17 @@ def own_state(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def shell(terminal):
+    """A shell that waits for commands, with job control."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash")
+    shown = terminal("--norc", "--noprofile", "-i", run=[bash], PS1="$ ", HISTFILE="")
+    shown.wait_for("$ ")
+    return shown
+
+
 def sh(script):
     """A command that is a script of the shell's."""
     return "--", "sh", "-c", script
@@ -118,16 +129,16 @@ def test_a_command_reads_the_terminal(terminal, key):
     assert "got:hello" in shown.text
 
 
-def test_a_command_in_a_pipeline_gets_the_terminal_when_it_asks(terminal):
-    """Its output is a pipe, so the terminal may be somebody else's; it reads it all the same."""
+def test_a_command_in_a_pipeline_gets_the_terminal_when_it_asks(shell):
+    """Its output is a pipe, so the terminal may be somebody else's; the job is not stopped."""
     command = " ".join([*RUN, "exec", "--", "sh", "-c"])
-    script = f"{command} 'echo ready; read word < /dev/tty; echo got:$word' | cat; echo over"
-    shown = terminal("-c", script, run=[shutil.which("sh")])
-    shown.wait_for("ready")
-    shown.press(b"hello\n")
-    shown.wait_for("got:hello")
-    shown.wait_for("over")
-    assert shown.wait() == 0
+    shell.press(f"{command} 'echo ready; read word < /dev/tty; echo got:$word' | cat\n".encode())
+    shell.wait_for("ready\r\n")
+    shell.press(b"hello\n")
+    shell.wait_for("got:hello")
+    assert "Stopped" not in shell.text
+    shell.press(b"exit\n")
+    shell.wait()
 
 
 def test_a_terminal_is_mended_after_a_command_that_was_cut_off(terminal):
@@ -143,13 +154,9 @@ def test_a_terminal_is_mended_after_a_command_that_was_cut_off(terminal):
 
 
 @pytest.mark.parametrize("redirected", ["", " < /dev/null"], ids=["given", "not given"])
-def test_ctrl_z_stops_the_command_and_fg_continues_it(terminal, redirected):
+def test_ctrl_z_stops_the_command_and_fg_continues_it(shell, redirected):
     """As any job of a shell's; and then Ctrl+C ends it."""
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("needs bash")
-    shown = terminal("--norc", "--noprofile", "-i", run=[bash], PS1="ready> ", HISTFILE="")
-    shown.wait_for("ready> ")
+    shown = shell
     # One that starts nobody: a shell that just did is not seen to stop (vfork).
     beat = f"{sys.executable} -uc \"import time\nwhile 1: print(chr(98) + 'eat'); time.sleep(.05)\""
     shown.press(f"{' '.join(RUN)} exec -- {beat}{redirected}\n".encode())

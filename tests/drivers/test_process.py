@@ -158,6 +158,16 @@ def test_an_exception_out_of_the_blue_ends_it_too(tmp_path, deaf):
 
 
 @needs_proc
+def test_a_command_and_its_family_have_time_to_clean_up(tmp_path):
+    """TERM comes first, to everybody; who is still at it within the grace time is not killed."""
+    child = f"trap 'sleep 0.3; touch {tmp_path}/child; exit' TERM; while :; do sleep 0.05; done"
+    parent = f'sh -c "{child}" & trap "touch {tmp_path}/parent; exit" TERM; wait'
+    with mainstay.deadline.within(1.0), pytest.raises(AttemptTimeout):
+        run(sh(parent), Manner(grace=60.0))
+    assert {each.name for each in tmp_path.iterdir()} == {"child", "parent"}
+
+
+@needs_proc
 def test_a_stopped_command_is_ended_all_the_same():
     """It could not hear TERM while it is stopped."""
     with mainstay.deadline.within(0.5), pytest.raises(AttemptTimeout):
