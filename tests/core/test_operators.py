@@ -103,7 +103,7 @@ def test_many_who_guess_at_once_get_no_more_tries_than_one():
 
 
 @given(st.lists(st.sampled_from(["wrong", "wait"]), max_size=60))
-def test_nobody_gets_more_than_five_looks_in_any_quarter_of_an_hour(steps):
+def test_nobody_gets_more_than_five_looks_within_a_first_lock(steps):
     """Whatever the order of guessing and waiting."""
     door, looks = Door(), []
     for step in steps:

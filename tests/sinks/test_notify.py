@@ -158,7 +158,7 @@ def test_a_webhook_without_a_secret_is_not_signed(tmp_path):
     assert got[0][1]["Authorization"] == "Basic YW5uOnBAc3M="
 
 
-def test_a_configuration_tells_by_webhook_and_mail_also_of_alerts(tmp_path, mailbox):
+def test_a_configuration_tells_by_webhook_and_mail(tmp_path, mailbox):
     """`inbox.notify`, with what the file names; flushed when the engine closes."""
     with server() as (url, got):
         file = tmp_path / "mainstay.yml"
