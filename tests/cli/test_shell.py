@@ -117,8 +117,8 @@ def test_every_exit_code_is_documented():
         (
             ["zzz"],
             (
-                "there is no command 'zzz'; there are audit, config, demo, doctor, exec, inbox,"
-                " operators, policies"
+                "there is no command 'zzz'; there are audit, circuits, config, demo, doctor, exec,"
+                " inbox, operators, policies, status"
             ),
             "mainstay --help",
         ),

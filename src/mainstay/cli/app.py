@@ -14,7 +14,10 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.lazy import LazyGroup
 from mainstay.cli.options import example
 
-COMMANDS = ("audit", "config", "demo", "doctor", "exec", "inbox", "operators", "policies")
+COMMANDS = (
+    "audit", "circuits", "config", "demo", "doctor", "exec", "inbox", "operators", "policies",
+    "status",
+)  # fmt: skip
 
 
 @click.command(

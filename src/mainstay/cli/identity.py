@@ -61,17 +61,24 @@ def who_options(function: F) -> F:
 
 
 @contextmanager
-def opened(*, makes: bool = False) -> Iterator[Engine]:
-    """The engine on the store; one that is not there yet is made only where that is wanted."""
+def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
+    """The engine on the store; one that is not there yet is made only where that is wanted.
+
+    Who only looks audits nothing, and sees the user's own store where none is named.
+    """
+    from urllib.parse import unquote
+
     from mainstay import Engine
 
     url = click.get_current_context().meta.get(_STORE) or _configured_store()
+    url = url or (_own_store() if looks else "")
     if not url:
         raise CommandError("no store is named", hint="--store sqlite:///app.db")
-    path = url.removeprefix("sqlite:///").partition("?")[0]
-    if path != url and not makes and not os.path.exists(path):  # noqa: PTH110  pathlib loads slowly
+    path = unquote(url.removeprefix("sqlite:///").partition("?")[0])
+    is_file = url.startswith("sqlite:///")
+    if is_file and not makes and not os.path.exists(path):  # noqa: PTH110  pathlib loads slowly
         raise CommandError(f"{path}: no such file", hint="check --store")
-    with Engine(url, sinks=[], share=None) as engine:
+    with Engine(url, sinks=[], share=None, audit=False if looks else None) as engine:
         yield engine
 
 
@@ -80,6 +87,13 @@ def _configured_store() -> str:
 
     file, sets = configured()
     return str(settings_from(file, overrides=sets).store.get("url", ""))
+
+
+def _own_store() -> str:
+    """The user's own, where `mainstay exec` has made it."""
+    from mainstay.cli.state import NAME, default_store, state_folder
+
+    return default_store() if (state_folder() / NAME).exists() else ""
 
 
 def proof_of(

@@ -85,7 +85,7 @@ TABLE: dict[tuple[CircuitState, Signal], CircuitState] = {
 }
 
 _COUNTING = frozenset({CircuitState.CLOSED, CircuitState.METRICS_ONLY})
-_CAUTION = (
+CAUTION = (
     CircuitState.DISABLED,
     CircuitState.FORCED_CLOSED,
     CircuitState.METRICS_ONLY,
@@ -408,7 +408,7 @@ def merged(one: Circuit, other: Circuit) -> Circuit:
 
 
 def _rank(circuit: Circuit) -> tuple[Any, ...]:
-    caution = _CAUTION.index(circuit.state)
+    caution = CAUTION.index(circuit.state)
     text = msgspec.json.encode(circuit)  # so that equals only are equal
     return circuit.generation, caution, circuit.since, circuit.failures, text
 

@@ -7,6 +7,9 @@ A node that comes to a table where nobody is left takes over what the last ones 
 are there, what those of its own host knew that have left. So short-lived processes of one host
 count failures together, also beside one that lives long.
 
+An operator's order lies on the table, with a number. Each node obeys it once, at its next step, and
+its seat says so; a seat from before the order has no vote, and who takes it over obeys first.
+
 Tokens are another matter: they are neither seen nor voted on but there or gone, so the bucket
 itself is kept, and each node tells it what it took and brought since it last did.
 """
@@ -17,8 +20,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.breaker import Circuit, CircuitState, merged
-from mainstay.core.records import Change
+from mainstay.core.breaker import Circuit, CircuitState, Signal, merged
+from mainstay.core.records import KEEP, Change
 
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
@@ -34,12 +37,32 @@ class Seat(Struct, frozen=True):
     counts: tuple[int, int] = (0, 0)
     """Calls and retries of a budget's window."""
     has_left: bool = False
+    obeyed: int = 0
+    """The number of the last order that the circuit has followed."""
+    silence: float = 10.0
+    """Seconds without a word after which the node counts as gone."""
+
+
+class Order(Struct, frozen=True):
+    """What an operator wants of a circuit in every process: who, when and why."""
+
+    number: int
+    signal: Signal
+    by: str
+    at: float
+    why: str = ""
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether it holds until the next one, also for nodes that come later."""
+        return self.signal is not Signal.RESET
 
 
 class Table(Struct, frozen=True):
-    """The nodes that share a circuit or a budget."""
+    """The nodes that share a circuit or a budget, and the last order that was given."""
 
     seats: dict[str, Seat] = {}
+    order: Order | None = None
 
 
 def sit(
@@ -58,8 +81,14 @@ def sit(
     if live:
         heir = None if seat.has_left or node in table.seats else _host_of(node)
         seats = live | _left_to_others(seats, heir)
-    table = Table(seats)
-    return Change(encode(table), now + _KEPT), table
+    table = Table(seats, table.order)
+    return _kept(table, now), table
+
+
+def _kept(table: Table, now: float) -> Change:
+    """A table lasts for a day after the last one was there; an order that stands, until another."""
+    stands = table.order is not None and table.order.is_standing
+    return Change(encode(table), None if stands else now + _KEPT)
 
 
 def _left_to_others(seats: dict[str, Seat], heir: str | None) -> dict[str, Seat]:
@@ -82,7 +111,8 @@ def is_live(seat: Seat, now: float, silence: float) -> bool:
 def is_voted_open(table: Table, node: str, now: float, silence: float) -> float:
     """For how long most of the nodes have the circuit open, by their own evidence; 0.0 if not."""
     live = [seat for seat in table.seats.values() if is_live(seat, now, silence)]
-    waits = sorted(_open_for(seat, now) for seat in live)
+    last = 0 if table.order is None else table.order.number
+    waits = sorted(_open_for(seat, now) for seat in live if last in (0, seat.obeyed))
     votes = [wait for wait in waits if wait > 0.0]
     if table.seats.get(node) is None or len(votes) * 2 <= len(live):
         return 0.0
@@ -101,19 +131,59 @@ def inherited(value: bytes | None, node: str, now: float, silence: float) -> Cir
 
     Where others are there, of those that have left, on the same host.
     """
-    if value is None:
-        return None
-    others = {name: seat for name, seat in decode(value).seats.items() if name != node}
-    if any(is_live(seat, now, silence) for seat in others.values()):
-        host = _host_of(node)
-        others = {n: each for n, each in others.items() if each.has_left and _host_of(n) == host}
-    circuits = [seat.circuit for seat in others.values() if seat.circuit is not None]
+    circuits = [circuit for circuit, _ in _left_behind(value, node, now, silence)]
     if not circuits:
         return None
     last = circuits[0]
     for circuit in circuits[1:]:
         last = merged(last, circuit)
     return replace(last, probes=())
+
+
+def _left_behind(
+    value: bytes | None, node: str, now: float, silence: float
+) -> list[tuple[Circuit, int]]:
+    """The circuits that a new node takes over, each with the last order it has followed."""
+    if value is None:
+        return []
+    others = {name: seat for name, seat in decode(value).seats.items() if name != node}
+    if any(is_live(seat, now, silence) for seat in others.values()):
+        host = _host_of(node)
+        others = {n: each for n, each in others.items() if each.has_left and _host_of(n) == host}
+    return [(s.circuit, s.obeyed) for s in others.values() if s.circuit is not None]
+
+
+# --- an operator's orders -------------------------------------------------------------------------
+
+
+def give(
+    value: bytes | None, signal: Signal, by: str, why: str, now: float
+) -> tuple[Change, Table | None]:
+    """Lays an order on the table; without a table nothing, and no answer.
+
+    >>> from mainstay.core.records import KEEP
+    >>> give(None, Signal.RESET, "ann", "it is back", 0.0) == (KEEP, None)
+    True
+    """
+    if value is None:
+        return KEEP, None
+    table = decode(value)
+    number = 1 if table.order is None else table.order.number + 1
+    table = replace(table, order=Order(number, signal, by, now, why))
+    return _kept(table, now), table
+
+
+def obeyed_before(value: bytes | None, node: str, now: float, silence: float) -> int:
+    """The last order that a new node need not follow.
+
+    What it takes over may have followed it already. One that takes over nothing has nothing to
+    reset, but follows an order that stands.
+    """
+    order = None if value is None else decode(value).order
+    if order is None:
+        return 0
+    followed = [number for _, number in _left_behind(value, node, now, silence)]
+    return min(followed, default=0 if order.is_standing else order.number)
 
 
 def counted_elsewhere(table: Table, node: str, now: float, silence: float) -> tuple[int, int]:

@@ -256,7 +256,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> breaker.state.name
         'CLOSED'
         """
-        self._order(Signal.RESET, reason)
+        self.obey(Signal.RESET, reason)
 
     def force_open(self, reason: str = "") -> None:
         """Refuses every call until another order.
@@ -265,7 +265,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> breaker.allow_request()
         False
         """
-        self._order(Signal.FORCE_OPEN, reason)
+        self.obey(Signal.FORCE_OPEN, reason)
 
     def force_close(self, reason: str = "") -> None:
         """Lets every call through until another order.
@@ -274,7 +274,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> breaker.state.name
         'FORCED_CLOSED'
         """
-        self._order(Signal.FORCE_CLOSE, reason)
+        self.obey(Signal.FORCE_CLOSE, reason)
 
     def disable(self, reason: str = "") -> None:
         """As if it were not there, until another order.
@@ -283,7 +283,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> breaker.state.name
         'DISABLED'
         """
-        self._order(Signal.DISABLE, reason)
+        self.obey(Signal.DISABLE, reason)
 
     def observe(self, reason: str = "") -> None:
         """Counts and tells when it would open, but lets every call through.
@@ -292,7 +292,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> breaker.state.name
         'METRICS_ONLY'
         """
-        self._order(Signal.OBSERVE, reason)
+        self.obey(Signal.OBSERVE, reason)
 
     def listen(self, listener: Sink) -> None:
         """Tells one more listener of every change from now on.
@@ -305,7 +305,8 @@ class CircuitBreaker(Guard, Verbs):
         if listener not in self._listeners:
             self._listeners.append(listener)
 
-    def _order(self, signal: Signal, reason: str) -> None:
+    def obey(self, signal: Signal, reason: str) -> None:
+        """Follows an order that is given as a value, such as one that came through a store."""
         if reason:
             from mainstay.core.redact import REDACTOR
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.core.records import Change
-    from mainstay.core.sharing import Bucket, Table
+    from mainstay.core.sharing import Bucket, Order, Table
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.gates import Guard
     from mainstay.ports import Store
@@ -53,7 +53,8 @@ class Sharing:
         self._tokens = [guard for guard in several if isinstance(guard, TokenBudget)]
         self._poured: dict[str, Flow] = {}
         """What each bucket has answered to."""
-        self._met: set[str] = set()
+        self._obeyed: dict[str, int] = {}
+        """The circuits that were met, and the last order each has followed."""
         self._is_away = False
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -86,22 +87,41 @@ class Sharing:
             return True
 
     def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
-        name, is_new = circuit.name, circuit.name not in self._met
+        name, is_new = circuit.name, circuit.name not in self._obeyed
         if is_new:
-            value, now = self._store.read(CIRCUITS, name)
-            last = core.inherited(value, self.node, now, self.silence)
-            if last is not None:
-                circuit.inherit(last, now - clock.current.monotonic())
-            self._met.add(name)
+            self._meet(circuit)
 
         def seat(by: float, now: float) -> Seat:
-            return Seat(now, circuit.exported(by), has_left=leaving)
+            return Seat(
+                now, circuit.exported(by), has_left=leaving, obeyed=self._obeyed[name],
+                silence=self.silence,
+            )  # fmt: skip
 
         table, now = self._sit(CIRCUITS, name, seat)
+        if leaving:
+            return
+        self._obey(circuit, table.order)
         seconds = core.is_voted_open(table, self.node, now, self.silence)
         # Where many start at once, those who have sat down already may not be most of them.
-        if seconds > 0.0 and not (is_new or leaving):
+        if seconds > 0.0 and not is_new:
             circuit.vote_open(seconds)
+
+    def _meet(self, circuit: CircuitBreaker) -> None:
+        """Takes over what those knew who were there before."""
+        value, now = self._store.read(CIRCUITS, circuit.name)
+        last = core.inherited(value, self.node, now, self.silence)
+        if last is not None:
+            circuit.inherit(last, now - clock.current.monotonic())
+        obeyed = core.obeyed_before(value, self.node, now, self.silence)
+        self._obeyed[circuit.name] = obeyed
+
+    def _obey(self, circuit: CircuitBreaker, order: Order | None) -> None:
+        """Does what an operator wants, once."""
+        if order is None or order.number == self._obeyed[circuit.name]:
+            return
+        self._obeyed[circuit.name] = order.number
+        why = f": {order.why}" if order.why else ""
+        circuit.obey(order.signal, f"{order.signal.value}, ordered by {order.by}{why}")
 
     def _share_budget(self, budget: RetryBudget, leaving: bool) -> None:
         told = budget.snapshot()

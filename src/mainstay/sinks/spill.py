@@ -14,7 +14,7 @@ import tempfile
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from mainstay.core.events import decode, encode
@@ -159,6 +159,44 @@ class Spill:
             os.close(file)
         if folder == self._own:
             self._own = None
+
+
+class Spilled(NamedTuple):
+    """What waits on disk for one destination."""
+
+    where: str
+    files: int
+    size: int
+    """Bytes."""
+    oldest: float
+    """When the oldest file was written, in seconds since 1970."""
+    aside: int
+    """Files that could not be read, and wait for a person."""
+
+
+def spilled(folder: str | os.PathLike[str] | None = None) -> list[Spilled]:
+    """What waits on disk, of every destination; nothing is touched.
+
+    Args:
+        folder: where to look; None for where a Spill keeps its files unless it is told.
+    """
+    given = [Path(folder)] if folder is not None else list(_state_folders())
+    homes = [home for each in given for home in sorted(_folders_in(each), key=str)]
+    return [found for home in homes if (found := _spilled_in(home)) is not None]
+
+
+def _spilled_in(home: Path) -> Spilled | None:
+    files = [path for path in home.glob("*/*") if path.suffix in (".jsonl", ".bad")]
+    stats = []
+    for path in files:
+        with suppress(OSError):  # delivered at this very moment
+            stats.append((path.suffix, path.stat()))
+    if not stats:
+        return None
+    aside = sum(suffix == ".bad" for suffix, _ in stats)
+    size = sum(stat.st_size for _, stat in stats)
+    oldest = min(stat.st_mtime for _, stat in stats)
+    return Spilled(str(home), len(stats) - aside, size, oldest, aside)
 
 
 def _encoded(events: Iterable[Event]) -> tuple[list[bytes], int]:

@@ -1,0 +1,189 @@
+"""`mainstay circuits`: the circuits that processes share through a store, and orders for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay.cli.exits import Exit
+from mainstay.cli.identity import opened, proof_of, store_option, who_options
+from mainstay.cli.options import example, json_option
+from mainstay.cli.output import write, write_json
+from mainstay.cli.trouble import CommandError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mainstay import Engine
+    from mainstay.core.standing import Standing
+
+_ORDERS = {
+    "reset": ("RESET", "Close a circuit and forget its failures."),
+    "open": ("FORCE_OPEN", "Refuse every call, until another order."),
+    "close": ("FORCE_CLOSE", "Let every call through, until another order."),
+}
+_FOLLOWS = "Every process that shares it follows at its next step, within a second by default."
+
+
+@click.group(
+    "circuits",
+    invoke_without_command=True,
+    epilog=example(
+        "mainstay circuits --store sqlite:///app.db",
+        "mainstay circuits watch --store sqlite:///app.db",
+        "mainstay circuits open payments --as ann --why 'the bank is down' --store …",
+    ),
+)
+@store_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Show the circuits of every process, the open ones first.
+
+    A circuit is as its worst process has it; one that nobody has at the moment, as the last had it.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+
+
+@command.command("list", epilog=example("mainstay circuits list --store sqlite:///app.db"))
+@store_option
+@json_option
+def list_(as_json: bool) -> None:
+    """Show the circuits of every process."""
+    _list(as_json)
+
+
+def _list(as_json: bool) -> None:
+    from mainstay.cli.circuit_tables import listed, ranked
+    from mainstay.drivers.orders import shared_circuits
+
+    with opened(looks=True) as engine:
+        found = ranked(shared_circuits(engine.store))
+    if as_json:
+        write_json([each.to_dict() for each in found])
+        return
+    if not found:
+        write("no process has shared a circuit through this store")
+        return
+    from mainstay.cli.screen import Screen
+
+    Screen().show(listed(found))
+
+
+@command.command(epilog=example("mainstay circuits show payments --store sqlite:///app.db"))
+@click.argument("name")
+@store_option
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show one circuit, process by process."""
+    from mainstay.cli.circuit_tables import facts, places
+    from mainstay.drivers.orders import shared_circuit
+
+    with opened(looks=True) as engine:
+        found = shared_circuit(engine.store, name)
+        if found is None:
+            raise _no_such(engine, name)
+    if as_json:
+        import msgspec
+
+        write_json({**found.to_dict(), "places": msgspec.to_builtins(found.places)})
+        return
+    from mainstay.cli.screen import Screen, fields
+
+    screen = Screen()
+    screen.show(fields(facts(found)), "")
+    screen.show(places(found))
+
+
+@command.command(epilog=example("mainstay circuits watch --store sqlite:///app.db"))
+@click.option(
+    "--every", type=click.FloatRange(0.1, 3600.0), default=1.0, show_default=True,
+    metavar="SECONDS", help="How often to look.",
+)  # fmt: skip
+@store_option
+@json_option
+def watch(every: float, as_json: bool) -> None:
+    """Show the circuits as they change, until Ctrl+C.
+
+    In a terminal a table that is drawn anew in its place; elsewhere a line for each change, with
+    --json an object.
+    """
+    from mainstay.cli.circuit_watch import watch_lines, watch_screen
+    from mainstay.cli.screen import Screen
+
+    with opened(looks=True) as engine:
+        screen = None if as_json else Screen()
+        if screen is not None and screen.is_live:
+            watch_screen(engine.store, screen, every)
+        else:
+            watch_lines(engine.store, every, as_json)
+
+
+def _ordering(word: str, signal: str, text: str) -> None:
+    """Makes the command of one order."""
+
+    @click.argument("name")
+    @click.option("--why", required=True, metavar="TEXT", help="The reason; it enters the audit.")
+    @who_options
+    @store_option
+    @json_option
+    def give(as_json: bool, **given: Any) -> None:
+        _order(signal, as_json, **given)
+
+    give.__doc__ = f"{text}\n\n{_FOLLOWS}"
+    line = f"mainstay circuits {word} payments --as ann --why 'the bank says so' --store …"
+    command.command(word, epilog=example(line))(give)
+
+
+def _order(
+    signal: str,
+    as_json: bool,
+    *,
+    name: str,
+    why: str,
+    who: str | None,
+    key_file: str | None,
+    secret_file: str | None,
+) -> None:
+    from mainstay.core.breaker import Signal
+    from mainstay.drivers.orders import order_circuit, shared_circuit
+
+    with opened() as engine:
+        if shared_circuit(engine.store, name) is None:
+            raise _no_such(engine, name)
+        proof = proof_of(who, key_file, secret_file)
+        found = order_circuit(
+            engine.store, engine.operators, name, Signal[signal], by=who or "", proof=proof, why=why
+        )
+        if found is None:
+            raise _no_such(engine, name)
+    _say(found, as_json)
+
+
+def _say(found: Standing, as_json: bool) -> None:
+    if as_json:
+        write_json(found.to_dict())
+        return
+    assert found.order is not None
+    there = len(found.live)
+    processes = "1 process is" if there == 1 else f"{there or 'no'} processes are"
+    then = "it is followed at the next step" if there else "the next one to come follows it"
+    write(f"{found.name}: {found.order.signal.value} is ordered; {processes} there, {then}")
+
+
+def _no_such(engine: Engine, name: str) -> CommandError:
+    from difflib import get_close_matches
+
+    from mainstay.drivers.orders import shared_circuits
+
+    known = [each.name for each in shared_circuits(engine.store)]
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "mainstay circuits lists those there are"
+    message = f"no process has shared a circuit {name!r}"
+    return CommandError(message, hint=hint, exit_code=Exit.NEGATIVE)
+
+
+for _word, (_signal, _text) in _ORDERS.items():
+    _ordering(_word, _signal, _text)

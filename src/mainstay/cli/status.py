@@ -1,0 +1,106 @@
+"""`mainstay status`: what is waiting, which circuits are open, what needs a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstay.cli.identity import opened, store_option
+from mainstay.cli.options import example, json_option
+from mainstay.cli.output import write, write_json
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from mainstay.cli.status_reading import Status
+
+    Rows: TypeAlias = list[tuple[str, ...]]
+
+_MOST = 20
+"""Rows of a table; `--json` has all of them."""
+
+
+@click.command(
+    "status",
+    epilog=example(
+        "mainstay status --store sqlite:///app.db",
+        "mainstay status --json --store postgresql://localhost/app",
+    ),
+)
+@store_option
+@json_option
+def command(as_json: bool) -> None:
+    """Show what waits, which circuits are open, who is needed.
+
+    From the store that --store or the configuration names, else the one that `mainstay exec` keeps
+    for you; and from the folders where events wait that could not be delivered.
+    """
+    from mainstay.cli.status_reading import read_status
+
+    with opened(looks=True) as engine:
+        found = read_status(engine)
+    if as_json:
+        write_json(found.to_dict())
+    else:
+        _show(found)
+
+
+def _show(found: Status) -> None:
+    from mainstay.cli.screen import Screen, fields
+
+    screen = Screen()
+    screen.show(fields(_facts(found)))
+    for title, columns, rows in _tables(found):
+        if rows:
+            from mainstay.cli.screen import table
+
+            screen.show("", table(columns, rows[:_MOST], left=len(columns)))
+            if len(rows) > _MOST:
+                write(f"{len(rows) - _MOST:,} more {title}; --json has them all")
+
+
+def _facts(found: Status) -> list[tuple[str, str]]:
+    open_, worst = found.open_circuits, found.items[0] if found.items else None
+    running = [each for each in found.running if not each.is_left]
+    left = len(found.running) - len(running)
+    aside = sum(each.aside for each in found.spilled)
+    files = sum(each.files for each in found.spilled)
+    needs = f"{len(found.items):,}" + (f", the worst {worst.severity}" if worst else "")
+    rows = [
+        ("store", found.store),
+        ("circuits", f"{len(open_):,} of {len(found.circuits):,} not closed"),
+        ("needs a person", needs),
+        ("running", f"{len(running):,} keyed calls, {left:,} left by a process that is gone"),
+        (
+            "undelivered",
+            f"{files:,} files of events" + (f", {aside:,} unreadable" if aside else ""),
+        ),
+    ]
+    if not found.is_whole:
+        rows.append(("", f"keyed calls: of the first {found.looked_at:,} records only"))
+    return rows
+
+
+def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
+    from mainstay.cli.audit_stats import clean
+    from mainstay.cli.circuit_tables import COLUMNS, age, row
+
+    items: Rows = [
+        (each.id, age(each.age(found.now)), each.severity, each.operation, clean(each.text))
+        for each in found.items
+    ]
+    running: Rows = [
+        (clean(each.operation), clean(each.key), str(each.attempts), age(found.now - each.started),
+         each.lease(found.now))
+        for each in found.running
+    ]  # fmt: skip
+    spilled: Rows = [
+        (each.where, str(each.files), f"{each.size:,}", str(each.aside)) for each in found.spilled
+    ]
+    return [
+        ("circuits", COLUMNS, [row(each) for each in found.open_circuits]),
+        ("items", ("needs a person", "age", "severity", "operation", "what"), items),
+        ("calls", ("running", "key", "attempts", "for", "lease"), running),
+        ("folders", ("undelivered", "files", "bytes", "unreadable"), spilled),
+    ]

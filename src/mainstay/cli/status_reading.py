@@ -1,0 +1,145 @@
+"""Reads what `mainstay status` shows: from a store, and from the folders of undelivered events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from mainstay.cli.circuit_tables import age, ranked
+from mainstay.cli.progress import watched
+from mainstay.core.idempotency import RecordState
+from mainstay.core.idempotency import decode as decode_record
+from mainstay.core.inbox import RANKS
+from mainstay.drivers.keyed import SPACE
+from mainstay.drivers.orders import shared_circuits
+from mainstay.sinks.spill import spilled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from mainstay import Engine, Item
+    from mainstay.core.standing import Standing
+    from mainstay.ports import Store
+    from mainstay.sinks.spill import Spilled
+
+MOST = 1_000_000
+"""Records that are looked at for calls that run."""
+_PAGE = 1000
+
+
+class Running(Struct, frozen=True):
+    """A keyed call that has begun and not ended."""
+
+    operation: str
+    key: str
+    attempts: int
+    started: float
+    lease_until: float
+    is_left: bool
+    """Whether its lease is over: its process is gone, and the next call takes over."""
+
+    def lease(self, now: float) -> str:
+        """For how long it is somebody's."""
+        seconds = self.lease_until - now
+        return f"over, {age(-seconds)} ago" if self.is_left else f"{age(seconds)} more"
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is to know at one moment of the store's clock."""
+
+    store: str
+    now: float
+    circuits: list[Standing]
+    items: list[Item]
+    running: list[Running]
+    looked_at: int
+    spilled: list[Spilled]
+
+    @property
+    def open_circuits(self) -> list[Standing]:
+        """Those that refuse calls, the worst first."""
+        return [each for each in self.circuits if each.is_open]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every record was looked at."""
+        return self.looked_at < MOST
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        items = [
+            {"id": each.id, "kind": each.kind, "severity": each.severity, "status": each.status,
+             "operation": each.operation, "text": each.text, "age": each.age(self.now)}
+            for each in self.items
+        ]  # fmt: skip
+        return {
+            "store": self.store,
+            "circuits": {
+                "total": len(self.circuits),
+                "open": [each.to_dict() for each in self.open_circuits],
+            },
+            "needs_a_person": items,
+            "running": msgspec.to_builtins(self.running),
+            "records_looked_at": self.looked_at,
+            "undelivered": [each._asdict() for each in self.spilled],
+        }
+
+
+def read_status(engine: Engine) -> Status:
+    """Looks at everything, and changes nothing."""
+    store = engine.store
+    now = store.read(SPACE, "")[1]
+    running: list[Running] = []
+    looked_at = 0
+    for address, value in watched(islice(_records(store), MOST), "records"):
+        looked_at += 1
+        found = _running(address, value, now)
+        if found is not None:
+            running.append(found)
+    return Status(
+        store=store.url,
+        now=now,
+        circuits=ranked(shared_circuits(store)),
+        items=sorted((each for each in engine.inbox.all() if not each.is_over), key=_rank),
+        running=sorted(running, key=lambda each: each.started),
+        looked_at=looked_at,
+        spilled=spilled(),
+    )
+
+
+def _records(store: Store) -> Iterator[tuple[str, bytes]]:
+    after = ""
+    while page := store.scan(SPACE, after, _PAGE):
+        yield from page
+        after = page[-1][0]
+
+
+def _running(address: str, value: bytes, now: float) -> Running | None:
+    if b'"running"' not in value:  # most have ended: those need not be decoded
+        return None
+    record = decode_record(value)
+    if record.state is not RecordState.RUNNING:
+        return None
+    operation, key = _named(address)
+    is_left = record.lease_until <= now
+    return Running(operation, key, record.attempts, record.started, record.lease_until, is_left)
+
+
+def _named(address: str) -> tuple[str, str]:
+    """The operation and the key of a record's address: caller, operation and key as JSON."""
+    try:
+        _, operation, key = msgspec.json.decode(address, type=tuple[object, str, object])
+    except msgspec.MsgspecError:  # somebody else's way to name a record
+        return "", address
+    return operation, key if isinstance(key, str) else msgspec.json.encode(key).decode()
+
+
+def _rank(item: Item) -> tuple[int, float]:
+    known = item.severity in RANKS
+    return (RANKS.index(item.severity) if known else len(RANKS), item.created)

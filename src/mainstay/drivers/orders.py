@@ -1,0 +1,67 @@
+"""Circuits as a store knows them, and orders for those of every process that shares them.
+
+Nothing here takes part in sharing: it looks at the tables, and lays an operator's order on one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core import sharing as core
+from mainstay.core.redact import REDACTOR
+from mainstay.core.standing import Standing, standing
+from mainstay.drivers.sharing import CIRCUITS
+
+if TYPE_CHECKING:
+    from mainstay.core.breaker import Signal
+    from mainstay.core.records import Change
+    from mainstay.drivers.operators import Operators
+    from mainstay.drivers.verifying import Credential
+    from mainstay.ports import Store
+
+
+def shared_circuits(store: Store) -> list[Standing]:
+    """Every circuit that processes share through the store, by name.
+
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> shared_circuits(MemoryStore())
+    []
+    """
+    found: list[Standing] = []
+    now, after = store.read(CIRCUITS, "")[1], ""
+    while page := store.scan(CIRCUITS, after):
+        found += [standing(name, core.decode(value), now) for name, value in page]
+        after = page[-1][0]
+    return found
+
+
+def shared_circuit(store: Store, name: str) -> Standing | None:
+    """The circuit of that name; None where no process has ever shared one."""
+    value, now = store.read(CIRCUITS, name)
+    return None if value is None else standing(name, core.decode(value), now)
+
+
+def order_circuit(
+    store: Store,
+    operators: Operators,
+    name: str,
+    signal: Signal,
+    *,
+    by: str,
+    proof: Credential,
+    why: str = "",
+) -> Standing | None:
+    """Gives an order to a circuit in every process, if it is them who give it.
+
+    Each process follows it at its next step, and its audit holds who gave it and why. None where
+    there is no such circuit.
+    """
+    about = (name, signal.name, why)
+    operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
+    told = REDACTOR.text(why)
+
+    def decide(value: bytes | None, now: float) -> tuple[Change, Standing | None]:
+        change, table = core.give(value, signal, by, told, now)
+        return change, None if table is None else standing(name, table, now)
+
+    return store.transact(CIRCUITS, name, decide)
