@@ -1,4 +1,4 @@
-"""What is shown while the calls run: a live screen, or a line a second where there is none."""
+"""What is shown meanwhile: a live screen, or a line a second and one for each act without one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from mainstay.events import Event
 
 
+LAST = 8
+"""Lines of the acts that are shown at once."""
+
+
 @contextmanager
 def display_on(screen: Screen) -> Iterator[Callable[[Traffic], None]]:
     """The display that fits; it is gone when the calls are done."""
@@ -39,16 +43,25 @@ def display_on(screen: Screen) -> Iterator[Callable[[Traffic], None]]:
 
 
 class Lines:
-    """One line a second, for logs and pipes."""
+    """One line a second, and one for whatever is said of the acts; for logs and pipes."""
 
     def __init__(self) -> None:
         self._next = 1.0
+        self._is_over = False
+        self._told = 0
 
     def __call__(self, traffic: Traffic) -> None:
+        self._count(traffic)
+        for line in traffic.story[self._told :]:
+            write(f"         {line}")
+            self._told += 1
+
+    def _count(self, traffic: Traffic) -> None:
         total = traffic.tally.total
-        if traffic.elapsed < self._next and total.ended < traffic.calls:
+        is_over = total.ended >= traffic.calls
+        if self._is_over or (traffic.elapsed < self._next and not is_over):
             return
-        self._next = traffic.elapsed + 1.0
+        self._next, self._is_over = traffic.elapsed + 1.0, is_over
         write(
             f"{traffic.elapsed:5.1f} s  {total.ended} of {traffic.calls} calls:"
             f" {total.first} at first attempt, {total.saved} saved by retries,"
@@ -59,7 +72,8 @@ class Lines:
 def frame(traffic: Traffic) -> RenderableType:
     """The whole display at one moment."""
     title = Text("last events", style="bold")
-    return Group(*_progress(traffic), "", operations(traffic), "", title, *_recent(traffic))
+    lines = _acts(traffic) if traffic.story else _recent(traffic)
+    return Group(*_progress(traffic), "", operations(traffic), "", title, *lines)
 
 
 def _progress(traffic: Traffic) -> tuple[Table, Text]:
@@ -69,28 +83,38 @@ def _progress(traffic: Traffic) -> tuple[Table, Text]:
     bar = ProgressBar(total=traffic.calls, completed=ended, width=30)
     grid.add_row(bar, f"{ended} of {traffic.calls} calls", f"{traffic.elapsed:.1f} s")
     line = Text(f"{in_flight} attempts in flight, {waiting} calls waiting for their next")
-    if traffic.is_outage:
+    if traffic.service.is_down or (traffic.is_outage and not traffic.story):
         line.append("   the service is down", style="bold red")
     return grid, line
 
 
 def operations(traffic: Traffic) -> Table:
     """What became of the calls, by operation."""
-    columns = ("operation", "policy", "first attempt", "saved", "failed", "retries", "waited")
-    counts = traffic.tally.counts
-    return table(columns, (_row(name, counts[name]) for name in OPERATIONS), left=2)
+    columns = ("operation", "policy", "circuit", "first attempt", "saved", "failed", "retries")
+    counts, states = traffic.tally.counts, traffic.circuits.states
+    rows = (_row(name, states[name][-1], counts[name]) for name in OPERATIONS)
+    return table((*columns, "waited"), rows, left=3)
 
 
-def _row(name: str, count: Count) -> tuple[RenderableType, ...]:
+def _row(name: str, state: str, count: Count) -> tuple[RenderableType, ...]:
     return (
         name,
         OPERATIONS[name],
+        Text(state, style=_STYLES.get(state, "")),
         str(count.first),
         Text(str(count.saved), style="green"),
         Text(str(count.failed), style="red" if count.failed else ""),
         str(count.retries),
         f"{count.waited:.1f} s",
     )
+
+
+_STYLES = {"open": "bold red", "half-open": "yellow"}
+
+
+def _acts(traffic: Traffic) -> Iterator[Text]:
+    for line in traffic.story[-LAST:]:
+        yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _recent(traffic: Traffic) -> Iterator[Text]:

@@ -20,6 +20,7 @@ class Fault:
 
 
 HEALTHY = Fault(delay=0.01)
+DOWN = Fault(502)
 BUSY = Fault(503, retry_after=1)
 BROKEN = Fault(503)
 THROTTLED = Fault(429, retry_after=1)
@@ -30,6 +31,16 @@ MISSING = Fault(404)
 FORBIDDEN = Fault(401)
 
 FOR_EVER = 99
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order to be charged: its key, the number of its call, and what the call meets."""
+
+    name: str
+    call: int
+    faults: tuple[Fault, ...]
+
 
 Share = tuple[float, tuple[Fault, ...]]
 
@@ -63,8 +74,20 @@ class Script:
         """Calls take turns; every tenth may not be retried, for contrast."""
         return "profile.read" if call % 10 == 7 else _ROTA[call % len(_ROTA)]
 
+    @property
+    def twice(self) -> Order:
+        """The order that is charged by two calls; the first attempt of the first one fails."""
+        return Order("order-7", self.calls, (BROKEN,))
+
+    @property
+    def stuck(self) -> Order:
+        """The order whose charge fails until its policy gives up, and not after that."""
+        return Order("order-8", self.calls + 1, (BROKEN,) * 3)
+
     def faults(self, call: int) -> tuple[Fault, ...]:
         """The faults of a call's first attempts; whatever comes after them is healthy."""
+        if call >= self.calls:
+            return next((o.faults for o in (self.twice, self.stuck) if o.call == call), ())
         if not self.is_outage(call):
             return self._draw(call)
         # The earlier in the outage a call begins, the more of its attempts fall into it.

@@ -9,6 +9,7 @@ import struct
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from mainstay.cli.demo.script import DOWN
 from mainstay.cli.exits import Exit
 from mainstay.cli.trouble import CommandError
 
@@ -17,15 +18,20 @@ if TYPE_CHECKING:
 
     from mainstay.cli.demo.script import Fault, Script
 
-_CALL = re.compile(rb"GET /\S*\?call=(\d+) ")
+_CALL = re.compile(rb"(?P<verb>GET|POST) /\S*\?call=(?P<call>\d+) ")
 
 
 class Service:
-    """Answers as the script says; counts the requests it gets, per call."""
+    """Answers as the script says; counts the requests it gets, per call, and the charges it makes.
+
+    While it is down it answers 502, whatever the script says.
+    """
 
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: dict[int, int] = {}
+        self.is_down = False
+        self.charges: dict[int, int] = {}
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None]] = set()
 
@@ -68,18 +74,28 @@ class Service:
         asked = _CALL.match(await reader.readuntil(b"\r\n\r\n"))
         if asked is None:
             return
-        fault = self._next_fault(int(asked[1]))
+        call = int(asked["call"])
+        fault = self._next_fault(call)
         await asyncio.sleep(fault.delay)
         if fault.is_reset:
             _reset(writer)
             return
-        writer.write(_response(fault))
+        writer.write(_response(fault, self._body(call, asked["verb"], fault)))
         await writer.drain()
         await reader.read()  # until the client closes, or abort() would cut the response
 
     def _next_fault(self, call: int) -> Fault:
         attempt = self.requests[call] = self.requests.get(call, 0) + 1
-        return self.script.answer(call, attempt)
+        return DOWN if self.is_down else self.script.answer(call, attempt)
+
+    def _body(self, call: int, verb: bytes, fault: Fault) -> bytes:
+        """A POST is a charge, and makes a receipt: one with a number that no other has."""
+        if fault.status != HTTPStatus.OK:
+            return b""
+        if verb == b"GET":
+            return b'{"ok": true}'
+        self.charges[call] = self.charges.get(call, 0) + 1
+        return b"receipt %d" % sum(self.charges.values())
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
@@ -88,8 +104,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def _response(fault: Fault) -> bytes:
-    body = b'{"ok": true}' if fault.status == HTTPStatus.OK else b""
+def _response(fault: Fault, body: bytes) -> bytes:
     lines = [f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}"]
     if fault.retry_after is not None:
         lines.append(f"Retry-After: {fault.retry_after}")

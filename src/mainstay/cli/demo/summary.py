@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from mainstay import __version__
+from mainstay.cli.demo import epilogue
 from mainstay.cli.demo.traffic import OPERATIONS
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def document(traffic: Traffic) -> dict[str, object]:
         "failed_attempts": _troubles(traffic),
         "failures": _failures(traffic),
         "operations": _operations(traffic),
+        **epilogue.document(traffic),
     }
 
 
@@ -87,6 +89,7 @@ def show(traffic: Traffic, screen: Screen) -> None:
         ("What went wrong, attempt by attempt", _wrong(traffic)),
         ("Calls that failed in the end, and why no more was tried", _lost(traffic)),
         ("What it cost", _cost(traffic)),
+        *epilogue.sections(traffic),
         ("Try next", _next(traffic)),
     ):
         screen.show("", Text(title, style="bold"), body)
@@ -162,6 +165,7 @@ def _next(traffic: Traffic) -> Table:
                 f"other faults than those of seed {traffic.seed}",
             ),
             ("mainstay policies show standard --seed 7", "the exact delays of a policy"),
+            ("mainstay demo --keep FOLDER", "the same, with its store and audit log to look at"),
             ("mainstay doctor", "what is installed here"),
         ]
     )

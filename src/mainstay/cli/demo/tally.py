@@ -68,6 +68,8 @@ class Tally:
     counts: dict[str, Count] = field(init=False)
     failures: Counter[Failure] = field(default_factory=Counter)
     troubles: Counter[tuple[str, str]] = field(default_factory=Counter)
+    is_done: bool = False
+    """Whether what comes now is no longer of the calls that are counted."""
     recent: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -76,7 +78,7 @@ class Tally:
 
     def __call__(self, event: Event) -> None:
         add = _ADD.get(type(event))
-        if add is None:
+        if add is None or self.is_done:
             return
         with self._lock:
             add(self, self.counts[event.operation], event)

@@ -1,4 +1,8 @@
-"""The engine with its policies, and the calls: most of them async, the exports in threads."""
+"""The engine with its policies, and the calls: most of them async, the exports in threads.
+
+After the calls come the acts: an outage that opens the circuits, a charge that is called twice, one
+that needs a person, and the audit log of it all.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
+from mainstay.cli.demo.acts import charge_orders, go_down
+from mainstay.cli.demo.orders import CHARGE
+from mainstay.cli.demo.outage import SETTINGS, Circuits
+from mainstay.cli.demo.place import STORE
+from mainstay.cli.demo.proof import audit_in, prove
 from mainstay.cli.demo.script import Script
 from mainstay.cli.demo.service import Service
 from mainstay.cli.demo.tally import Tally
@@ -17,6 +27,10 @@ from mainstay.cli.demo.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mainstay.cli.demo.orders import Charged, Resolved
+    from mainstay.cli.demo.proof import Proof
 
     Observer = Callable[["Traffic"], object]
 
@@ -56,19 +70,34 @@ REFRESH = 0.1
 class Traffic:
     """Some hundred calls, and what is known of them."""
 
-    def __init__(self, calls: int, seed: int) -> None:
+    charged: Charged | None = None
+    resolved: Resolved | None = None
+    proof: Proof | None = None
+
+    def __init__(self, calls: int, seed: int, folder: Path) -> None:
+        self.folder = folder
         self.calls = calls
         self.seed = seed
         self.elapsed = 0.0
         self.begun = 0
         self.script = Script(seed, calls)
         self.tally = Tally(OPERATIONS)
+        self.story: list[str] = []
+        """What was said of the acts so far; nothing while the calls are made."""
+        self.circuits = Circuits(OPERATIONS, self.story.append)
         self.engine = Engine(
-            policies=POLICIES, operations=OPERATIONS, seed=seed, sinks=[self.tally]
+            f"sqlite:///{quote(str(folder.absolute() / STORE))}",
+            policies=POLICIES,
+            operations={**OPERATIONS, CHARGE: "standard"},
+            seed=seed,
+            sinks=[self.tally, self.circuits],
+            breaker=SETTINGS,
+            share=None,
+            audit=audit_in(folder),
         )
         self.service = Service(self.script)
         self.wire = Wire(0)
-        self._stop = threading.Event()
+        self.stop = threading.Event()
 
     @property
     def is_outage(self) -> bool:
@@ -77,13 +106,16 @@ class Traffic:
 
     @property
     def requests(self) -> int:
-        """How many requests the service got, by its own count."""
-        return sum(self.service.requests.values())
+        """How many requests of the calls the service got, by its own count."""
+        return sum(n for call, n in self.service.requests.items() if call < self.calls)
 
     def run(self, observe: Observer) -> None:
         """Makes the calls; the observer is shown the state ten times a second."""
         with self.engine, self._threads() as pool:
             asyncio.run(self._run(pool, observe))
+        self.story.append("the audit log is verified and replayed")
+        observe(self)
+        self.proof = prove(self.folder)
 
     @contextmanager
     def _threads(self) -> Iterator[ThreadPoolExecutor]:
@@ -92,17 +124,17 @@ class Traffic:
         try:
             yield pool
         finally:
-            self._stop.set()
+            self.stop.set()
             pool.shutdown(cancel_futures=True)
 
     async def _run(self, pool: ThreadPoolExecutor, observe: Observer) -> None:
         async with self.service:
             self.wire = Wire(self.service.port)
-            calls = asyncio.ensure_future(self._make_calls(pool))
+            calls = asyncio.ensure_future(self._play(pool))
             try:
                 await self._watch(calls, observe)
             finally:
-                self._stop.set()
+                self.stop.set()
                 calls.cancel()
                 await asyncio.gather(calls, return_exceptions=True)
 
@@ -110,9 +142,16 @@ class Traffic:
         started = time.monotonic()
         while not calls.done():
             await asyncio.wait([calls], timeout=REFRESH)
-            self.elapsed = time.monotonic() - started
+            if not self.story:
+                self.elapsed = time.monotonic() - started
             observe(self)
         await calls
+
+    async def _play(self, pool: ThreadPoolExecutor) -> None:
+        await self._make_calls(pool)
+        self.tally.is_done = True
+        await go_down(self, pool)
+        await charge_orders(self, pool)
 
     async def _make_calls(self, pool: ThreadPoolExecutor) -> None:
         begin, places = time.monotonic(), asyncio.Semaphore(MAX_OPEN)
@@ -127,10 +166,13 @@ class Traffic:
 
     async def _call(self, call: int, pool: ThreadPoolExecutor) -> None:
         """One call through the engine, which says through its events what became of it."""
-        name = self.script.operation(call)
+        await self.send(self.script.operation(call), call, pool)
+
+    async def send(self, name: str, call: int, pool: ThreadPoolExecutor) -> None:
+        """The same, of an operation that need not be the script's."""
         path = f"/{name}?call={call}"
         if name == "report.export":
-            operation = self.engine.operation(name, cancel=self._stop)
+            operation = self.engine.operation(name, cancel=self.stop)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(pool, operation.run, self.wire.fetch, path)
         else:

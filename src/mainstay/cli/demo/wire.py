@@ -27,6 +27,10 @@ class StatusError(Exception):
         self.headers = headers
 
 
+class ServiceDown(StatusError):
+    """502: there is nobody behind the gateway. What the circuits count."""
+
+
 class Wire:
     """Requests to one port, and how many of them are under way."""
 
@@ -49,12 +53,12 @@ class Wire:
                     await writer.wait_closed()
         return _accepted(status, headers, body)
 
-    def fetch(self, path: str) -> bytes:
-        """GET, for threads; as long as the call's policy leaves time for."""
+    def fetch(self, path: str, method: str = "GET") -> bytes:
+        """GET or POST, for threads; as long as the call's policy leaves time for."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=deadline.remaining())
         with self._counted():
             try:
-                connection.request("GET", path)
+                connection.request(method, path)
                 response = connection.getresponse()
                 body = response.read()
             finally:
@@ -78,6 +82,8 @@ def _parse(head: bytes) -> tuple[int, HTTPMessage]:
 
 
 def _accepted(status: int, headers: HTTPMessage, body: bytes) -> bytes:
+    if status == http.client.BAD_GATEWAY:
+        raise ServiceDown(status, headers)
     if status != http.client.OK:
         raise StatusError(status, headers)
     return body
