@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 
 import click
 import pytest
@@ -339,10 +340,44 @@ def test_an_encoding_without_our_characters_is_no_error(run):
     assert "mainstay" in done.stdout
 
 
-def test_shell_completion(run):
-    """What the shell's completion asks for is answered from the same commands."""
-    script = run(_MAINSTAY_COMPLETE="bash_source")
-    assert script.returncode == 0
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(run, shell):
+    """Each shell gets a script that asks this very command."""
+    script = run(_MAINSTAY_COMPLETE=f"{shell}_source")
+    assert (script.returncode, script.stderr) == (0, "")
     assert "_mainstay_completion" in script.stdout
-    offered = run(_MAINSTAY_COMPLETE="bash_complete", COMP_WORDS="mainstay po", COMP_CWORD="1")
-    assert offered.stdout == "plain,policies\n"
+    assert f"_MAINSTAY_COMPLETE={shell}_complete" in script.stdout
+
+
+@pytest.mark.req("IT-041-09")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("po", ["policies"]),
+        ("st", ["status"]),
+        ("circuits re", ["reset"]),
+        ("circuits reset --wh", ["--why"]),
+        ("audit stats x.jsonl --by te", ["tenant"]),
+    ],
+)
+def test_what_a_shell_offers(run, typed, offered):
+    """Commands, options and choices, from the commands themselves."""
+    words = f"mainstay {typed}"
+    number = str(len(words.split()) - 1)
+    done = run(_MAINSTAY_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number)
+    assert done.stdout.splitlines() == [f"plain,{each}" for each in offered]
+
+
+@pytest.mark.skipif(not which("bash"), reason="there is no bash here")
+def test_a_real_bash_takes_the_completion():
+    """The line of the page, and what Tab then offers."""
+    page = (ROOT / "docs/how-to/command-line.md").read_text(encoding="utf-8")
+    line = re.search(r"^eval .*$", page, re.MULTILINE)[0]
+    lines = f"{line}; COMP_WORDS=(mainstay cir); COMP_CWORD=1; _mainstay_completion mainstay; "
+    folder = Path(sys.executable).parent
+    done = subprocess.run(
+        [which("bash"), "-c", lines + 'echo "${COMPREPLY[@]}"'],
+        capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.stdout == "circuits\n", done.stderr

@@ -6,17 +6,21 @@ from hypothesis import strategies as st
 
 from mainstay.core.breaker import Circuit, CircuitState, Signal, record, voted
 from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.records import KEEP
 from mainstay.core.sharing import (
     Bucket,
     Flow,
+    Order,
     Seat,
     Table,
     counted_elsewhere,
     decode,
     encode,
+    give,
     inherited,
     is_live,
     is_voted_open,
+    obeyed_before,
     pour,
     sit,
 )
@@ -253,3 +257,64 @@ def test_where_nothing_overflows_the_order_of_the_nodes_does_not_matter(moves):
             value = change.value
     owed = sum(flow.taken - flow.given for flow in flows.values())
     assert bucket.tokens == 500_000 - owed
+
+
+# --- an operator's orders -------------------------------------------------------------------------
+
+
+def given(value, signal=Signal.RESET, now=100.0):
+    """The table after one more order."""
+    change, _ = give(value, signal, "ann", "it is back", now)
+    return change.value
+
+
+def test_an_order_has_a_number_and_says_who_when_and_why():
+    """The next one has the next number, and takes its place."""
+    value = given(given(encode(table(a=OPEN))), Signal.FORCE_OPEN, 101.0)
+    order = decode(value).order
+    assert order == Order(2, Signal.FORCE_OPEN, "ann", 101.0, "it is back")
+    assert give(None, Signal.RESET, "ann", "", 0.0) == (KEEP, None), "there is no such circuit"
+
+
+def test_an_order_stays_on_the_table():
+    """Whoever sits down leaves it there."""
+    change, found = sit(given(encode(table(a=OPEN))), "b", Seat(0.0, CLOSED), 101.0, SILENCE)
+    assert found.order.number == decode(change.value).order.number == 1
+
+
+def test_an_order_that_stands_outlives_the_day():
+    """Nobody may be there for a weekend; a reset is over once there is nobody left to reset."""
+    value = encode(table(a=OPEN))
+    assert give(value, Signal.FORCE_OPEN, "ann", "", 100.0)[0].expires is None
+    assert give(value, Signal.RESET, "ann", "", 100.0)[0].expires == 100.0 + 86_400.0
+
+
+def test_who_has_yet_to_follow_an_order_has_no_vote():
+    """Or the others' evidence from before a reset would open at once what was reset."""
+    old = decode(given(encode(table(a=OPEN, b=OPEN))))
+    assert is_voted_open(old, "a", 100.0, SILENCE) == 0.0
+    anew = Table({name: Seat(100.0, OPEN, obeyed=1) for name in "ab"}, old.order)
+    assert is_voted_open(anew, "a", 100.0, SILENCE) == 30.0
+
+
+def test_a_new_node_follows_what_its_forebears_did_not():
+    """An open circuit that nobody was there to reset is reset by the next one."""
+    left = Table({"old": Seat(100.0, OPEN, has_left=True)})
+    assert obeyed_before(given(encode(left)), "new", 101.0, SILENCE) == 0
+    followed = Table({"old": Seat(100.0, OPEN, has_left=True, obeyed=1)})
+    assert obeyed_before(given(encode(followed)), "new", 101.0, SILENCE) == 1
+
+
+def test_a_new_node_that_takes_over_nothing_follows_what_stands():
+    """It has nothing to reset, and a reset of last week says nothing of its own failures."""
+    there = encode(table(a=OPEN))
+    assert obeyed_before(given(there), "new", 101.0, SILENCE) == 1
+    assert obeyed_before(given(there, Signal.FORCE_CLOSE), "new", 101.0, SILENCE) == 0
+    assert obeyed_before(there, "new", 101.0, SILENCE) == 0
+    assert obeyed_before(None, "new", 101.0, SILENCE) == 0
+
+
+def test_a_table_from_before_there_were_orders_is_read():
+    """A store outlives the version that wrote it."""
+    found = decode(b'{"seats":{"a":{"seen":1.0,"circuit":null,"counts":[0,0],"has_left":false}}}')
+    assert (found.order, found.seats["a"].obeyed, found.seats["a"].silence) == (None, 0, 10.0)

@@ -71,15 +71,22 @@ def _facts(found: Status) -> list[tuple[str, str]]:
         ("store", found.store),
         ("circuits", f"{len(open_):,} of {len(found.circuits):,} not closed"),
         ("needs a person", needs),
-        ("running", f"{len(running):,} keyed calls, {left:,} left by a process that is gone"),
+        (
+            "running",
+            f"{_several(len(running), 'keyed call')}, {left:,} left by a process that is gone",
+        ),
         (
             "undelivered",
-            f"{files:,} files of events" + (f", {aside:,} unreadable" if aside else ""),
+            f"{_several(files, 'file')} of events" + (f", {aside:,} unreadable" if aside else ""),
         ),
     ]
     if not found.is_whole:
         rows.append(("", f"keyed calls: of the first {found.looked_at:,} records only"))
     return rows
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
