@@ -13,6 +13,7 @@ from collections import Counter
 
 import pytest
 
+from mainstay import Engine
 from mainstay.cli import guard
 from mainstay.cli.demo.display import frame
 from mainstay.cli.demo.script import FORBIDDEN, MISSING, SLOW, THROTTLED_LONG, Script
@@ -126,9 +127,9 @@ def test_a_person_watches_it_in_a_terminal(terminal):
     assert "Traceback" not in text
 
 
-def test_one_moment_of_the_display():
+def test_one_moment_of_the_display(tmp_path):
     """The outage, what is in flight and what waits, and each kind of event in words."""
-    traffic = Traffic(100, SEED)
+    traffic = Traffic(100, SEED, tmp_path)
     traffic.begun, traffic.wire.in_flight = 51, 3
     same = {"operation": "search", "kind": "overload"}
     for event in (
@@ -148,6 +149,7 @@ def test_one_moment_of_the_display():
     assert "search: saved by attempt 2 after 0.25 s" in text
     traffic.begun = 60
     assert not traffic.is_outage
+    traffic.engine.close()
 
 
 def test_a_pipe_gets_lines_and_the_summary(run):
@@ -221,10 +223,12 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("trouble", [None, KeyboardInterrupt(), ZeroDivisionError("a bug")])
-def test_nothing_is_left_behind(trouble):
+def test_nothing_is_left_behind(trouble, tmp_path):
     """No thread, no listening port, no open attempt: at the end, on Ctrl+C, and on a bug."""
     observer = Interrupting(trouble)
-    traffic = Traffic(12 if trouble is None else 300, SEED)
+    traffic = Traffic(12 if trouble is None else 300, SEED, tmp_path)
+    with Engine(sinks=[]) as other:  # one thread renews the leases of the whole process
+        other.operation("warm", key="up").call(int, "1")
     before = set(threading.enumerate())
     if trouble is None:
         traffic.run(observer)

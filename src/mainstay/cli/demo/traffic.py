@@ -57,6 +57,7 @@ POLICIES = (
         attempt_timeout=5.0,
     ),
     RetryPolicy(name="once", max_attempts=1),
+    RetryPolicy(name="charging", max_attempts=3, attempt_timeout=2.0),
 )
 SPAN = 9.0
 """Seconds over which the calls begin, and the pace of fewer calls than the default."""
@@ -88,7 +89,7 @@ class Traffic:
         self.engine = Engine(
             f"sqlite:///{quote(str(folder.absolute() / STORE))}",
             policies=POLICIES,
-            operations={**OPERATIONS, CHARGE: "standard"},
+            operations={**OPERATIONS, CHARGE: "charging"},
             seed=seed,
             sinks=[self.tally, self.circuits],
             breaker=SETTINGS,
