@@ -117,6 +117,22 @@ def test_an_order_needs_somebody_and_a_reason(run, url, engine, words, code, tol
     assert engine.breaker("pay").state.value == "open"
 
 
+@pytest.mark.req("IT-041-09")
+def test_an_order_holds_for_commands_that_are_run_later(run, tmp_path, monkeypatch):
+    """Nobody is there when it is given; in the store that `exec` keeps, which need not be named."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("MAINSTAY_OPERATOR_SECRET", SECRET)
+    monkeypatch.chdir(tmp_path)
+    command = ["exec", "--operation", "job", "--", sys.executable, "-c", ""]
+    assert run(*command).returncode == 0
+    assert run("operators", "add", "ann", "--store", "sqlite:///mainstay/mainstay.db").stdout
+    opened = run("circuits", "open", "job", "--as", "ann", "--why", "maintenance")
+    assert "no process is there" in opened.stdout, opened.stderr
+    assert [run(*command).returncode for _ in range(2)] == [75, 75]
+    assert run("circuits", "reset", "job", "--as", "ann", "--why", "done").returncode == 0
+    assert [run(*command).returncode for _ in range(2)] == [0, 0]
+
+
 def test_nothing_is_shared_yet(run, tmp_path):
     """An empty store is no error; a store that is not there is one."""
     url = f"sqlite:///{tmp_path}/empty.db"

@@ -61,17 +61,17 @@ def who_options(function: F) -> F:
 
 
 @contextmanager
-def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
+def opened(*, makes: bool = False, looks: bool = False, or_own: bool = False) -> Iterator[Engine]:
     """The engine on the store; one that is not there yet is made only where that is wanted.
 
-    Who only looks audits nothing, and sees the user's own store where none is named.
+    Where none is named, it may be the user's own. Who only looks audits nothing.
     """
     from urllib.parse import unquote
 
     from mainstay import Engine
 
     url = click.get_current_context().meta.get(_STORE) or _configured_store()
-    url = url or (_own_store() if looks else "")
+    url = url or (_own_store() if or_own else "")
     if not url:
         raise CommandError("no store is named", hint="--store sqlite:///app.db")
     path = unquote(url.removeprefix("sqlite:///").partition("?")[0])
