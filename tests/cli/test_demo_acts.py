@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from itertools import pairwise
 
 import pytest
@@ -16,6 +17,7 @@ from mainstay import CircuitBreaker, CircuitState
 from mainstay.audit import replay_log, verify_log
 from mainstay.cli.demo import place as places
 from mainstay.cli.demo.display import Lines, frame
+from mainstay.cli.demo.interrupt import interrupts
 from mainstay.cli.demo.outage import REFUSED, SETTINGS, Circuits, break_all
 from mainstay.cli.demo.place import PREFIX, place
 from mainstay.cli.demo.proof import prove
@@ -325,6 +327,42 @@ def test_ctrl_c_in_every_act_leaves_nothing(terminal, tmp_path, moment):
     assert "Traceback" not in screen.text
     assert not screen.has_left_something()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("UVS-6")
+@pytest.mark.parametrize("pause", [0.0, 0.003, 0.05])
+@pytest.mark.parametrize("moment", ["the service goes down", "order-8 cannot be charged"])
+def test_ctrl_c_twice_does_not_disturb_the_tidying_up(terminal, tmp_path, moment, pause):
+    """It ends soon and leaves nothing; a second one that comes too late ends Python as it does."""
+    screen = terminal(*FEW, **{TEMPORARY: str(tmp_path)})
+    screen.wait_for(moment)
+    screen.press(b"\x03")
+    time.sleep(pause)
+    screen.press(b"\x03")
+    assert screen.wait(15) in (130, -signal.SIGINT)
+    assert not screen.has_left_something()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_interrupt_counts_and_one_put_off_comes_later():
+    """Once as asyncio would have it, then not at all; put off, at the end of the block."""
+    seen, before = [], signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, lambda *_: seen.append("taken"))
+        with interrupts() as ctrl_c:
+            ctrl_c.take_once()
+            signal.raise_signal(signal.SIGINT)
+            ctrl_c.put_off()
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), interrupts() as ctrl_c:
+            ctrl_c.take_once()
+            ctrl_c.put_off()
+            signal.raise_signal(signal.SIGINT)
+            seen.append("went on")
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == ["taken", "went on", "taken"]
 
 
 def test_ctrl_c_keeps_what_is_to_be_kept(terminal, tmp_path):

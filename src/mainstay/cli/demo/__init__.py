@@ -6,6 +6,7 @@
     traffic.py  the engine, its policies, and the calls
     tally.py    counts the engine's events
     place.py    the folder for store and audit log, which is removed
+    interrupt.py  Ctrl+C, once
     acts.py     what comes after the calls:
     outage.py     circuits that open and recover
     orders.py     a charge that is called twice, and one that needs a person

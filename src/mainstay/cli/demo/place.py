@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import atexit
 import shutil
-import signal
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mainstay.cli.demo.interrupt import undisturbed
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -35,12 +34,12 @@ def place(keep: str | None) -> Iterator[Path]:
         return
     made: list[Path] = []
     try:
-        with _undisturbed():
+        with undisturbed():
             made.append(Path(tempfile.mkdtemp(prefix=PREFIX)))
             atexit.register(_remove, made[0])
         yield made[0]
     finally:
-        with _undisturbed():
+        with undisturbed():
             for folder in made:
                 _remove(folder)
 
@@ -60,19 +59,3 @@ def _remove(folder: Path) -> None:
         if not folder.exists():
             return
         time.sleep(_PAUSE)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Puts Ctrl+C off until the block has ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-    if pressed:
-        raise KeyboardInterrupt

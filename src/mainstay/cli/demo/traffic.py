@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
 from mainstay.cli.demo.acts import charge_orders, go_down
+from mainstay.cli.demo.interrupt import interrupts
 from mainstay.cli.demo.orders import CHARGE
 from mainstay.cli.demo.outage import SETTINGS, Circuits
 from mainstay.cli.demo.place import STORE
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from mainstay.cli.demo.interrupt import Interrupts
     from mainstay.cli.demo.orders import Charged, Resolved
     from mainstay.cli.demo.proof import Proof
 
@@ -112,8 +114,11 @@ class Traffic:
 
     def run(self, observe: Observer) -> None:
         """Makes the calls; the observer is shown the state ten times a second."""
-        with self.engine, self._threads() as pool:
-            asyncio.run(self._run(pool, observe))
+        with interrupts() as ctrl_c, self.engine, self._threads() as pool:
+            try:
+                asyncio.run(self._run(pool, observe, ctrl_c))
+            finally:
+                ctrl_c.put_off()
         self.story.append("the audit log is verified and replayed")
         observe(self)
         self.proof = prove(self.folder)
@@ -128,13 +133,15 @@ class Traffic:
             self.stop.set()
             pool.shutdown(cancel_futures=True)
 
-    async def _run(self, pool: ThreadPoolExecutor, observe: Observer) -> None:
+    async def _run(self, pool: ThreadPoolExecutor, observe: Observer, ctrl_c: Interrupts) -> None:
+        ctrl_c.take_once()
         async with self.service:
             self.wire = Wire(self.service.port)
             calls = asyncio.ensure_future(self._play(pool))
             try:
                 await self._watch(calls, observe)
             finally:
+                ctrl_c.put_off()
                 self.stop.set()
                 calls.cancel()
                 await asyncio.gather(calls, return_exceptions=True)
