@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 
 import pytest
 
 from mainstay import Backoff, Engine, RetryPolicy
-from mainstay.audit import AuditLog, read_log
+from mainstay.audit import AuditLog, read_log, replay_log
 
 
 async def one():
@@ -96,3 +97,47 @@ def test_a_process_that_just_ends_has_told_its_counts(where):
     """Nobody closed the engine."""
     subprocess.run([sys.executable, "-c", PROGRAM, where], check=True, timeout=60)
     assert counts(where) == [("op", 1)]
+
+
+FORKING = """
+import os, sys
+from mainstay import Engine
+from mainstay.audit import AuditLog
+from mainstay.testing import scripted
+engine = Engine(sinks=[], audit=AuditLog(sys.argv[1], successes="counted", spill=False))
+for _ in range(2):
+    engine.call("op", int, "1")
+engine.call("broken", scripted(ConnectionError, "fine"))
+child = os.fork()
+if not child:
+    engine.call("op", int, "1")
+    engine.call("broken", scripted(ConnectionError, "fine"))
+    engine.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+engine.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_tells_its_own_counts_and_its_plans(where):
+    """What was counted before is told once, by the parent; what a child tells can be replayed."""
+    subprocess.run([sys.executable, "-c", FORKING, where], check=True, timeout=60)
+    assert counts(where) == [("op", 1), ("op", 2)]
+    report = replay_log(where)
+    assert (report.ok, report.calls, dict(report.unproved)) == (True, 2, {})
+
+
+LOADING = """
+import sys
+from mainstay.audit import AuditLog
+AuditLog(sys.argv[1], spill=False)
+assert f"mainstay.stores.journal_{sys.argv[2]}" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+def test_nothing_is_imported_by_the_thread_that_writes(tmp_path, kind):
+    """A fork in the midst of an import leaves half a module: the child could never write."""
+    url = f"sqlite:///{tmp_path}/a.db" if kind == "sqlite" else str(tmp_path / "a.jsonl")
+    subprocess.run([sys.executable, "-c", LOADING, url, kind], check=True, timeout=60)

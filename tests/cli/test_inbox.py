@@ -235,6 +235,22 @@ def test_what_was_decided_and_not_carried_out_is_listed(run, url):
     assert listed.index("critical") < listed.index("high")
 
 
+def test_no_item_writes_to_the_terminal_what_a_terminal_obeys(run, url):
+    """Whatever an exception's text, an operation's name or a reason holds."""
+    evil = "a\x1b[2Jb\rc"
+    with Engine(url, sinks=[], audit=False, share=None) as engine:
+        item = engine.inbox.put(Item(kind="exhausted", subject="e", operation=evil, text=evil))
+        listed = run("inbox", "--store", url)
+        engine.inbox.act(item.id, "abandon", by="ann", proof=SECRET, why=evil)
+    late = run(
+        "inbox", "retry", item.id, "--as", "ann", "--store", url, MAINSTAY_OPERATOR_SECRET=SECRET
+    )
+    for done in (listed, late, run("inbox", "show", item.id, "--store", url)):
+        said = done.stdout + done.stderr
+        assert "\\x1b[2Jb" in said
+        assert not {"\x1b", "\r"} & set(said)
+
+
 def test_help_has_an_example(run):
     """Each command, with what it does."""
     for words in (

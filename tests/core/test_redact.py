@@ -464,3 +464,49 @@ def test_every_ending_and_word_is_secret_by_itself():
     names = Names()
     assert all(names.is_secret(name) for name in (*ENDINGS, *WORDS))
     assert all(f"{name}=hunter2" != names.redact(f"{name}=hunter2") for name in (*ENDINGS, *WORDS))
+
+
+@pytest.mark.req("AG-02")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "GET /login?next=https%3A%2F%2Fh.example%2F%3Ftoken%3Dhunter2XYZ failed",
+            "GET /login?next=https%3A%2F%2Fh.example%2F%3Ftoken%3D[redacted] failed",
+        ),
+        ("body: a%3D1%26password%3dhunter2XYZ", "body: a%3D1%26password%3d[redacted]"),
+        (
+            "proxy=http%3A%2F%2Fann%3Ahunter2XYZ%40db.example.org%2Fx",
+            "proxy=http%3A%2F%2Fann%3A[redacted]%40db.example.org%2Fx",
+        ),
+        (
+            r'{"url":"https:\/\/ann:hunter2XYZ@db.example.org\/x"}',
+            r'{"url":"https:\/\/ann:[redacted]@db.example.org\/x"}',
+        ),
+        (
+            r"{\"url\":\"https:\\/\\/ann:hunter2XYZ@db\"}",
+            r"{\"url\":\"https:\\/\\/ann:[redacted]@db\"}",
+        ),
+        (
+            '"password"            :            "hunter2XYZ"',
+            '"password"            :            "[redacted]"',
+        ),
+    ],
+)
+def test_secrets_in_encoded_urls_escaped_slashes_and_columns_are_found(text, told):
+    """As a query within a query, as some write JSON, and as people line it up."""
+    assert Redactor().text(text) == told
+    assert Redactor().text(told) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "next=https%3A%2F%2Fexample.org%3A8080%2Fa%2Fb",
+        r'{"url":"https:\/\/example.org:8080\/a@b"}',
+        "page%3D3%26size%3D10",
+    ],
+)
+def test_encoded_urls_without_secrets_stay(text):
+    """Hosts, ports and pages are no secrets."""
+    assert Redactor().text(text) == text

@@ -20,7 +20,7 @@ from msgspec.structs import force_setattr, replace
 
 import mainstay.clock as clock
 from mainstay.audit.outside import Outside
-from mainstay.audit.places import identity_of, open_journal
+from mainstay.audit.places import identity_of, load, open_journal
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.events import CallSucceeded, describe, encode
 from mainstay.core.timestamps import stamp
@@ -102,6 +102,7 @@ class AuditLog:
         self.name = identity_of(where)
         if rotate is not None and not self.name.endswith((".jsonl", ".json", ".log")):
             raise UsageError(f"{self.name} is no file of lines", hint="rotate= is for those only")
+        load(where)
         self._where = where
         self._rotate = rotate
         self._signer = _signer(key)
@@ -121,7 +122,6 @@ class AuditLog:
         )
         self._waits = durability == "call" and not strict
         self._put = self._buffer.put if strict else self._buffer.add
-        self._known: set[str] = set()
         self._journal: Journal | None = None
         self._writer = ""
         self._pid = 0
@@ -137,11 +137,11 @@ class AuditLog:
         if type(event) is CallSucceeded and event.total_attempts == 1 and not self.hears_successes:
             return  # told for others, or with the key of a call
         proof = event.proof
-        if proof and proof.plan not in self._known:
+        if proof and proof.plan not in self._buffer.known:
             plan = plan_before(event, set())
             if plan is not None:
                 self._buffer.add(plan)
-                self._known.add(plan.plan)
+                self._buffer.known.add(plan.plan)
         if self._waits:
             self._buffer.commit(event, kept_will_do=True)
         else:
@@ -168,11 +168,11 @@ class AuditLog:
 
     def take(self, facts: Facts) -> None:
         """Takes the facts of a call, of which events are made when they are written."""
-        if facts.plan_id not in self._known:
+        if facts.plan_id not in self._buffer.known:
             plan = plan_numbered(facts.plan_id)
             if plan is not None:
                 self._buffer.add(replace(plan, timestamp=stamp(clock.current.wall())))
-                self._known.add(facts.plan_id)
+                self._buffer.known.add(facts.plan_id)
         if self._waits:
             self._buffer.commit(facts, kept_will_do=True)
         else:

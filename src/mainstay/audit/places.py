@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,23 @@ def _in_sqlite(url: str, reads_only: bool, durable: bool) -> Journal:
             raise StoreError(f"there is no audit log at {path}")
         return SqliteJournal(path, reads_only=True)
     return SqliteStore(url).journal(closes=True, synchronous="FULL" if durable else "NORMAL")
+
+
+def load(where: Where) -> None:
+    """Imports what a log at that place needs.
+
+    Whoever writes from a thread does so first: a fork in the midst of an import leaves half a
+    module to the child, for good.
+    """
+    url = os.fspath(where) if isinstance(where, str | os.PathLike) else where.url
+    scheme = url.partition(":")[0]
+    if scheme in ("postgresql", "postgres"):
+        import_module("mainstay.stores.journal_postgres")
+    elif scheme == "sqlite" or _is_sqlite(url):
+        import_module("mainstay.stores.sqlite")
+        import_module("mainstay.stores.journal_sqlite")
+    else:
+        import_module("mainstay.stores.journal_jsonl")
 
 
 def _is_sqlite(path: str) -> bool:

@@ -48,7 +48,7 @@ SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- CMD...")
 def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) -> int:
-    """Run a command under a policy: retried, bounded in time, with a circuit, and only once.
+    """Run any command under a policy: retried, bounded, only once.
 
     Its output is passed through as it is, and the exit code is that of the last attempt; 124 where
     the time was up, 75 where the circuit is open, 76 where it needs a person. Every exit but 0 is

@@ -73,7 +73,7 @@ def show(item_id: str, as_json: bool) -> None:
 
     screen = Screen()
     screen.show(fields(_fields(item, now)), "")
-    happened = [(_when(each.at), each.text) for each in item.history]
+    happened = [(_when(each.at), _shielded(each.text)) for each in item.history]
     screen.show(table(("when", "what happened"), happened, left=2))
 
 
@@ -144,7 +144,7 @@ def _told(answer: Any, now: float) -> str:
     decision = answer.item.decision
     if decision is None:
         return str(answer.text)
-    why = f": {decision.why}" if decision.why else ""
+    why = f": {_shielded(decision.why)}" if decision.why else ""
     return f"{answer.text}, {_age(now - decision.at)} ago ({_when(decision.at)}){why}"
 
 
@@ -188,10 +188,8 @@ def _row(item: Item, now: float) -> tuple[str, ...]:
     text = item.text
     if item.decision is not None:
         text = f"[{item.decision.by}: {item.decision.action}, not carried out] {text}"
-    return (
-        item.id, _age(item.age(now)), item.severity, item.kind, item.operation, str(item.times),
-        _shielded(text),
-    )  # fmt: skip
+    told = (item.severity, item.kind, item.operation, str(item.times), text)
+    return (item.id, _age(item.age(now)), *map(_shielded, told))
 
 
 def _fields(item: Item, now: float) -> list[tuple[str, str]]:
@@ -199,7 +197,7 @@ def _fields(item: Item, now: float) -> list[tuple[str, str]]:
         ("item", f"{item.id}, revision {item.revision}"),
         ("kind", f"{item.kind}, {item.severity}"),
         ("operation", item.operation),
-        ("what", _shielded(item.text)),
+        ("what", item.text),
         ("raised", f"{_age(item.age(now))} ago, {item.times} times; {item.attempts} attempts"),
         ("status", item.status),
         ("actions", ", ".join(item.actions) or "none"),
@@ -208,7 +206,8 @@ def _fields(item: Item, now: float) -> list[tuple[str, str]]:
     if decision is not None:
         rows.append(("decided", f"{decision.action} by {decision.by}, {_when(decision.at)}"))
         rows += [(n, v) for n, v in (("why", decision.why), ("evidence", decision.evidence)) if v]
-    return [*rows, ("result", item.result)] if item.result else rows
+    rows += [("result", item.result)] if item.result else []
+    return [(name, _shielded(value)) for name, value in rows]
 
 
 def _age(seconds: float) -> str:

@@ -57,7 +57,7 @@ def _url(match: re.Match[str]) -> str:
     return f"{match[1]}{MARK}{match[0][match.end(2) - match.start() :]}" if is_token else match[0]
 
 
-_PORT = re.compile(r"[0-9]{1,5}[/?#]")
+_PORT = re.compile(r"[0-9]{1,5}\\{0,8}[/?#]")
 
 
 def _is_mixed(text: str) -> bool:
@@ -94,7 +94,11 @@ _PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"[^-]*+(?:-(?!----END)[^-]*+)*+(?:-----END [A-Z0-9 ]{0,40}-----)?"
 )
-_USERINFO = r"(://)([^\s:/@?#\"'<>`\]]*+)(?::((?:[^\s\"'<>`:]|:(?!//))*))?@"
+_SLASHES = r"\\{0,8}+/\\{0,8}+/"
+_USERINFO = (  # JSON may have a backslash before a slash
+    rf"(:{_SLASHES})([^\s:/@?#\"'<>`\]]*+)(?::((?:[^\s\"'<>`:]|:(?!{_SLASHES}))*))?@"
+)
+_ENCODED = r"(%3a%2f%2f(?:(?!%3a|%40|%2f)[\w.~%+-]){0,100}+%3a)(?:(?!%40)[\w.~!*%+-]){1,200}+%40"
 _LOGIN = (
     r"(?<![\w/:@.%+-])([\w.%+-]++:)(?!//)[^\s@\"'<>/]{1,200}"
     r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
@@ -105,7 +109,8 @@ _HOOK = r"(hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/)[\w
 
 _SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Replace], ...] = (
     (("-----begin",), re.compile(_PEM), MARK),
-    (("://",), re.compile(_USERINFO), _url),
+    (("://", ":\\"), re.compile(_USERINFO), _url),
+    (("%3a%2f%2f",), re.compile(_ENCODED, re.IGNORECASE), rf"\1{MARK}%40"),
     (("@",), re.compile(_LOGIN), rf"\1{MARK}@"),
     (("hooks.", "/webhooks/"), re.compile(_HOOK), rf"\1{MARK}"),
     (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
-from weakref import ref
+from weakref import WeakSet, ref
 
 from mainstay.core.events import CallsCounted
 from mainstay.drivers.gates import Guard, Tally
@@ -32,6 +33,14 @@ class CallCount(Guard):
         self._tallies: list[tuple[ref[object], Tally, int]] = [(ref(self), self._own, 0)]
         self._found = 0
         self._lock = threading.Lock()
+        _LIVE.add(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: what was counted before is its parent's to tell."""
+        self._lock = threading.Lock()
+        for _, tally, _ in self._tallies:
+            tally.begin_anew()
+        self.take()
 
     def attach(self, gate: Gate) -> None:
         """Counts the calls of this gate too."""
@@ -84,3 +93,15 @@ class CallCounts:
         """
         taken = [(name, count.take()) for name, count in list(self._counts.items())]
         return [CallsCounted(operation=name, calls=calls) for name, calls in taken if calls]
+
+
+_LIVE: WeakSet[CallCount] = WeakSet()
+
+
+def _in_a_child() -> None:
+    for count in list(_LIVE):
+        count.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_a_child)

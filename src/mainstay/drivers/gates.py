@@ -123,6 +123,10 @@ class Tally:
         self._reads = 0
         self._lock = threading.Lock()
 
+    def begin_anew(self) -> None:
+        """In a forked child: who held the lock is not there any more."""
+        self._lock = threading.Lock()
+
     def total(self) -> int:
         """How many calls were counted. Reading takes a number too, which is put right here."""
         with self._lock:

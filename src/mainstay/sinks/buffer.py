@@ -105,6 +105,9 @@ class Buffer:
         """Empty, as a forked child begins: its parent delivers what it has taken."""
         self._backlog.begin_anew()
         self._queue = self._backlog.queue
+        self.known: set[str] = set()
+        """What a sink has put and need not put again: a child cannot tell when its parent's is
+        written, and puts it anew."""
         self._thread: threading.Thread | None = None
         self._is_spilling = False
         self._lock = threading.Lock()
