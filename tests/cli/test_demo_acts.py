@@ -13,14 +13,16 @@ from itertools import pairwise
 
 import pytest
 
-from mainstay import CircuitBreaker, CircuitState
+from mainstay import CircuitBreaker, CircuitState, Engine
 from mainstay.audit import replay_log, verify_log
 from mainstay.cli.demo import place as places
 from mainstay.cli.demo.display import Lines, frame
 from mainstay.cli.demo.interrupt import interrupts
+from mainstay.cli.demo.orders import Desk, StoppedError
 from mainstay.cli.demo.outage import REFUSED, SETTINGS, Circuits, break_all
 from mainstay.cli.demo.place import PREFIX, place
 from mainstay.cli.demo.proof import prove
+from mainstay.cli.demo.script import Script
 from mainstay.cli.demo.traffic import OPERATIONS, Traffic
 from mainstay.cli.screen import Screen
 from mainstay.events import CallRefused, CircuitStateChanged
@@ -226,6 +228,17 @@ def test_a_circuit_that_does_not_open_is_not_called_for_ever():
     asyncio.run(break_all([circuit], call))
     assert circuit.state is CircuitState.CLOSED
     assert len(calls) == 10 + REFUSED
+
+
+def test_an_interrupted_desk_begins_nothing():
+    """No charge, no operator: whoever pressed Ctrl+C does not wait for them."""
+    stop = threading.Event()
+    stop.set()
+    with Engine(sinks=[]) as engine:
+        desk = Desk(engine, lambda _: pytest.fail("it was charged"), stop)
+        with pytest.raises(StoppedError):
+            desk.ask_a_person(Script(1, 10).stuck)
+        assert engine.operators.is_empty
 
 
 # --- the folder -----------------------------------------------------------------------------------

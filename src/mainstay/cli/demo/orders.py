@@ -55,6 +55,10 @@ class Resolved:
     still_open: int
 
 
+class StoppedError(Exception):
+    """The demo was interrupted: what comes next is not begun."""
+
+
 class Desk:
     """Charges orders through the engine; blocks, so it is for a thread."""
 
@@ -65,6 +69,7 @@ class Desk:
 
     def charge(self, order: Order) -> str:
         """Charges an order under its key; brings it to a person where that fails."""
+        self._go_on()
         operation = self._engine.operation(
             CHARGE, key=order.name, escalate=True, cancel=self._cancel
         )
@@ -78,7 +83,9 @@ class Desk:
         """A charge that is given up, the operator who decides, and the charge again."""
         raised = self._give_up(order)
         inbox, secret = self._engine.inbox, secrets.token_urlsafe(16)
+        self._go_on()
         self._engine.operators.add(OPERATOR, secret=secret)
+        self._go_on()
         inbox.act(raised.id, "retry", by=OPERATOR, proof=secret, why=WHY)
         receipt, after = self.charge(order), inbox.get(raised.id)
         assert after is not None
@@ -100,3 +107,8 @@ class Desk:
         with suppress(StatusError):
             self.charge(order)
         return next(item for item in self._engine.inbox if item.operation == CHARGE)
+
+    def _go_on(self) -> None:
+        """Raises once the demo is interrupted: hashing a secret would be waited for."""
+        if self._cancel.is_set():
+            raise StoppedError
