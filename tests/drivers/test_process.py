@@ -157,6 +157,19 @@ def test_an_exception_out_of_the_blue_ends_it_too(tmp_path, deaf):
     assert not _is_there(int((tmp_path / "pid").read_text()))
 
 
+def test_an_exception_before_anybody_reads_leaves_no_pipe_open(monkeypatch):
+    """Ctrl+C just after the start: nobody has taken its output yet."""
+
+    def strike(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mainstay.drivers.process.pumps_of", strike)
+    before = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(KeyboardInterrupt):
+        run(sh("exec sleep 1000"), QUIET)
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
 @needs_proc
 def test_a_command_and_its_family_have_time_to_clean_up(tmp_path):
     """TERM comes first, to everybody; who is still at it within the grace time is not killed."""

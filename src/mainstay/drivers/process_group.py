@@ -179,7 +179,12 @@ class Group:
             os.close(self._leash)
             self._leader = 0
         self._await_the_dead()
-        return 0 if self.process is None else self.process.wait()
+        if self.process is None:
+            return 0
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:  # nobody came to read it: an exception was faster
+                pipe.close()
+        return self.process.wait()
 
     def _await_the_dead(self) -> None:
         """What was killed may take a moment to be gone."""
