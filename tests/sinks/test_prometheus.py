@@ -384,6 +384,12 @@ def test_every_event_is_counted_or_left_out_on_purpose():
         events.Idempotency,  # read from the records, which know conflicts and losses too
         events.PlanDeclared,  # says nothing of any call
         events.CallsCounted,  # for those who do not hear of each success, as metrics do
+        events.InboxRaised,  # people's matters are few, and told by their own ways
+        events.InboxDecided,
+        events.InboxClosed,
+        events.OperatorAdded,
+        events.OperatorChanged,
+        events.OperatorRefused,
     }
     assert set(RULES) == set(events.CATALOGUE.values()) - left_out
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
 _JITTER = Jitter.percent(0.2)
+_random = random.Random()  # noqa: S311 -- our own, so that nobody's seeded numbers move
 _CALM = 50
 """Rounds without anything to do after which the thread ends; the next event starts another."""
 _ROOM = 4
@@ -265,7 +266,7 @@ class Buffer:
         pause = self._every
         if self._in_a_row:
             delay = _CURVE.base(self._in_a_row)
-            pause = _JITTER.spread(delay, random.random(), delay, _CURVE)  # noqa: S311
+            pause = _JITTER.spread(delay, _random.random(), delay, _CURVE)
         end = SYSTEM.monotonic() + pause
         while not self._hurries and (left := end - SYSTEM.monotonic()) > 0.0:
             self._wake.wait(left)
