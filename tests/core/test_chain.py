@@ -206,3 +206,9 @@ def test_the_last_declaration_of_each_plan_is_carried_along():
     again = b'{"event_type":"plan_declared","plan":"p1","version":2}'
     message = b'{"event_type":"call_failed","reason":"\\"event_type\\":\\"plan_declared\\""}'
     assert carried([one, message, two, again]) == [two, again]
+
+
+def test_a_plan_that_nobody_can_read_is_not_carried_along():
+    """Somebody changed it, or a kill cut it off; the log goes on."""
+    good = b'{"event_type":"plan_declared","plan":"p1"}'
+    assert carried([good, good[:-3], good.replace(b"p1", b"\xff")]) == [good]

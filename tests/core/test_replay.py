@@ -666,3 +666,14 @@ def test_a_key_that_was_drawn_before_is_an_answer_like_any_other():
     quiet.saw("guard", [], True)
     quiet.heard(1)
     assert quiet.attempt_failed(ConnectionError(), verdict, 1, 3, 7).proved is None
+
+
+@pytest.mark.req("CP-16")
+def test_a_result_that_was_not_accepted_replays():
+    """It carries no evidence but that."""
+    left = ["no", "no", "yes"]
+    policy = RetryPolicy(name="standard", retry_if_result=lambda value: value == "no")
+    lines = recorded(lambda: left.pop(0), policy=policy)
+    assert types_of(lines).count("attempt_failed") == 2
+    report = replayed(lines)
+    assert (report.divergence, report.calls) == (None, 1)

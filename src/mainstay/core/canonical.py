@@ -55,7 +55,7 @@ try:
 except ImportError:
     try:
         from _sha256 import sha256 as _sha256  # type: ignore[import-not-found]
-    except ImportError:  # a build without it
+    except ImportError:  # pragma: no cover -- a build without it
         _sha256 = hashlib.sha256
 
 TYPE_CHECKING = False
