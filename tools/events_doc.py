@@ -32,7 +32,7 @@ HEAD = """\
 A listener is called with one of these. An event is a fact in the past tense and frozen: its fields
 cannot be set. `attempt_number` is the attempt that has just ended; `delay_seconds` is the wait
 before the next one. Arguments and results of the call are in no event; the message of its exception
-is. How to listen: [hooks and events](../how-to/hooks-and-events.md).
+is, without secrets. How to listen: [hooks and events](../how-to/hooks-and-events.md).
 
 The level is what `LoggingSink` logs the event at. Recorded events decode for ever: a field is never
 renamed, and a new one has a default.
@@ -111,7 +111,6 @@ MEANINGS = {
 }
 
 REMARKS = {
-    "idempotency": "Nothing emits it yet: it comes with the idempotency records.",
     "retry_attempt": "Logged at the policy's `log_level`.",
 }
 

@@ -285,7 +285,7 @@ def test_directories_above_are_searched_up_to_the_project(put, tmp_path, monkeyp
 def test_the_search_ends_at_home(put, tmp_path):
     """A file in the home directory is found from below it; nothing above is looked at."""
     put("mainstay.yml", "")
-    inner = put("ann/work/a.txt", "").parent
+    inner = put("ann/project/a.txt", "").parent
     home = tmp_path / "ann"
     assert list(candidates(inner, home)) == []
     mine = put("ann/mainstay.yml", "")
