@@ -31,6 +31,7 @@ from __future__ import annotations
 import hashlib
 import math
 from binascii import b2a_base64
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag
 from functools import partial
@@ -50,13 +51,12 @@ from mainstay.core.classes import (
 from mainstay.core.kinds import qualified_name
 from mainstay.core.walk import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 
-try:
-    from _sha2 import sha256 as _sha256  # type: ignore[import-not-found]  # Python 3.12
-except ImportError:
-    try:
-        from _sha256 import sha256 as _sha256  # type: ignore[import-not-found]
-    except ImportError:  # pragma: no cover -- a build without it
-        _sha256 = hashlib.sha256
+_sha256 = hashlib.sha256
+# A digest without OpenSSL's set-up, where the build has it.
+with suppress(ImportError):
+    from _sha256 import sha256 as _sha256  # type: ignore[import-not-found,no-redef]  # Python 3.11
+with suppress(ImportError):
+    from _sha2 import sha256 as _sha256  # type: ignore[import-not-found,no-redef]  # since 3.12
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
