@@ -1,8 +1,12 @@
 """For all tests: what a program is started with, and the servers there are one of per worker."""
 
+import gc
 import os
 import signal
+import sys
 import tempfile
+
+import hypothesis  # noqa: F401  # before anything is frozen: it asks the collector who holds what
 
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
@@ -16,3 +20,18 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mainstay-tests-")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl+C, and so would every program that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of programs are started: what one has compiled, the next need not.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_xdist_auto_num_workers():
+    """Two for each core: half of the time a test waits for a server, a program or a clock."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_finish():
+    """Ten thousand tests are no garbage: a test that collects it need not walk them."""
+    gc.collect()
+    gc.freeze()
