@@ -34,8 +34,9 @@ cannot be set. `attempt_number` is the attempt that has just ended; `delay_secon
 before the next one. Arguments and results of the call are in no event; the message of its exception
 is, without secrets. How to listen: [hooks and events](../how-to/hooks-and-events.md).
 
-The level is what `LoggingSink` logs the event at. Recorded events decode for ever: a field is never
-renamed, and a new one has a default.
+The level is what `LoggingSink` logs the event at; security events go to the logger
+`mainstay.security`, so that they can be sent elsewhere. Recorded events decode for ever: a field is
+never renamed, and a new one has a default.
 
 ```python
 from mainstay import events
@@ -84,6 +85,7 @@ MEANINGS = {
     "metric": "the metric of the rule",
     "operation": "the operation's name, or the function's",
     "operator": "the name of the operator",
+    "order": "what the circuit was ordered to do, such as `force open`",
     "plan": "the number by which proofs refer to it, made of its content",
     "policy": "the name of the policy",
     "proof": "what replay needs, where a listener has `wants_evidence`; absent elsewhere",
@@ -125,7 +127,7 @@ def render() -> str:
 
 def _overview() -> str:
     rows = (
-        f"| [`{name}`](#{name}) | {_meaning(cls)} | {cls.level} |"
+        f"| [`{name}`](#{name}) | {_meaning(cls)} | {_level(cls)} |"
         for name, cls in sorted(CATALOGUE.items())
     )
     return _table("| event | meaning | level |", rows)
@@ -138,8 +140,12 @@ def _common() -> str:
 def _section(name: str, cls: type[Event], common: set[str]) -> str:
     own = [field for field in msgspec.structs.fields(cls) if field.name not in common]
     remark = f" {REMARKS[name]}" if name in REMARKS else ""
-    head = f"## {name}\n\n`mainstay.events.{cls.__name__}`, level {cls.level}. {_meaning(cls)}"
+    head = f"## {name}\n\n`mainstay.events.{cls.__name__}`, level {_level(cls)}. {_meaning(cls)}"
     return f"{head}{remark}\n\n{_fields(own)}"
+
+
+def _level(cls: type[Event]) -> str:
+    return f"{cls.level}, security" if cls.is_security else cls.level
 
 
 def _meaning(cls: type[Event]) -> str:

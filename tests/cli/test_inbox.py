@@ -46,6 +46,22 @@ def events_of(url):
     return [each for each in found if each["event_type"].startswith(("inbox", "operator"))]
 
 
+def test_evidence_may_be_a_file(run, url, tmp_path):
+    """One that is not there, or is no text, is told; nothing is decided by it."""
+    item, act = only_item(url), {"MAINSTAY_OPERATOR_SECRET": SECRET}
+    words = ("inbox", "done", item.id, "--as", "ann", "--store", url, "--evidence")
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    for file in ("none.json", "photo.jpg"):
+        refused = run(*words, f"@{tmp_path}/{file}", **act)
+        assert refused.returncode == 2, refused.stdout
+        assert file in refused.stderr
+        assert "Traceback" not in refused.stderr
+    (tmp_path / "receipt.json").write_text('{"id": "\u00fc"}', encoding="utf-8")
+    done = run(*words, f"@{tmp_path}/receipt.json", **act)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(only_item(url).decision.evidence) == {"id": "\u00fc"}
+
+
 @pytest.mark.req("IT-041-11", "AG-02")
 def test_an_item_is_listed_shown_and_decided(run, url):
     """The whole way, and the audit holds who, when and why; the next call has the outcome."""

@@ -91,6 +91,7 @@ OWN = {
         "item", "item_kind", "decision", "operator", "why", "decided_evidence", "revision",
     },
     "inbox_closed": {"item", "item_kind", "decision", "operator", "result"},
+    "circuit_ordered": {"order", "operator", "why"},
     "operator_refused": {"operator", "about", "reason"},
     "operator_added": {"operator", "authorised_by"},
     "operator_changed": {"operator", "change", "authorised_by"},

@@ -10,10 +10,12 @@ import pytest
 
 from mainstay import CallAbandoned, Engine, Item, OperatorKey, OutcomeUnknown, RetryPolicy
 from mainstay.audit import make_key
+from mainstay.core.breaker import ORDERS, Signal
 from mainstay.core.inbox_acting import Already, Gone, Illegal, Stale, Won
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.heart import HEART
 from mainstay.drivers.inbox import about_of
+from mainstay.drivers.orders import order_circuit, shared_circuit
 from mainstay.drivers.settling import MOVED_ON
 from mainstay.errors import IdentityRefused
 from mainstay.events import InboxClosed, InboxDecided, InboxRaised
@@ -134,6 +136,58 @@ def test_retrying_what_was_exhausted_resets_its_circuit():
         (item,) = engine.inbox
         assert decide(engine, item, "retry").text == "the circuit fetch is reset"
         assert engine.breaker("fetch").state.name == "CLOSED"
+
+
+def exhausted_pay(url, **options):
+    """A process whose circuit of `pay` has opened, and the item that says so."""
+    from mainstay import BreakerSettings
+
+    breaker = BreakerSettings(failure_threshold=1, recovery_timeout=999.0)
+    engine = Engine(url, policies=[ONCE], breaker=breaker, share=3600.0, sinks=[], **options)
+    with pytest.raises(ConnectionError):
+        engine.operation("pay", escalate=True).call(failing)
+    engine.catch_up()
+    return engine
+
+
+def test_retrying_resets_the_circuit_in_the_processes_that_share_it(tmp_path):
+    """Whoever decides is another process than whoever has the circuit."""
+    url = f"sqlite:///{tmp_path}/app.db"
+    with exhausted_pay(url) as engine, Engine(url, sinks=[], share=None) as desk:
+        desk.operators.add("ann", secret=SECRET)
+        (item,) = desk.inbox
+        answer = decide(desk, item, "retry", why="token=hunter2-of-ann is new")
+        assert answer.text == "the circuit pay is reset in every process"
+        assert engine.breaker("pay").state.name == "OPEN"
+        engine.catch_up()
+        assert engine.breaker("pay").state.name == "CLOSED"
+        order = shared_circuit(desk.store, "pay").order
+        assert (order.by, order.why) == ("ann", "the inbox: token=[redacted] is new")
+
+
+@pytest.mark.parametrize("signal", [Signal.FORCE_OPEN, Signal.DISABLE])
+def test_retrying_lifts_nobodys_order(tmp_path, signal):
+    """What an operator has forced is that operator's to lift."""
+    url = f"sqlite:///{tmp_path}/app.db"
+    with exhausted_pay(url) as engine, Engine(url, sinks=[], share=None) as desk:
+        desk.operators.add("ann", secret=SECRET)
+        said = {"by": "ann", "proof": SECRET, "why": "the bank asks for it"}
+        order_circuit(desk.store, desk.operators, "pay", signal, **said)
+        (item,) = desk.inbox
+        answer = decide(desk, item, "retry")
+        assert answer.text == f"the circuit pay stays as ann ordered: {signal.value}"
+        engine.catch_up()
+        assert engine.breaker("pay").state.name == ORDERS[signal].name
+
+
+def test_retrying_leaves_a_circuit_that_was_forced_here(tmp_path):
+    """Also where nothing is shared."""
+    with exhausted_pay("memory://") as engine:
+        engine.operators.add("ann", secret=SECRET)
+        engine.breaker("pay").force_open()
+        (item,) = engine.inbox
+        assert decide(engine, item, "retry").text == "the circuit pay stays forced_open"
+        assert engine.breaker("pay").state.name == "FORCED_OPEN"
 
 
 def test_kinds_of_which_nothing_is_here_stay_decided(engine):

@@ -1,5 +1,6 @@
 """An operator's order on a circuit, through the store, to every process that shares it."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -104,6 +105,26 @@ def test_an_order_enters_the_events_with_who_and_why(url, node):
     assert event.reason.startswith("force open, ordered by ann: the bank is down")
     assert "hunter2" not in event.reason
     assert "hunter2" not in shared_circuit(one.store, "pay").order.why
+
+
+@pytest.mark.req("AG-02")
+def test_an_order_is_an_event_of_whoever_gave_it(url, node):
+    """Also where no process is there to follow it; a refused one is told by the operators."""
+    heard = []
+    node().close()
+    with Engine(url, sinks=[heard.append], share=None) as desk:
+        given = {"by": "ann", "why": "password=hunter2 is out"}
+        for proof in (SECRET, "a wrong one"):
+            with contextlib.suppress(IdentityRefused):
+                order_circuit(
+                    desk.store, desk.operators, "pay", Signal.FORCE_OPEN, proof=proof, **given
+                )
+        order_circuit(desk.store, desk.operators, "none", Signal.RESET, proof=SECRET, **given)
+    ordered, refused = heard
+    assert (ordered.event_type, ordered.operation) == ("circuit_ordered", "pay")
+    assert (ordered.order, ordered.operator) == ("force open", "ann")
+    assert ordered.why == "password=[redacted] is out"
+    assert refused.event_type == "operator_refused"
 
 
 def test_one_that_comes_later_follows_what_stands(url, node):

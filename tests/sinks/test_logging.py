@@ -69,6 +69,29 @@ def test_a_final_failure_is_logged_with_its_category(heard, caplog):
     assert "not retryable" in caplog.records[-1].getMessage()
 
 
+@pytest.mark.req("AG-02")
+def test_security_events_have_a_logger_of_their_own(caplog):
+    """Circuits, orders, operators and decisions: where they go can be said apart; else as all."""
+    caplog.set_level(logging.INFO, "mainstay")
+    settings = BreakerSettings(failure_threshold=1)
+    with Engine(policies=[POLICY.replace(max_attempts=1)], breaker=settings) as engine:
+        engine.run("api", scripted(ConnectionError("down")))
+        engine.operators.add("ann", secret="correct horse")
+    names = {record.mainstay["event_type"]: record.name for record in caplog.records}
+    assert names["circuit_state_changed"] == names["operator_added"] == "mainstay.security"
+    assert names["retry_exhausted"] == "mainstay"
+    security = {name for name, cls in events.CATALOGUE.items() if cls.is_security}
+    assert security == {
+        "circuit_ordered",
+        "circuit_state_changed",
+        "inbox_closed",
+        "inbox_decided",
+        "operator_added",
+        "operator_changed",
+        "operator_refused",
+    }
+
+
 @pytest.mark.req("FR-041-31")
 def test_a_call_that_never_failed_is_logged_at_debug(heard):
     """So that it can be seen where everything is."""

@@ -4,6 +4,7 @@ import socket
 import threading
 from contextlib import contextmanager
 from email import message_from_bytes
+from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -227,6 +228,7 @@ def test_an_item_is_mailed_once(mailbox, tmp_path):
     message = message_from_bytes(content)
     assert (sender, to) == ("ops@example.org", ["ann@example.org"])
     assert message["Subject"] == "high: unknown_outcome of charge"
+    assert parsedate_to_datetime(message["Date"]).year >= 2026
     text = message.get_payload(decode=True).decode()
     assert "token=[redacted] lost" in text
     assert f"mainstay inbox show {ITEM.id}" in text
@@ -269,6 +271,7 @@ def test_mail_that_is_refused_for_now_comes_later_and_for_ever_never(mailbox, tm
         lambda: NotifyMail("h", sender="ops@example.org", to=[]),
         lambda: NotifyMail("h", sender="ops@example.org", to=["a@b\nBcc: c@d"]),
         lambda: NotifyMail("h", sender="ops@example.org", to="a@b.c", security="maybe"),
+        lambda: NotifyMail("h", sender="o@b.c", to="a@b.c", security="none", user="u", password=""),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_made(make):

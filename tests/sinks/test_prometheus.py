@@ -387,6 +387,7 @@ def test_every_event_is_counted_or_left_out_on_purpose():
         events.InboxRaised,  # people's matters are few, and told by their own ways
         events.InboxDecided,
         events.InboxClosed,
+        events.CircuitOrdered,
         events.OperatorAdded,
         events.OperatorChanged,
         events.OperatorRefused,

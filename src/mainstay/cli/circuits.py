@@ -59,7 +59,7 @@ def _list(as_json: bool) -> None:
     from mainstay.cli.circuit_tables import listed, ranked
     from mainstay.drivers.orders import shared_circuits
 
-    with opened(looks=True, or_own=True) as engine:
+    with opened(looks=True) as engine:
         found = ranked(shared_circuits(engine.store))
     if as_json:
         write_json([each.to_dict() for each in found])
@@ -81,7 +81,7 @@ def show(name: str, as_json: bool) -> None:
     from mainstay.cli.circuit_tables import facts, places
     from mainstay.drivers.orders import shared_circuit
 
-    with opened(looks=True, or_own=True) as engine:
+    with opened(looks=True) as engine:
         found = shared_circuit(engine.store, name)
         if found is None:
             raise _no_such(engine, name)
@@ -113,7 +113,7 @@ def watch(every: float, as_json: bool) -> None:
     from mainstay.cli.circuit_watch import watch_lines, watch_screen
     from mainstay.cli.screen import Screen
 
-    with opened(looks=True, or_own=True) as engine:
+    with opened(looks=True) as engine:
         screen = None if as_json else Screen()
         if screen is not None and screen.is_live:
             watch_screen(engine.store, screen, every)
@@ -150,7 +150,7 @@ def _order(
     from mainstay.core.breaker import Signal
     from mainstay.drivers.orders import order_circuit, shared_circuit
 
-    with opened(or_own=True) as engine:
+    with opened() as engine:
         if shared_circuit(engine.store, name) is None:
             raise _no_such(engine, name)
         proof = proof_of(who, key_file, secret_file)

@@ -15,6 +15,7 @@ import click
 
 from mainstay.cli.options import config_options, configured
 from mainstay.cli.output import write_error
+from mainstay.cli.text_file import text_of
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def store_option(function: F) -> F:
     """Adds `--store`, `--config` and `--set`, for opened(); on a group for what is inside."""
     add = click.option(
         "--store", metavar="URL", callback=_remember, expose_value=False,
-        help="The store, such as sqlite:///app.db; else the configuration's.",
+        help="The store, such as sqlite:///app.db; else the configuration's, or that of `exec`.",
     )  # fmt: skip
     return add(config_options(function))
 
@@ -61,17 +62,17 @@ def who_options(function: F) -> F:
 
 
 @contextmanager
-def opened(*, makes: bool = False, looks: bool = False, or_own: bool = False) -> Iterator[Engine]:
+def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
     """The engine on the store; one that is not there yet is made only where that is wanted.
 
-    Where none is named, it may be the user's own. Who only looks audits nothing.
+    Where none is named, it is the user's own, where there is one. Who only looks audits nothing.
     """
     from urllib.parse import unquote
 
     from mainstay import Engine
 
     url = click.get_current_context().meta.get(_STORE) or _configured_store()
-    url = url or (_own_store() if or_own else "")
+    url = url or _own_store()
     if not url:
         raise CommandError("no store is named", hint="--store sqlite:///app.db")
     path = unquote(url.removeprefix("sqlite:///").partition("?")[0])
@@ -116,8 +117,7 @@ def secret_of(file: str | None, variable: str, asked: str, *, is_new: bool = Fal
 
     if file and file != "-":
         _warn_of(file)
-        with open(file, encoding="utf-8") as opened:  # noqa: PTH123  as above
-            text = opened.read(_LONGEST)
+        text = text_of(file, _LONGEST)
     elif not file and os.environ.get(variable):
         text = os.environ[variable]
     elif not file and sys.stdin is not None and sys.stdin.isatty():

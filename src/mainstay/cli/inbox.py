@@ -10,6 +10,7 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
 from mainstay.cli.output import write, write_json
+from mainstay.cli.text_file import text_of
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -154,10 +155,7 @@ def _no_such(item_id: str) -> CommandError:
 
 
 def _evidence(given: str) -> str:
-    if not given.startswith("@"):
-        return given
-    with open(given[1:], encoding="utf-8") as file:  # noqa: PTH123  pathlib loads slowly
-        return file.read()
+    return text_of(given[1:]) if given.startswith("@") else given
 
 
 def _waiting(engine: Engine) -> list[Item]:

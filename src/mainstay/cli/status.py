@@ -38,7 +38,7 @@ def command(as_json: bool) -> None:
     """
     from mainstay.cli.status_reading import read_status
 
-    with opened(looks=True, or_own=True) as engine:
+    with opened(looks=True) as engine:
         found = read_status(engine)
     if as_json:
         write_json(found.to_dict())

@@ -56,6 +56,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
     proof: Proof | msgspec.UnsetType = msgspec.UNSET
     """Where a listener wants evidence; elsewhere it is no field of the record at all."""
     level: ClassVar[str] = "DEBUG"
+    is_security: ClassVar[bool] = False
+    """Whether it tells who may do what: a circuit that opens, an order, an operator."""
 
     @property
     def event_type(self) -> str:
@@ -201,6 +203,23 @@ class CircuitStateChanged(Event, frozen=True, kw_only=True, tag="circuit_state_c
     generation: int = 0
     retry_after_seconds: float | None = None
     level: ClassVar[str] = "INFO"
+    is_security: ClassVar[bool] = True
+
+
+class CircuitOrdered(Event, frozen=True, kw_only=True, tag="circuit_ordered"):
+    """An operator gave an order to a circuit in every process; `operation` is the circuit's name.
+
+    Each process that follows it tells of that by a `circuit_state_changed` of its own.
+
+    >>> CircuitOrdered(operation="pay", order="force open", operator="ann").event_type
+    'circuit_ordered'
+    """
+
+    order: str = ""
+    operator: str = ""
+    why: str = ""
+    level: ClassVar[str] = "WARNING"
+    is_security: ClassVar[bool] = True
 
 
 class CallRefused(Event, frozen=True, kw_only=True, tag="call_refused"):
@@ -323,6 +342,7 @@ class InboxDecided(Event, frozen=True, kw_only=True, tag="inbox_decided"):
     decided_evidence: str = ""
     revision: int = 0
     level: ClassVar[str] = "INFO"
+    is_security: ClassVar[bool] = True
 
 
 class InboxClosed(Event, frozen=True, kw_only=True, tag="inbox_closed"):
@@ -338,6 +358,7 @@ class InboxClosed(Event, frozen=True, kw_only=True, tag="inbox_closed"):
     operator: str = ""
     result: str = ""
     level: ClassVar[str] = "INFO"
+    is_security: ClassVar[bool] = True
 
 
 class OperatorRefused(Event, frozen=True, kw_only=True, tag="operator_refused"):
@@ -351,6 +372,7 @@ class OperatorRefused(Event, frozen=True, kw_only=True, tag="operator_refused"):
     about: str = ""
     reason: str = ""
     level: ClassVar[str] = "WARNING"
+    is_security: ClassVar[bool] = True
 
 
 class OperatorAdded(Event, frozen=True, kw_only=True, tag="operator_added"):
@@ -363,6 +385,7 @@ class OperatorAdded(Event, frozen=True, kw_only=True, tag="operator_added"):
     operator: str = ""
     authorised_by: str = ""
     level: ClassVar[str] = "INFO"
+    is_security: ClassVar[bool] = True
 
 
 class OperatorChanged(Event, frozen=True, kw_only=True, tag="operator_changed"):
@@ -376,6 +399,7 @@ class OperatorChanged(Event, frozen=True, kw_only=True, tag="operator_changed"):
     change: str = ""
     authorised_by: str = ""
     level: ClassVar[str] = "INFO"
+    is_security: ClassVar[bool] = True
 
 
 CATALOGUE: dict[str, type[Event]] = {
@@ -390,6 +414,7 @@ CATALOGUE: dict[str, type[Event]] = {
         CallRefused,
         CallSucceeded,
         CallsCounted,
+        CircuitOrdered,
         CircuitStateChanged,
         FallbackUsed,
         HookFailed,
@@ -418,6 +443,7 @@ _decoder = msgspec.json.Decoder(
     | CallRefused
     | CallSucceeded
     | CallsCounted
+    | CircuitOrdered
     | CircuitStateChanged
     | FallbackUsed
     | HookFailed

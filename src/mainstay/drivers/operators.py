@@ -83,7 +83,7 @@ class Operators(Verifier):
         operator = Operator(name=name, hash=digest, public_key=key, added_by=leave)
         if not self._step(name, lambda value, now: core.add(value, operator, now)):
             raise UsageError(f"there is an operator {name!r} already", hint="mainstay operators")
-        self._tell(OperatorAdded(operation=SPACE, operator=name, authorised_by=leave))
+        self.tell(OperatorAdded(operation=SPACE, operator=name, authorised_by=leave))
 
     def change(
         self,
@@ -193,7 +193,7 @@ class Operators(Verifier):
     def _changed(self, name: str, by: str, what: str, decide: Any) -> None:
         if not self._step(name, decide):
             raise UsageError(f"there is no operator {name!r}", hint="mainstay operators")
-        self._tell(OperatorChanged(operation=SPACE, operator=name, change=what, authorised_by=by))
+        self.tell(OperatorChanged(operation=SPACE, operator=name, change=what, authorised_by=by))
 
 
 def _check_name(name: str) -> None:

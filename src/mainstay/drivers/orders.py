@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core import sharing as core
+from mainstay.core.breaker import Signal
+from mainstay.core.events import CircuitOrdered
+from mainstay.core.records import KEEP
 from mainstay.core.redact import REDACTOR
 from mainstay.core.standing import Standing, standing
 from mainstay.drivers.sharing import CIRCUITS
 
 if TYPE_CHECKING:
-    from mainstay.core.breaker import Signal
     from mainstay.core.records import Change
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.verifying import Credential
@@ -59,9 +61,32 @@ def order_circuit(
     about = (name, signal.name, why)
     operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
     told = REDACTOR.text(why)
+    found = _laid(store, name, signal, by, told)
+    if found is not None:
+        operators.tell(CircuitOrdered(operation=name, order=signal.value, operator=by, why=told))
+    return found
 
+
+def reset_circuit(store: Store, name: str, *, by: str, why: str = "") -> str:
+    """Resets a circuit in every process, by a decision that was verified; what came of it.
+
+    An order that stands is somebody's, and stays. Nothing is said where there is no such circuit.
+    """
+    told = REDACTOR.text(why)
+
+    def decide(value: bytes | None, now: float) -> tuple[Change, str]:
+        order = None if value is None else core.decode(value).order
+        if order is not None and order.is_standing:
+            return KEEP, f"the circuit {name} stays as {order.by} ordered: {order.signal.value}"
+        change, table = core.give(value, Signal.RESET, by, told, now)
+        return change, "" if table is None else f"the circuit {name} is reset in every process"
+
+    return store.transact(CIRCUITS, name, decide)
+
+
+def _laid(store: Store, name: str, signal: Signal, by: str, why: str) -> Standing | None:
     def decide(value: bytes | None, now: float) -> tuple[Change, Standing | None]:
-        change, table = core.give(value, signal, by, told, now)
+        change, table = core.give(value, signal, by, why, now)
         return change, None if table is None else standing(name, table, now)
 
     return store.transact(CIRCUITS, name, decide)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.breaker import ORDERS, Signal
 from mainstay.core.idempotency import Done, Forget, RecordState, Resolve, reduce
 from mainstay.core.outcome import Failed, Succeeded, encode_outcome
+from mainstay.drivers.orders import reset_circuit
 from mainstay.errors import CallAbandoned
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Store
 
 _RECORDS = "records"
+_FORCED = frozenset(state for signal, state in ORDERS.items() if signal is not Signal.RESET)
 _DAY = 86_400.0
 _SAID = {
     "mark_done": "the outcome is recorded: calls with the key return it",
@@ -72,12 +75,27 @@ def exhausted_calls(store: Store, circuits: CircuitRegistry) -> Room:
         if "address" in item.data:
             _step(store, item, Forget())
             said.append("counted attempts are forgotten")
-        for circuit in circuits.of(item.operation):
-            circuit.reset()
-            said.append(f"the circuit {circuit.name} is reset")
+        said += _reset(store, circuits, item.operation, decision)
         return "; ".join(said) or "it may be called again"
 
     return settle
+
+
+def _reset(
+    store: Store, circuits: CircuitRegistry, operation: str, decision: Decision
+) -> list[str]:
+    """Resets the operation's circuits, here and wherever they are shared; a forced one stays."""
+    why, said = f"the inbox: {decision.why}" if decision.why else "the inbox", {operation: ""}
+    for circuit in circuits.of(operation):
+        if circuit.state in _FORCED:
+            said[circuit.name] = f"the circuit {circuit.name} stays {circuit.state.value}"
+        else:
+            circuit.reset()
+            said[circuit.name] = f"the circuit {circuit.name} is reset"
+    told = (
+        reset_circuit(store, name, by=decision.by, why=why) or own for name, own in said.items()
+    )
+    return [each for each in told if each]
 
 
 def _step(store: Store, item: Item, command: Resolve | Forget) -> Any:

@@ -118,12 +118,13 @@ class Verifier:
         return IdentityRefused(reason, hint=hint, operator=name, retry_after=locked_for or None)
 
     def _refuse(self, name: str, told: str, reason: str) -> None:
-        self._tell(OperatorRefused(operation=SPACE, operator=name, about=told, reason=reason))
+        self.tell(OperatorRefused(operation=SPACE, operator=name, about=told, reason=reason))
 
     def _step(self, name: str, decide: Any) -> Any:
         return self._store.transact(SPACE, name, decide)
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Tells the listeners, and so the audit, of what was done or refused."""
         emit(event, self.listeners, self._redact)
 
 

@@ -2,7 +2,8 @@
 
 Levels: each attempt DEBUG; a scheduled retry at the policy's `log_level`; success INFO after
 retries and DEBUG without; given up ERROR. The fields are on the record, under `mainstay`;
-JsonFormatter writes them, one JSON object a line.
+JsonFormatter writes them, one JSON object a line. What tells who may do what (a circuit that opens,
+an order, an operator) goes to the logger's child `security`, so that it can be sent elsewhere.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from mainstay.core.events import (
     CallInterrupted,
     CallRefused,
     CallSucceeded,
+    CircuitOrdered,
     CircuitStateChanged,
     FallbackUsed,
     HookFailed,
@@ -56,6 +58,8 @@ class LoggingSink:
 
     def __init__(self, logger: str | logging.Logger = "mainstay") -> None:
         self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+        self.security = self.logger.getChild("security")
+        """For security events; what it is given, its parent's handlers get too."""
 
     @property
     def hears_successes(self) -> bool:
@@ -63,9 +67,9 @@ class LoggingSink:
         return self.logger.isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: Event) -> None:
-        level = level_of(event)
-        if self.logger.isEnabledFor(level):
-            self.logger.log(level, "%s", sentence(event), extra={"mainstay": event.to_dict()})
+        level, logger = level_of(event), self.security if event.is_security else self.logger
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", sentence(event), extra={"mainstay": event.to_dict()})
 
 
 class JsonFormatter(logging.Formatter):
@@ -204,6 +208,11 @@ def _alert_cleared(e: Any) -> str:
     )
 
 
+def _ordered(e: Any) -> str:
+    why = f": {e.why}" if e.why else ""
+    return f"{e.operation}: {e.operator} ordered the circuit to {e.order}{why}"
+
+
 def _inbox_raised(e: Any) -> str:
     return f"{e.operation}: a person must decide ({e.item_kind}, {e.severity}, {e.item}): {e.text}"
 
@@ -239,6 +248,7 @@ _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     CallInterrupted: _interrupted,
     CallRefused: _refused,
     CallSucceeded: _succeeded,
+    CircuitOrdered: _ordered,
     CircuitStateChanged: _circuit,
     FallbackUsed: _fallback,
     HookFailed: _hook_failed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
+import mainstay.clock as clock
 from mainstay.core.validate import Checker
 from mainstay.report import report
 from mainstay.sinks.notifier import Notifier, Refused, delivery_of
@@ -58,6 +59,8 @@ class NotifyMail(Notifier):
                 check.note(field, address, "an address")
         if not several:
             check.note("to", several, "at least one address")
+        if user and security == "none" and not _is_here(host):
+            check.note("security", security, '"starttls" or "tls": a password is no plain text')
         check.close()
         port = port or (465 if security == "tls" else 587)
         self._where, self._sender, self._to = (host, port), sender, several
@@ -101,17 +104,23 @@ class NotifyMail(Notifier):
 
     def _message(self, event: InboxRaised) -> Any:
         from email.message import EmailMessage
+        from email.utils import formatdate
 
         message = EmailMessage()
         message["From"], message["To"] = self._sender, ", ".join(self._to)
         what = f"{event.severity}: {event.item_kind} of {event.operation}"
         message["Subject"] = "".join(c if c.isprintable() else " " for c in what)[:200]
+        message["Date"] = formatdate(clock.SYSTEM.wall())
         message["Message-ID"] = f"<{delivery_of(event)}@mainstay.invalid>"
         message.set_content(
             f"{event.text}\n\noperation  {event.operation}\nseverity   {event.severity}\n"
             f"raised     {event.timestamp}\n\nmainstay inbox show {event.item}\n"
         )
         return message
+
+
+def _is_here(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _verdict(code: int, text: str) -> Exception:
