@@ -145,6 +145,13 @@ class _Hooked:
         self._boundaries.pass_by(f"after {word}")
         return done
 
+    def executemany(self, statement: str, rows: Any) -> Any:
+        word = statement.split(maxsplit=1)[0]
+        self._boundaries.pass_by(f"before {word}")
+        done = self._connection.executemany(statement, rows)
+        self._boundaries.pass_by(f"after {word}")
+        return done
+
     @property
     def in_transaction(self) -> bool:
         return bool(self._connection.in_transaction)

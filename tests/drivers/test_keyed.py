@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from functools import wraps
 from types import SimpleNamespace
 
@@ -25,7 +26,9 @@ from mainstay import (
 )
 from mainstay.core.idempotency import Begin, RecordState, Release, Settle, decode, reduce
 from mainstay.core.records import Change
+from mainstay.drivers import keyed
 from mainstay.drivers.heart import HEART
+from mainstay.drivers.keyed import KeyedCall
 from mainstay.errors import (
     CallCancelled,
     Conflict,
@@ -1143,6 +1146,30 @@ def test_closing_an_engine_while_a_step_is_under_way_harms_no_process(tmp_path):
         for thread in threads:
             thread.join(SOON)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("name", ["sync", "asyncio"])
+def test_a_keyed_call_leaves_nothing_for_the_collector(tmp_path, name):
+    """Its parts hold each other while it runs, and let go of each other when it ends."""
+    made = []
+
+    class Noted(KeyedCall):
+        __slots__ = ("__weakref__",)
+
+        def begin(self):
+            made.append(weakref.ref(self))
+            super().begin()
+
+    with pytest.MonkeyPatch.context() as patch, engine_on(sqlite_at(tmp_path)) as engine:
+        patch.setattr(keyed, "KeyedCall", Noted)
+        gc.collect()
+        gc.disable()
+        try:
+            function, _ = scripted(Colour(name), "done")
+            assert Colour(name).call(engine.operation("work", key="k"), function) == "done"
+            assert [each() for each in made] == [None]
+        finally:
+            gc.enable()
 
 
 def test_threads_that_have_ended_leave_no_connection_open(tmp_path):

@@ -43,7 +43,7 @@ class RecordState(Enum):
         return self in (RecordState.SUCCEEDED, RecordState.FAILED)
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     """A keyed call as a store keeps it."""
 
     state: RecordState
@@ -64,7 +64,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
 # --- commands -------------------------------------------------------------------------------------
 
 
-class Begin(Struct, frozen=True):
+class Begin(Struct, frozen=True, gc=False):
     """May I run this? The attempt is counted with the claim, so that a crash counts too."""
 
     owner: str
@@ -74,7 +74,7 @@ class Begin(Struct, frozen=True):
     on_crash: str = "retry"
 
 
-class Renew(Struct, frozen=True):
+class Renew(Struct, frozen=True, gc=False):
     """I am alive; and where `attempt` is set, about to try again."""
 
     owner: str
@@ -83,7 +83,7 @@ class Renew(Struct, frozen=True):
     attempt: bool = False
 
 
-class Settle(Struct, frozen=True):
+class Settle(Struct, frozen=True, gc=False):
     """It ended, and this is the outcome to replay."""
 
     owner: str
@@ -94,7 +94,7 @@ class Settle(Struct, frozen=True):
     metadata: str = ""
 
 
-class Release(Struct, frozen=True):
+class Release(Struct, frozen=True, gc=False):
     """It failed in a way that may be tried again: as if it had not begun.
 
     Without an epoch, from one who was cut off before it heard whether it had begun.
@@ -104,7 +104,7 @@ class Release(Struct, frozen=True):
     epoch: int | None = None
 
 
-class Doubt(Struct, frozen=True):
+class Doubt(Struct, frozen=True, gc=False):
     """Nobody can say whether it was applied."""
 
     owner: str
@@ -133,33 +133,33 @@ class Forget(Struct, frozen=True):
 # --- replies --------------------------------------------------------------------------------------
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, gc=False):
     """The record is yours; `attempts` counts the present one."""
 
     epoch: int
     attempts: int
 
 
-class Replay(Struct, frozen=True):
+class Replay(Struct, frozen=True, gc=False):
     """It ended before; this is its outcome."""
 
     state: RecordState
     outcome: bytes
 
 
-class Busy(Struct, frozen=True):
+class Busy(Struct, frozen=True, gc=False):
     """Somebody else is at it, for so much longer at most unless they renew."""
 
     retry_after: float
 
 
-class Mismatch(Struct, frozen=True):
+class Mismatch(Struct, frozen=True, gc=False):
     """The key was used for another payload."""
 
     recorded: str
 
 
-class Unknown(Struct, frozen=True):
+class Unknown(Struct, frozen=True, gc=False):
     """Nobody can say whether it was applied; `is_new` where that was found out just now."""
 
     attempts: int
@@ -170,11 +170,11 @@ class Unknown(Struct, frozen=True):
     """Whose claim is in doubt."""
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """The command was carried out."""
 
 
-class Lost(Struct, frozen=True):
+class Lost(Struct, frozen=True, gc=False):
     """The record is not yours any more."""
 
 

@@ -25,7 +25,7 @@ from mainstay.core.idempotency import (
     Settle,
 )
 from mainstay.core.kinds import NEVER_RETRIED, Kind, qualified_name
-from mainstay.core.outcome import Failed, Succeeded, encode_outcome
+from mainstay.core.outcome import Failed, encode_outcome, encode_value
 from mainstay.errors import (
     Conflict,
     LeaseLost,
@@ -69,7 +69,7 @@ class Keyed(Struct, frozen=True):
     """What takes secrets out of notes; the usual one where there is none."""
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """Asks the store to carry out a command on the record; the answer is the reducer's.
 
     To one that ends the call it may be the exception of a store that is away.
@@ -78,13 +78,13 @@ class Step(Struct, frozen=True):
     command: Any
 
 
-class Pause(Struct, frozen=True):
+class Pause(Struct, frozen=True, gc=False):
     """Asks to wait so many seconds."""
 
     seconds: float
 
 
-class Invoke(Struct, frozen=True):
+class Invoke(Struct, frozen=True, gc=False):
     """Asks for the call itself, with so many attempts left; the answer is its outcome.
 
     The outcome is a Returned, or an exception; also of those that are not for us to keep.
@@ -109,7 +109,7 @@ class Escalate(Struct, frozen=True):
     """Whose claim is in doubt: what a person says is about that one."""
 
 
-class Tell(Struct, frozen=True):
+class Tell(Struct, frozen=True, gc=False):
     """Something to count and tell listeners: "hit", "record", "conflict", "lost" or "unknown"."""
 
     what: str
@@ -199,7 +199,7 @@ def _is_cut_off(outcome: Any) -> bool:
 def _record_value(call: Keyed, epoch: int, outcome: Returned) -> KeyedLife:
     trouble = None
     try:
-        data = encode_outcome(Succeeded(outcome.value))
+        data = encode_value(outcome.value)
     except Exception as error:
         # It has been done: better a call that is not repeated than a result that is.
         trouble = _unkept(error)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Decide: TypeAlias = Callable[[bytes | None, float], tuple["Change", Reply]]
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     """What becomes of a record; without a value it is dropped."""
 
     value: bytes | None = None

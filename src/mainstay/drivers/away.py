@@ -42,7 +42,10 @@ def step(this: KeyedCall, command: Any) -> Any:
 async def astep(this: KeyedCall, command: Any) -> Any:
     """The same, awaited; one who is cut off here may have been heard by the store."""
     try:
-        return await aoffer(this, command)
+        try:  # nearly always at once: without a further coroutine
+            return await this.atransact(this.decide(command))
+        except StoreUnavailable as trouble:
+            return await _aoffer_again(this, command, trouble)
     except Exception as trouble:
         if type(command) is Begin:
             raise
@@ -67,15 +70,22 @@ def offer(this: KeyedCall, command: Any) -> Any:
 
 async def aoffer(this: KeyedCall, command: Any) -> Any:
     """The same, awaited."""
-    decide, away = this.decide(command), None
+    try:
+        return await this.atransact(this.decide(command))
+    except StoreUnavailable as trouble:
+        return await _aoffer_again(this, command, trouble)
+
+
+async def _aoffer_again(this: KeyedCall, command: Any, trouble: StoreUnavailable) -> Any:
+    decide, away = this.decide(command), _Away(this, command)
     while True:
+        seconds = away.pause(trouble)
+        with away.unless_cancelled(trouble):
+            await apause(this, seconds)
         try:
             return await this.atransact(decide)
-        except StoreUnavailable as trouble:
-            away = away or _Away(this, command)
-            seconds = away.pause(trouble)
-            with away.unless_cancelled(trouble):
-                await apause(this, seconds)
+        except StoreUnavailable as again:
+            trouble = again
 
 
 def pause(this: KeyedCall, seconds: float) -> None:

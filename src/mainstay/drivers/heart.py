@@ -57,14 +57,17 @@ class Heart:
         beat = Beat(self, lease / 3.0, renew)
         with self._lock:  # the condition's own, without a call of Python
             due = self._push_locked(beat)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="mainstay-heart", daemon=True
-                )
-                self._thread.start()
-            elif due < self._wakes_at:
-                self._changed.notify()
+            if due < self._wakes_at:
+                self._wake_locked()
         return beat
+
+    def _wake_locked(self) -> None:
+        """Lets the thread look again; the first lease starts it, for until then it never wakes."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="mainstay-heart", daemon=True)
+            self._thread.start()
+        else:
+            self._changed.notify()
 
     def forget(self, beat: Beat) -> None:
         """Renews this lease no more."""
@@ -94,14 +97,17 @@ class Heart:
         return min(((due, beat) for beat, due in heads), key=lambda each: each[0], default=None)
 
     def _run(self) -> None:
-        while True:
-            beat = self._wait()
-            with suppress(Exception):  # the store is away: the next turn tries again
-                beat.renew()
-            with self._changed:
-                if not beat.stopped:
-                    self._push_locked(beat)
-            del beat
+        try:
+            while True:
+                beat = self._wait()
+                with suppress(Exception):  # the store is away: the next turn tries again
+                    beat.renew()
+                with self._changed:
+                    if not beat.stopped:
+                        self._push_locked(beat)
+                del beat
+        finally:
+            self._wakes_at = NEVER  # whoever comes next starts another one
 
     def _wait(self) -> Beat:
         """The next lease that is due; waits for it."""

@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from mainstay.drivers.keying import Keying
 
 SPACE = "records"
+_LAST = (Returned, Replay, BaseException)
+"""What a story may end with."""
 
 
 class KeyedCall:
     """One keyed call under way: the story, and what the drivers keep for it."""
 
     __slots__ = (
-        "address", "attempts", "beat", "call", "cancel", "fingerprint", "function", "is_accepted",
-        "key", "options", "records", "site", "started", "story",
+        "address", "attempts", "beat", "call", "cancel", "epoch", "fingerprint", "function",
+        "is_accepted", "key", "options", "records", "site", "started", "story",
     )  # fmt: skip
 
     def __init__(
@@ -77,9 +79,9 @@ class KeyedCall:
         """One step of the store on the record of this call."""
         return self.records.store.transact(SPACE, self.address, decide)
 
-    async def atransact(self, decide: Callable[[bytes | None, float], Any]) -> Any:
-        """The same, awaited."""
-        return await self.records.store.atransact(SPACE, self.address, decide)
+    def atransact(self, decide: Callable[[bytes | None, float], Any]) -> Awaitable[Any]:
+        """The same, to be awaited."""
+        return self.records.store.atransact(SPACE, self.address, decide)  # type: ignore[no-any-return]
 
     def replayed(self, record: bytes | None, now: float) -> Replay | None:
         """How a call has ended, where a plain reading shows it and `hit` does not."""
@@ -89,13 +91,18 @@ class KeyedCall:
         """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
         if self.records.is_bound:
             return
-        renew = Renew(self.call.owner, epoch, self.call.lease)
-        store, decide = self.records.store, self.decide(renew)
-        self.beat = HEART.beat(self.call.lease, lambda: store.transact(SPACE, self.address, decide))
+        self.epoch = epoch
+        self.beat = HEART.beat(self.call.lease, self._renew)
+
+    def _renew(self) -> None:
+        self.transact(self.decide(Renew(self.call.owner, self.epoch, self.call.lease)))
 
     def stop_beating(self) -> None:
-        if self.beat is not None:
-            self.beat.stop()
+        """Also lets go of the beat, which holds this call: nothing is left for the collector."""
+        beat = self.beat
+        if beat is not None:
+            self.beat = None
+            beat.stop()
 
     def next_attempt(self, epoch: int) -> Any:
         """The command that counts a further attempt before it is made; None for the first."""
@@ -110,10 +117,10 @@ class KeyedCall:
 
     def answer(self, effect: Any) -> Any:
         """The answer to what needs neither the store nor the function."""
-        if effect is Question.NOW:
-            return clock.current.monotonic()
         if type(effect) is Tell:
             self.records.tell(self.site, self.call, effect.what)
+        elif effect is Question.NOW:
+            return clock.current.monotonic()
         elif type(effect) is Notice:
             warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
         return None
@@ -199,24 +206,15 @@ def run(
             record, now = records.store.read(SPACE, named[2])
         except StoreUnavailable:
             _unless_it_waits(records, keying)
-        if record is not None:
-            value = hit(record, named[1], now)
-            if value is not MISS:
-                records.tell_hit(keying.site, named[0])
-                return value
+        if record is not None and (value := hit(record, named[1], now)) is not MISS:
+            records.tell_hit(keying.site, named[0])
+            return value
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    with about(this):
-        return _run(this, this.replayed(record, now), args, kwargs)
-
-
-def _run(
-    this: KeyedCall, replay: Replay | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """What a glance at the record was not enough for."""
+    replay = this.replayed(record, now)
     if replay is not None:
-        this.records.tell_hit(this.site, this.key)
+        records.tell_hit(keying.site, named[0])
         return this.end(replay)
     this.begin()
     answer: Any = None
@@ -227,18 +225,21 @@ def _run(
                 answer = away.step(this, effect.command)
             elif type(effect) is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
-            elif type(effect) is Pause:
-                away.pause(this, effect.seconds)
-                answer = None
-            elif type(effect) is Escalate:
-                answer = this.records.inbox.put(this.item(effect), is_new=effect.is_new)
-            elif isinstance(effect, BaseException | Replay | Returned):
+            elif isinstance(effect, _LAST):
                 return this.end(effect)
+            elif type(effect) in (Pause, Escalate):
+                answer = _waited(this, effect)
             else:
                 answer = this.answer(effect)
     finally:
         this.stop_beating()
         answer = None
+
+
+def _waited(this: KeyedCall, effect: Pause | Escalate) -> Any:
+    if isinstance(effect, Pause):
+        return away.pause(this, effect.seconds)
+    return this.records.inbox.put(this.item(effect), is_new=effect.is_new)
 
 
 def _unless_it_waits(records: Any, keying: Keying) -> None:
@@ -250,7 +251,7 @@ def _unless_it_waits(records: Any, keying: Keying) -> None:
 
 def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     this.start_beating(effect.epoch)
-    around = enclosures(4)
+    around = enclosures(3)
     box: list[Any] = []
     try:
         if this.is_plain(around):
@@ -260,7 +261,8 @@ def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict
             except Exception as error:
                 box.append(error)
         call = this.under_way(effect, around, box)
-        value = sync.drive(call, _attempt(this, effect.epoch), args, kwargs)
+        with about(this):
+            value = sync.drive(call, _attempt(this, effect.epoch), args, kwargs)
         return Returned(value, call.is_accepted)
     except BaseException as error:
         return error
@@ -296,24 +298,15 @@ async def arun(
             record, now = await records.store.aread(SPACE, named[2])
         except StoreUnavailable:
             _unless_it_waits(records, keying)
-        if record is not None:
-            value = hit(record, named[1], now)
-            if value is not MISS:
-                records.tell_hit(keying.site, named[0])
-                return value
+        if record is not None and (value := hit(record, named[1], now)) is not MISS:
+            records.tell_hit(keying.site, named[0])
+            return value
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    with about(this):
-        return await _arun(this, this.replayed(record, now), args, kwargs)
-
-
-async def _arun(
-    this: KeyedCall, replay: Replay | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """What a glance at the record was not enough for."""
+    replay = this.replayed(record, now)
     if replay is not None:
-        this.records.tell_hit(this.site, this.key)
+        records.tell_hit(keying.site, named[0])
         return this.end(replay)
     this.begin()
     answer: Any = None
@@ -324,13 +317,10 @@ async def _arun(
                 answer = await away.astep(this, effect.command)
             elif type(effect) is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
-            elif type(effect) is Pause:
-                await away.apause(this, effect.seconds)
-                answer = None
-            elif type(effect) is Escalate:
-                answer = await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
-            elif isinstance(effect, BaseException | Replay | Returned):
+            elif isinstance(effect, _LAST):
                 return this.end(effect)
+            elif type(effect) in (Pause, Escalate):
+                answer = await _awaited(this, effect)
             else:
                 answer = this.answer(effect)
     finally:
@@ -338,11 +328,17 @@ async def _arun(
         answer = None
 
 
+async def _awaited(this: KeyedCall, effect: Pause | Escalate) -> Any:
+    if isinstance(effect, Pause):
+        return await away.apause(this, effect.seconds)
+    return await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
+
+
 async def _ainvoke(
     this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     this.start_beating(effect.epoch)
-    around = enclosures(4)
+    around = enclosures(3)
     box: list[Any] = []
     try:
         if this.is_plain(around):
@@ -352,7 +348,8 @@ async def _ainvoke(
             except Exception as error:
                 box.append(error)
         call = this.under_way(effect, around, box)
-        value = await aio.drive(call, _aattempt(this, effect.epoch), args, kwargs)
+        with about(this):
+            value = await aio.drive(call, _aattempt(this, effect.epoch), args, kwargs)
         return Returned(value, call.is_accepted)
     except GeneratorExit:  # its event loop is gone: there is no more waiting
         this.cut_off(Release(this.call.owner, effect.epoch))

@@ -20,6 +20,7 @@ from mainstay.core.records import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import pending, statements
 from mainstay.stores.options import options_of, without_secrets
+from mainstay.stores.sqlite_batch import DROP, WRITE, carry_out
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 
 _CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
 _READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
-_WRITE = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
-)
-_DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
 _SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
 _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
@@ -130,23 +126,8 @@ class SqliteStore:
 
     def _write_batch(self, steps: list[tuple[str, str, Any]]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
-        answers: list[Any] = []
         with self._step("write") as connection:
-            execute = connection.execute
-            for space, key, decide in steps:
-                try:  # as in _apply, without a call for each part
-                    row = execute(_READ, (space, key)).fetchone()
-                    change, answer = decide(None if row is None else row[0], _now())
-                    if change.value is None:
-                        execute(_DROP, (space, key))
-                    elif change is not KEEP:
-                        execute(_WRITE, (space, key, change.value, change.expires))
-                    answers.append(answer)
-                except sqlite3.Error:
-                    raise
-                except Exception as trouble:
-                    answers.append(trouble)
-        return answers
+            return carry_out(connection, steps, _now)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -412,9 +393,9 @@ def _write(connection: sqlite3.Connection, space: str, key: str, change: Change)
     if change is KEEP:
         return
     if change.value is None:
-        connection.execute(_DROP, (space, key))
+        connection.execute(DROP, (space, key))
     else:
-        connection.execute(_WRITE, (space, key, change.value, change.expires))
+        connection.execute(WRITE, (space, key, change.value, change.expires))
 
 
 def path_of(url: str) -> str:

@@ -1,0 +1,94 @@
+"""Many steps in one transaction of SQLite: one reading of all records, one writing of the changed.
+
+A step that follows another on the same record decides on what that one has left. What is written
+is the last state of each record: nobody sees a state between two steps of one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from mainstay.core.records import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from mainstay.core.records import Change
+
+    Batch = list[tuple[str, str, Any]]
+    Kept = dict[tuple[str, str], bytes | None]
+
+_SIZES = (1, 4, 16, 64, 256)
+"""How many records a reading asks for: few different statements, so that all stay prepared."""
+_READ = {
+    size: f"SELECT key, value FROM mainstay_kept WHERE space = ? AND key IN ({'?, ' * size}NULL)"  # noqa: S608 -- marks
+    for size in _SIZES
+}
+WRITE = (
+    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (space, key) DO UPDATE SET value = excluded.value, expires = excluded.expires"
+)
+DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
+
+
+def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], float]) -> list[Any]:
+    """The answers of the steps, in their order; a decision that raises is its own answer."""
+    try:
+        kept = _read_all(connection, steps)
+    except UnicodeError as trouble:  # a key that is no text: it fails alone
+        if len(steps) == 1:
+            return [trouble]
+        return [answer for step in steps for answer in carry_out(connection, [step], now)]
+    answers: list[Any] = []
+    changed: dict[tuple[str, str], Change] = {}
+    for space, key, decide in steps:
+        place = (space, key)
+        try:
+            change, answer = decide(kept.get(place), now())
+        except sqlite3.Error:
+            raise
+        except Exception as trouble:
+            answers.append(trouble)
+            continue
+        answers.append(answer)
+        if change is not KEEP:
+            kept[place], changed[place] = change.value, change
+    _write_all(connection, changed)
+    return answers
+
+
+def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Change]) -> None:
+    """Each record as the last step has left it."""
+    written, dropped = [], []
+    for place, change in changed.items():
+        if change.value is None:
+            dropped.append(place)
+        else:
+            written.append((*place, change.value, change.expires))
+    if written:
+        connection.executemany(WRITE, written)
+    if dropped:
+        connection.executemany(DROP, dropped)
+
+
+def _read_all(connection: sqlite3.Connection, steps: Batch) -> Kept:
+    keys: dict[str, dict[str, None]] = {}
+    for space, key, _ in steps:
+        keys.setdefault(space, {})[key] = None
+    kept: Kept = {}
+    for space, several in keys.items():
+        for part in _parts(list(several)):
+            for key, value in connection.execute(_READ[len(part)], (space, *part)):
+                kept[space, key] = value
+    return kept
+
+
+def _parts(keys: list[str]) -> Iterable[list[str]]:
+    """The keys in parts of the sizes there are; what is missing of the last is its first again."""
+    most = _SIZES[-1]
+    for start in range(0, len(keys), most):
+        part = keys[start : start + most]
+        size = next(size for size in _SIZES if size >= len(part))
+        yield part + part[:1] * (size - len(part))
