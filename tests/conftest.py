@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import hypothesis  # noqa: F401  # before anything is frozen: it asks the collector who holds what
+import pytest
 
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
@@ -26,6 +27,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Two for each core: half of the time a test waits for a server, a program or a clock."""
     return 2 * (os.cpu_count() or 1)

@@ -81,7 +81,7 @@ class CircuitBreaker(Guard, Verbs):
     layer = "breaker"
     __slots__ = (
         "__weakref__", "_blocks", "_circuit", "_counted", "_gates", "_listeners", "_lock",
-        "_refusals", "_refused", "_site", "_stop", "_telling", "_troubled", "_untold",
+        "_refusals", "_refused", "_site", "_telling", "_troubled", "_untold",
         "counts_calls", "name", "settings", "slow_after",
     )  # fmt: skip
 
@@ -117,7 +117,6 @@ class CircuitBreaker(Guard, Verbs):
         self._listeners = list(listeners_of("CircuitBreaker", listener))
         self._untold: list[CircuitStateChanged] = []
         self._telling = threading.Lock()
-        self._stop = Stop(f"circuit {self.name!r} is open")
         self._site: Site | None = None
         self._blocks: list[tuple[FrameType, Ticket, float]] = []
         """The `with` blocks under way: where, with what ticket, since when."""
@@ -425,7 +424,9 @@ class CircuitBreaker(Guard, Verbs):
     def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
         """No call waits towards a circuit that will still be open then."""
         return (
-            delay if core.is_worth_waiting(self.settings, self._circuit, delay, now) else self._stop
+            delay
+            if core.is_worth_waiting(self.settings, self._circuit, delay, now)
+            else self._stop()
         )
 
     def consider_seen(
@@ -435,7 +436,11 @@ class CircuitBreaker(Guard, Verbs):
         circuit = self._circuit
         allowed = core.is_worth_waiting(self.settings, circuit, delay, now)
         saw(self.label, [circuit, now, delay], allowed)
-        return delay if allowed else self._stop
+        return delay if allowed else self._stop()
+
+    def _stop(self) -> Stop:
+        """Why a call is given up; made where it is needed, since few circuits ever are open."""
+        return Stop(f"circuit {self.name!r} is open")
 
     # --- changing --------------------------------------------------------------------------------
 
