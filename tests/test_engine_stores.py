@@ -4,8 +4,9 @@ import importlib
 
 import pytest
 
-from mainstay import Engine, StoreError, UsageError, engine
+from mainstay import Engine, StoreError, UsageError
 from mainstay.ports import ABILITIES
+from mainstay.stores import opening
 from mainstay.stores.memory import MemoryStore
 
 
@@ -34,10 +35,10 @@ def test_an_unknown_store_is_refused():
 
 def test_what_stores_say_they_can_is_what_the_engine_says_of_them():
     """The hint names a store if and only if that store has the ability."""
-    for scheme, (module, name) in engine._STORES.items():
+    for scheme, (module, name) in opening.STORES.items():
         abilities = getattr(importlib.import_module(module), name).abilities
         assert abilities <= set(ABILITIES), scheme
-        for ability, able in engine._ABLE.items():
+        for ability, able in opening._ABLE.items():
             assert (ability in abilities) is (scheme in able), (scheme, ability)
 
 

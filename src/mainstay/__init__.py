@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
     from mainstay.drivers.threads import abandoned_threads
-    from mainstay.engine import Engine, KeyedOperation, Operation, PolicyRegistry
+    from mainstay.engine import Engine
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
@@ -76,6 +76,8 @@ if TYPE_CHECKING:
         UsageError,
         WrapError,
     )
+    from mainstay.operations import KeyedOperation, Operation
+    from mainstay.registry import PolicyRegistry
 
 __version__ = "0.1.0"
 
@@ -109,7 +111,9 @@ _HOMES = {
     "mainstay.drivers.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
     "mainstay.drivers.threads": ("abandoned_threads",),
-    "mainstay.engine": ("Engine", "KeyedOperation", "Operation", "PolicyRegistry"),
+    "mainstay.engine": ("Engine",),
+    "mainstay.operations": ("KeyedOperation", "Operation"),
+    "mainstay.registry": ("PolicyRegistry",),
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",

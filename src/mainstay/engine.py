@@ -6,9 +6,6 @@ it does goes through the same sites and drivers as a plain decorator.
 
 from __future__ import annotations
 
-import warnings
-from fnmatch import fnmatchcase
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mainstay.core.validate import Checker
@@ -18,20 +15,21 @@ from mainstay.drivers.escalation import Escalation
 from mainstay.drivers.gates import gate_of, guards_of
 from mainstay.drivers.layers import Layers
 from mainstay.drivers.listeners import listeners_of
-from mainstay.drivers.policy import RetryPolicy, Verbs
 from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency
 from mainstay.drivers.settling import exhausted_calls
 from mainstay.drivers.site import Entropy, Site
-from mainstay.errors import PolicyNotFoundWarning, StoreError, UsageError
-from mainstay.ports import ABILITIES
+from mainstay.errors import UsageError
+from mainstay.operations import KeyedOperation, Operation
+from mainstay.registry import PolicyRegistry
 from mainstay.sinks.logging import LoggingSink
+from mainstay.stores.opening import open_store
 from mainstay.stores.timed import timed
 
 if TYPE_CHECKING:
     import os
     import threading
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
     from mainstay.audit.log import AuditLog
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
     from mainstay.core.redact import Redactor
-    from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
     from mainstay.drivers.counting import CallCounts
@@ -48,6 +45,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
     from mainstay.drivers.operators import Operators
+    from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.records import KeyFields
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.sharing import Sharing
@@ -56,9 +54,6 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
     F = TypeVar("F", bound=Callable[..., Any])
-
-STANDARD = RetryPolicy(name="standard")
-"""The built-in policy: 3 attempts, 0.1 s doubled up to 5 s, plus or minus 10 %."""
 
 _MAX_OPERATIONS = 10_000
 
@@ -541,217 +536,6 @@ def _check_redactor(redact: Any) -> None:
             )
 
 
-class Operation(Verbs):
-    """One operation of an engine: `call`, `acall`, `run`, `arun`, `attempts`.
-
-    >>> from mainstay import Engine
-    >>> Engine().operation("parse").policy.name
-    'standard'
-    """
-
-    __slots__ = ("_site",)
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    @property
-    def name(self) -> str:
-        """The operation's name."""
-        return self._site.operation
-
-    @property
-    def policy(self) -> Policy:
-        """The policy it runs under."""
-        return self._site.policy
-
-    @property
-    def _verb_site(self) -> Site:
-        return self._site
-
-
-class KeyedOperation(Operation):
-    """One operation with a key: its calls are recorded, and replayed.
-
-    >>> from mainstay import Engine
-    >>> with Engine() as engine:
-    ...     operation = engine.operation("roll", key="game-1")
-    ...     operation.call(int, "4"), operation.call(int, "4")
-    (4, 4)
-    """
-
-    __slots__ = ("_options", "_records")
-
-    def __init__(self, site: Site, records: Records, options: KeyOptions) -> None:
-        super().__init__(site)
-        self._records = records
-        self._options = options
-
-    def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the function, or replays what it came to before.
-
-        >>> Engine().operation("parse", key="a").call(int, "7")
-        7
-        """
-        return self._records.run(self._site, self._options, function, args, kwargs)  # type: ignore[no-any-return]
-
-    async def acall(
-        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Awaits the function, or replays what it came to before.
-
-        >>> import asyncio
-        >>> async def answer(): return 42
-        >>> asyncio.run(Engine().operation("ask", key="a").acall(answer))
-        42
-        """
-        return await self._records.arun(self._site, self._options, function, args, kwargs)  # type: ignore[no-any-return]
-
-    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RetryResult[R]:
-        """Like `call`, but answers with a RetryResult; a replay counts no attempt.
-
-        >>> Engine(sinks=[]).operation("parse", key="a").run(int, "x").success
-        False
-        """
-        return self._records.result(self._site, self._options, function, args, kwargs)
-
-    async def arun(
-        self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> RetryResult[R]:
-        """Like `acall`, but answers with a RetryResult; a replay counts no attempt.
-
-        >>> import asyncio
-        >>> async def answer(): return 42
-        >>> asyncio.run(Engine().operation("ask", key="a").arun(answer)).value
-        42
-        """
-        return await self._records.aresult(self._site, self._options, function, args, kwargs)
-
-    def attempts(self) -> Attempts:
-        """Refused: a block has no function and no arguments to record.
-
-        >>> Engine().operation("parse", key="a").attempts()
-        Traceback (most recent call last):
-        mainstay.errors.UsageError: a block cannot be recorded. give call() a function
-        """
-        raise UsageError("a block cannot be recorded", hint="give call() a function")
-
-
-class PolicyRegistry:
-    """An engine's policies: by name, by operation, or one after the other.
-
-    An operation finds its policy by its exact name, then by pattern in the order given, then a
-    policy of the operation's own name, then the default.
-
-    >>> from mainstay import RetryPolicy
-    >>> registry = PolicyRegistry([RetryPolicy(name="fast")], {"db.*": "fast"})
-    >>> registry.of("db.read").name, registry.names
-    ('fast', ('standard', 'fast'))
-    """
-
-    __slots__ = ("_by_name", "_found", "_operations", "default")
-
-    def __init__(
-        self,
-        policies: Iterable[RetryPolicy] = (),
-        operations: Mapping[str, str] | None = None,
-        default: str = "standard",
-    ) -> None:
-        self._by_name: dict[str, RetryPolicy] = {STANDARD.name: STANDARD}
-        own: set[str] = set()
-        for policy in policies:
-            if not isinstance(policy, RetryPolicy):
-                raise UsageError(f"{policy!r} is no RetryPolicy")
-            if policy.name in own:
-                raise UsageError(f"two policies are named {policy.name!r}")
-            own.add(policy.name)
-            self._by_name[policy.name] = policy
-        self._operations = dict(operations or {})
-        for operation, name in (*self._operations.items(), ("default", default)):
-            if name not in self._by_name:
-                known = ", ".join(self._by_name)
-                raise UsageError(
-                    f"{operation}: no policy is named {name!r}", hint=f"known: {known}"
-                )
-        self.default = self._by_name[default]
-        self._found: dict[str, RetryPolicy] = {}
-
-    def of(self, operation: str) -> RetryPolicy:
-        """The policy an operation runs under.
-
-        >>> PolicyRegistry().of("anything").name
-        'standard'
-        """
-        found = self._found.get(operation)
-        if found is None:
-            if len(self._found) >= _MAX_OPERATIONS:
-                self._found.clear()
-            found = self._found[operation] = self._find(operation)
-        return found
-
-    def _find(self, operation: str) -> RetryPolicy:
-        if not isinstance(operation, str) or not operation.strip():
-            raise UsageError(f"operation = {operation!r}: must be a text that is not empty")
-        name = self._operations.get(operation)
-        if name is None:
-            patterns = self._operations.items()
-            matching = (n for pattern, n in patterns if fnmatchcase(operation, pattern))
-            name = next(matching, None)
-        if name is not None:
-            return self._by_name[name]
-        if operation not in self._by_name and self._operations:
-            warnings.warn(
-                f"operation {operation!r} is mapped to no policy and runs under"
-                f" {self.default.name!r}",
-                PolicyNotFoundWarning,
-                stacklevel=6,
-            )
-        return self._by_name.get(operation, self.default)
-
-    def __getitem__(self, name: str) -> RetryPolicy:
-        return self._by_name[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    def __iter__(self) -> Iterator[RetryPolicy]:
-        return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The policies' names, in the order they were given."""
-        return tuple(self._by_name)
-
-    @property
-    def operations(self) -> dict[str, str]:
-        """Which operations were mapped to which policy."""
-        return dict(self._operations)
-
-
-_STORES = {
-    "memory": ("mainstay.stores.memory", "MemoryStore"),
-    "sqlite": ("mainstay.stores.sqlite", "SqliteStore"),
-    "postgresql": ("mainstay.stores.postgres", "PostgresStore"),
-    "redis": ("mainstay.stores.redis", "RedisStore"),
-    "nats": ("mainstay.stores.nats", "NatsStore"),
-}
-_ALSO = {
-    "postgres": "postgresql",
-    "rediss": "redis",
-    "valkey": "redis",
-    "valkeys": "redis",
-    "tls": "nats",
-}
-_ABLE = {
-    "durable": ("sqlite", "postgresql", "redis", "nats"),
-    "transactions": ("sqlite", "postgresql"),
-    "audit": ("sqlite", "postgresql"),
-}
-"""The stores that can do what not every store can."""
-
-
 def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
     """The audit log that was given as one of the sinks."""
     found = [each for each in sinks if hasattr(each, "counts_calls")]
@@ -782,37 +566,3 @@ def _seconds(share: float | None, store_wait: float) -> tuple[float | None, floa
     patience = check.seconds("store_wait", store_wait)
     check.close()
     return share, patience
-
-
-def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
-    """The store of a URL, or the one given; refuses one that cannot do what is needed."""
-    wanted = tuple(needs)
-    for ability in wanted:
-        if ability not in ABILITIES:
-            known = ", ".join(ABILITIES)
-            raise UsageError(
-                f"needs = {ability!r} is no ability of a store", hint=f"known: {known}"
-            )
-    opened = _opened(store) if isinstance(store, str) else store
-    for ability in wanted:
-        if ability not in opened.abilities:
-            opened.close()
-            able = ", ".join(f"{scheme}://" for scheme in _ABLE.get(ability, _STORES))
-            raise StoreError(
-                f"{opened.url} cannot do what is needed: {ABILITIES[ability]}",
-                hint=f"stores that can: {able}",
-            )
-    return opened
-
-
-def _opened(url: str) -> Store:
-    scheme = url.partition("://")[0]
-    home = _STORES.get(_ALSO.get(scheme, scheme))
-    if home is None:
-        known = ", ".join(f"{scheme}://" for scheme in _STORES)
-        from mainstay.core.redact import REDACTOR
-
-        told = f"no store answers to {REDACTOR.text(url)!r}"
-        raise StoreError(told, hint=f"known stores: {known}")
-    opened: Store = getattr(import_module(home[0]), home[1])(url)
-    return opened

@@ -20,7 +20,7 @@ from mainstay import (
 )
 from mainstay.configured import read, settings_from
 from mainstay.configured_parts import HOMES
-from mainstay.engine import STANDARD
+from mainstay.registry import STANDARD
 
 SHOP = """\
 retry:

@@ -13,7 +13,8 @@ from mainstay.config.load import load
 from mainstay.config.policies import BUILT_IN
 from mainstay.config.search import candidates
 from mainstay.config.shapes import camel, snake
-from mainstay.engine import _ALSO, _STORES, STANDARD
+from mainstay.registry import STANDARD
+from mainstay.stores.opening import ALSO, STORES
 
 AGENT = """\
 retry:
@@ -576,7 +577,7 @@ def test_the_error_holds_no_secret(put):
 
 def test_the_stores_are_those_of_the_engine():
     """A store that the engine learns is a store that can be configured."""
-    assert sorted(SCHEMES) == sorted([*_STORES, *_ALSO])
+    assert sorted(SCHEMES) == sorted([*STORES, *ALSO])
 
 
 def test_every_field_of_a_policy_is_declared():

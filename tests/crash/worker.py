@@ -26,7 +26,7 @@ from typing import Any
 from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.core.idempotency import Renew
 from mainstay.drivers.keyed import KeyedCall
-from mainstay.engine import open_store
+from mainstay.stores.opening import open_store
 from mainstay.stores.sqlite import SqliteStore
 
 LEASE = 0.25

@@ -10,8 +10,9 @@ from mainstay.cli.state import default_store
 from mainstay.cli.trouble import CommandError
 from mainstay.configured import settings_from
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.engine import Engine, PolicyRegistry
+from mainstay.engine import Engine
 from mainstay.errors import ConfigError, StoreUnavailable
+from mainstay.registry import PolicyRegistry
 
 if TYPE_CHECKING:
     from typing import Any

@@ -41,7 +41,8 @@ from mainstay.errors import (
 if TYPE_CHECKING:
     from mainstay.drivers.command import Output
     from mainstay.drivers.terminal import Terminal
-    from mainstay.engine import Engine, Operation
+    from mainstay.engine import Engine
+    from mainstay.operations import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

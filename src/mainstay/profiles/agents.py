@@ -25,8 +25,8 @@ from mainstay.drivers.command import name_of
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.process import Manner
 from mainstay.drivers.tape import KEPT, stream_of
-from mainstay.engine import STANDARD
 from mainstay.errors import UsageError
+from mainstay.registry import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

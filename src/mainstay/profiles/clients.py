@@ -15,8 +15,8 @@ from mainstay.core.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
 from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.sharing import Sharing
-from mainstay.engine import open_store
 from mainstay.errors import CircuitOpenError, StoreError
+from mainstay.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from mainstay.core.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.core.records import DROP, KEEP, Change
 from mainstay.drivers.keyed import SPACE, new_owner
 from mainstay.drivers.records import Records
-from mainstay.engine import open_store
 from mainstay.errors import Conflict, UsageError
+from mainstay.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

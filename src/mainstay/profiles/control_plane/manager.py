@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.events import Event, GivenUp
     from mainstay.drivers.policy import RetryPolicy as EnginePolicy
-    from mainstay.engine import Operation
+    from mainstay.operations import Operation
     from mainstay.ports import Sink, Store
     from mainstay.profiles.control_plane.categories import RetryCategory
 

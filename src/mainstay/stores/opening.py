@@ -1,0 +1,71 @@
+"""Opens the store of a URL, if it can do what is needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from mainstay.errors import StoreError, UsageError
+from mainstay.ports import ABILITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainstay.ports import Store
+
+STORES = {
+    "memory": ("mainstay.stores.memory", "MemoryStore"),
+    "sqlite": ("mainstay.stores.sqlite", "SqliteStore"),
+    "postgresql": ("mainstay.stores.postgres", "PostgresStore"),
+    "redis": ("mainstay.stores.redis", "RedisStore"),
+    "nats": ("mainstay.stores.nats", "NatsStore"),
+}
+"""The home of each, by the scheme of its URLs."""
+ALSO = {
+    "postgres": "postgresql",
+    "rediss": "redis",
+    "valkey": "redis",
+    "valkeys": "redis",
+    "tls": "nats",
+}
+"""Other schemes."""
+_ABLE = {
+    "durable": ("sqlite", "postgresql", "redis", "nats"),
+    "transactions": ("sqlite", "postgresql"),
+    "audit": ("sqlite", "postgresql"),
+}
+"""The stores that can do what not every store can."""
+
+
+def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
+    """The store of a URL, or the one given; refuses one that cannot do what is needed."""
+    wanted = tuple(needs)
+    for ability in wanted:
+        if ability not in ABILITIES:
+            known = ", ".join(ABILITIES)
+            raise UsageError(
+                f"needs = {ability!r} is no ability of a store", hint=f"known: {known}"
+            )
+    opened = _opened(store) if isinstance(store, str) else store
+    for ability in wanted:
+        if ability not in opened.abilities:
+            opened.close()
+            able = ", ".join(f"{scheme}://" for scheme in _ABLE.get(ability, STORES))
+            raise StoreError(
+                f"{opened.url} cannot do what is needed: {ABILITIES[ability]}",
+                hint=f"stores that can: {able}",
+            )
+    return opened
+
+
+def _opened(url: str) -> Store:
+    scheme = url.partition("://")[0]
+    home = STORES.get(ALSO.get(scheme, scheme))
+    if home is None:
+        known = ", ".join(f"{scheme}://" for scheme in STORES)
+        from mainstay.core.redact import REDACTOR
+
+        told = f"no store answers to {REDACTOR.text(url)!r}"
+        raise StoreError(told, hint=f"known stores: {known}")
+    opened: Store = getattr(import_module(home[0]), home[1])(url)
+    return opened
