@@ -9,7 +9,7 @@ import trio
 from mainstay import CallCancelled, Engine, PolicyError, RetryPolicy, StoreUnavailable, deadline
 from mainstay.core.idempotency import Begin, Release, Renew, Settle
 from mainstay.drivers.heart import HEART
-from mainstay.drivers.keyed import SPACE
+from mainstay.drivers.keyed_call import SPACE
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.servers.valkey import start_valkey

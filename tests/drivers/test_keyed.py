@@ -28,7 +28,7 @@ from mainstay.core.idempotency import Begin, RecordState, Release, Settle, decod
 from mainstay.core.records import Change
 from mainstay.drivers import keyed
 from mainstay.drivers.heart import HEART
-from mainstay.drivers.keyed import KeyedCall
+from mainstay.drivers.keyed_call import KeyedCall
 from mainstay.errors import (
     CallCancelled,
     Conflict,

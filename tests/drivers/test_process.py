@@ -16,7 +16,8 @@ from mainstay import RetryPolicy
 from mainstay.drivers import process_windows
 from mainstay.drivers.command import failure_of, not_run
 from mainstay.drivers.interrupt import Interrupt
-from mainstay.drivers.process import Manner, run
+from mainstay.drivers.manner import Manner
+from mainstay.drivers.process import run
 from mainstay.drivers.process_group import Group, members
 from mainstay.drivers.tape import stream_of
 from mainstay.errors import (

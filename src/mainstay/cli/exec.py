@@ -58,8 +58,9 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
         raise click.UsageError("--retry-on-exit and --never-on-exit exclude each other")
     if options["key"] is not None and not options["key"].strip():
         raise click.UsageError("--key is empty")
-    from mainstay.cli.exec_run import Wish, run
+    from mainstay.cli.exec_run import run
     from mainstay.cli.exec_says import Says
+    from mainstay.cli.exec_wish import Wish
 
     file, sets = configured()
     options["operation"] = options["operation"] or Path(words[0]).name or words[0]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import RetryPolicy
-    from mainstay.cli.exec_run import Wish
     from mainstay.cli.exec_says import Says
+    from mainstay.cli.exec_wish import Wish
     from mainstay.config.settings import Settings
 
 

@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstay.ambient import CONTEXT
@@ -20,7 +19,7 @@ from mainstay.core.inbox import Item
 from mainstay.drivers import process
 from mainstay.drivers.command import output_of
 from mainstay.drivers.interrupt import Interrupt
-from mainstay.drivers.process import Manner
+from mainstay.drivers.manner import Manner
 from mainstay.drivers.tape import frames
 from mainstay.errors import (
     AttemptTimeout,
@@ -39,31 +38,11 @@ from mainstay.errors import (
 )
 
 if TYPE_CHECKING:
+    from mainstay.cli.exec_wish import Wish
     from mainstay.drivers.command import Output
     from mainstay.drivers.terminal import Terminal
     from mainstay.engine import Engine
     from mainstay.operations import Operation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What was asked for on the command line."""
-
-    command: tuple[str, ...]
-    operation: str
-    policy: str | None = None
-    timeout: float | None = None
-    deadline: float | None = None
-    key: str | None = None
-    retry_on: tuple[int, ...] = ()
-    never_on: tuple[int, ...] = ()
-    escalate: bool = False
-    store: str | None = None
-    config: str | None = None
-    sets: tuple[str, ...] = ()
-    keep: int = 0
-    grace: float = process.GRACE
-    lease: float = 15.0
 
 
 def run(wish: Wish, says: Says) -> int:

@@ -14,7 +14,7 @@ from mainstay.cli.progress import watched
 from mainstay.core.idempotency import RecordState
 from mainstay.core.idempotency import decode as decode_record
 from mainstay.core.inbox import RANKS
-from mainstay.drivers.keyed import SPACE
+from mainstay.drivers.keyed_call import SPACE
 from mainstay.drivers.orders import shared_circuits
 from mainstay.sinks.spill import spilled
 

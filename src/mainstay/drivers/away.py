@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from mainstay.drivers.keyed import KeyedCall
+    from mainstay.drivers.keyed_call import KeyedCall
 
 _TRIES = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0

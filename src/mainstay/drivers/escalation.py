@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainstay.core.events import Event
     from mainstay.core.redact import Redactor
     from mainstay.drivers.inbox import Inbox
-    from mainstay.drivers.keyed import KeyedCall
+    from mainstay.drivers.keyed_call import KeyedCall
 
 _LONGEST_WAIT = 10.0
 """Seconds for which an engine that closes waits for items on their way."""

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from os import urandom
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.ambient import BOUND, CANCEL, UNBOUND
-from mainstay.core.effects import Question, Returned
+from mainstay.core.effects import Returned
 from mainstay.core.hit import MISS, hit
-from mainstay.core.idempotency import Begin, Done, Release, Renew, Replay, glimpse, reduce
-from mainstay.core.inbox import Item
-from mainstay.core.keyed import Escalate, Invoke, Notice, Pause, Step, Tell, keyed
-from mainstay.core.outcome import Failed, decode_outcome
+from mainstay.core.idempotency import Release, Replay
+from mainstay.core.keyed import Escalate, Invoke, Pause, Step
 from mainstay.drivers import aio, away, sync
-from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.escalation import about
-from mainstay.drivers.heart import HEART
-from mainstay.errors import CallCancelled, LeaseLost, StoreUnavailable
+from mainstay.drivers.keyed_call import SPACE, KeyedCall
+from mainstay.errors import StoreUnavailable
 from mainstay.frames import enclosures
 
 if TYPE_CHECKING:
@@ -27,161 +21,8 @@ if TYPE_CHECKING:
 
     from mainstay.drivers.keying import Keying
 
-SPACE = "records"
 _LAST = (Returned, Replay, BaseException)
 """What a story may end with."""
-
-
-class KeyedCall:
-    """One keyed call under way: the story, and what the drivers keep for it."""
-
-    __slots__ = (
-        "address", "attempts", "beat", "call", "cancel", "epoch", "fingerprint", "function",
-        "is_accepted", "key", "options", "records", "site", "started", "story",
-    )  # fmt: skip
-
-    def __init__(
-        self, records: Any, keying: Keying, named: tuple[str, str, str], started: float
-    ) -> None:
-        self.key, self.fingerprint, self.address = named
-        self.records = records
-        self.site = keying.site
-        self.options = keying.options
-        self.function = keying.function
-        self.started = started
-        self.is_accepted = True
-        self.beat: Any = None
-        self.attempts = 0
-        """Made by this call; a replay makes none."""
-
-    @property
-    def operation(self) -> str:
-        """The operation's name."""
-        return self.site.operation
-
-    @property
-    def store_wait(self) -> float:
-        """Seconds to wait for a store that is away: the operation's own, or the engine's."""
-        chosen: float | None = self.options.store_wait
-        return self.records.store_wait if chosen is None else chosen
-
-    def begin(self) -> None:
-        """Makes what only a call that is not replayed needs."""
-        self.call = self.records.keyed_of(self)
-        self.story = keyed(self.call, self.site.policy)
-        self.cancel = self.site.cancel or CANCEL.get()
-
-    def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
-        """The reducer of a command, as a store runs it."""
-        return lambda value, now: reduce(value, command, now)
-
-    def transact(self, decide: Callable[[bytes | None, float], Any]) -> Any:
-        """One step of the store on the record of this call."""
-        return self.records.store.transact(SPACE, self.address, decide)
-
-    def atransact(self, decide: Callable[[bytes | None, float], Any]) -> Awaitable[Any]:
-        """The same, to be awaited."""
-        return self.records.store.atransact(SPACE, self.address, decide)  # type: ignore[no-any-return]
-
-    def replayed(self, record: bytes | None, now: float) -> Replay | None:
-        """How a call has ended, where a plain reading shows it and `hit` does not."""
-        return None if record is None else glimpse(record, self.fingerprint, now)
-
-    def start_beating(self, epoch: int) -> None:
-        """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
-        if self.records.is_bound:
-            return
-        self.epoch = epoch
-        self.beat = HEART.beat(self.call.lease, self._renew)
-
-    def _renew(self) -> None:
-        self.transact(self.decide(Renew(self.call.owner, self.epoch, self.call.lease)))
-
-    def stop_beating(self) -> None:
-        """Also lets go of the beat, which holds this call: nothing is left for the collector."""
-        beat = self.beat
-        if beat is not None:
-            self.beat = None
-            beat.stop()
-
-    def next_attempt(self, epoch: int) -> Any:
-        """The command that counts a further attempt before it is made; None for the first."""
-        self.attempts += 1
-        if self.attempts == 1:
-            return None
-        return Renew(self.call.owner, epoch, self.call.lease, attempt=True)
-
-    def check_attempt(self, answer: Any) -> None:
-        if type(answer) is not Done:
-            raise LeaseLost(self.call.operation, self.call.key)
-
-    def answer(self, effect: Any) -> Any:
-        """The answer to what needs neither the store nor the function."""
-        if type(effect) is Tell:
-            self.records.tell(self.site, self.call, effect.what)
-        elif effect is Question.NOW:
-            return clock.current.monotonic()
-        elif type(effect) is Notice:
-            warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
-        return None
-
-    def item(self, effect: Escalate) -> Item:
-        """What a person is asked, where nobody can say what became of the call."""
-        return Item(
-            kind="unknown_outcome",
-            subject=self.address,
-            operation=self.call.operation,
-            text=f"{self.call.operation} with key {self.call.key!r}: {effect.reason}",
-            attempts=effect.attempts,
-            occasion=f"{effect.owner}:{effect.epoch}",
-            data={
-                "address": self.address,
-                "owner": effect.owner,
-                "epoch": effect.epoch,
-                "ttl": self.call.ttl,
-            },
-        )
-
-    def end(self, effect: Any) -> Any:
-        """What the caller gets: the value or the exception of the story's last word."""
-        if isinstance(effect, BaseException):
-            raise effect
-        if type(effect) is Returned:
-            self.is_accepted = effect.is_accepted
-            return effect.value
-        outcome = decode_outcome(effect.outcome)
-        if isinstance(outcome, Failed):
-            raise outcome.exception
-        return outcome.value
-
-    def cut_off(self, command: Any) -> None:
-        """A step was on its way, and may have been taken; the caller cannot wait for it.
-
-        A claim is given up; how a call ended is said once more, because that is known.
-        """
-        command = Release(self.call.owner) if type(command) is Begin else command
-        self.records.later(self.address, self.decide(command))
-
-    def is_plain(self, around: Any) -> bool:
-        """Whether a first attempt that succeeds needs nothing but the function."""
-        return self.site.is_plain and not around and not meddling and BOUND.get() is UNBOUND
-
-    def under_way(self, effect: Invoke, around: Any, box: list[Any]) -> Call:
-        """The call itself, or what follows a first attempt that failed.
-
-        Its time has run since the keyed call began.
-        """
-        limit = effect.attempts
-        return Call(self.site, self.function, around, self.started, box, limit=limit)
-
-    def cancelled(self) -> CallCancelled:
-        """The error of a set cancel event, while another call had the key."""
-        return CallCancelled(self.call.operation, self.attempts)
-
-
-def new_owner() -> str:
-    """A name that nobody else has: it tells one call's claim from another's."""
-    return urandom(16).hex()
 
 
 # --- sync -----------------------------------------------------------------------------------------

@@ -11,44 +11,24 @@ import os
 import signal
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.deadline import remaining
 from mainstay.drivers.command import Output, failure_of, name_of, not_run, output_of, pumps_of
 from mainstay.drivers.interrupt import Interrupt
+from mainstay.drivers.manner import Manner
 from mainstay.drivers.tape import Tape
 from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mainstay.drivers.process_group import Group
     from mainstay.drivers.pump import Pump
 
-GRACE = 5.0
-"""Seconds between TERM and KILL."""
 _GLANCE = 0.05
 """Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
-
-
-class Manner(Struct, frozen=True):
-    """How a command is run."""
-
-    grace: float = GRACE
-    keep: int | None = None
-    """How many bytes of output to keep; None keeps none, and the command writes for itself."""
-    through: bool = True
-    """Whether what is kept goes to our own streams too."""
-    cancel: Any = None
-    """A threading.Event that ends it."""
-    terminal: Any = None
-    """The Terminal to lend it."""
-    stdin: int | None = None
-    cwd: str | None = None
-    env: Mapping[str, str] | None = None
 
 
 def run(command: Sequence[str | bytes], manner: Manner | None = None) -> Output:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainstay.drivers.command import Output
-    from mainstay.drivers.process import Manner
+    from mainstay.drivers.manner import Manner
 
 _NEW_GROUP = 0x00000200
 """CREATE_NEW_PROCESS_GROUP."""

@@ -20,7 +20,7 @@ from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit
 from mainstay.drivers.gates import Tally
 from mainstay.drivers.inbox import Inbox
-from mainstay.drivers.keyed import SPACE, KeyedCall, new_owner
+from mainstay.drivers.keyed_call import SPACE, KeyedCall, new_owner
 from mainstay.drivers.keying import Keying
 from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError

@@ -22,8 +22,8 @@ from mainstay.ambient import CANCEL
 from mainstay.core.backoff import Backoff, Jitter
 from mainstay.drivers import process
 from mainstay.drivers.command import name_of
+from mainstay.drivers.manner import Manner
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.drivers.process import Manner
 from mainstay.drivers.tape import KEPT, stream_of
 from mainstay.errors import UsageError
 from mainstay.registry import STANDARD

@@ -11,7 +11,7 @@ from mainstay.core.canonical import canonical, fingerprint
 from mainstay.core.idempotency import Record, RecordState, decode, encode
 from mainstay.core.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.core.records import DROP, KEEP, Change
-from mainstay.drivers.keyed import SPACE, new_owner
+from mainstay.drivers.keyed_call import SPACE, new_owner
 from mainstay.drivers.records import Records
 from mainstay.errors import Conflict, UsageError
 from mainstay.stores.opening import open_store

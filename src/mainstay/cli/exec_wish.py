@@ -1,0 +1,28 @@
+"""What `mainstay exec` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainstay.drivers.manner import GRACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for on the command line."""
+
+    command: tuple[str, ...]
+    operation: str
+    policy: str | None = None
+    timeout: float | None = None
+    deadline: float | None = None
+    key: str | None = None
+    retry_on: tuple[int, ...] = ()
+    never_on: tuple[int, ...] = ()
+    escalate: bool = False
+    store: str | None = None
+    config: str | None = None
+    sets: tuple[str, ...] = ()
+    keep: int = 0
+    grace: float = GRACE
+    lease: float = 15.0

@@ -1,0 +1,30 @@
+"""How a command is run: what it is given, what is kept of it, and who may end it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GRACE = 5.0
+"""Seconds between TERM and KILL."""
+
+
+class Manner(Struct, frozen=True):
+    """How a command is run."""
+
+    grace: float = GRACE
+    keep: int | None = None
+    """How many bytes of output to keep; None keeps none, and the command writes for itself."""
+    through: bool = True
+    """Whether what is kept goes to our own streams too."""
+    cancel: Any = None
+    """A threading.Event that ends it."""
+    terminal: Any = None
+    """The Terminal to lend it."""
+    stdin: int | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
