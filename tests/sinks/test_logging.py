@@ -69,6 +69,36 @@ def test_a_final_failure_is_logged_with_its_category(heard, caplog):
     assert "not retryable" in caplog.records[-1].getMessage()
 
 
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (
+            events.PlanDeclared(plan="3f2a", fields={"name": "standard", "max_attempts": 3}),
+            "by the policy 'standard' from here on: 3 attempts at most (plan 3f2a)",
+        ),
+        (
+            events.CallsCounted(operation="api", calls=1200),
+            "api: 1,200 calls succeeded at once",
+        ),
+        (
+            events.Idempotency(operation="api", idempotency_key="o-7", action="hit"),
+            "api: answered from the record of the key 'o-7'",
+        ),
+        (
+            events.Idempotency(operation="api", idempotency_key="o-7", action="record"),
+            "api: its outcome is kept under the key 'o-7'",
+        ),
+        (
+            events.CircuitOrdered(operation="pay", order="reset", operator="ann", why="back"),
+            "pay: ann ordered the circuit to reset: back",
+        ),
+    ],
+)
+def test_what_happens_beside_a_call_is_said_in_words(event, said):
+    """As `mainstay audit tail` shows it."""
+    assert sentence(event) == said
+
+
 @pytest.mark.req("AG-02")
 def test_security_events_have_a_logger_of_their_own(caplog):
     """Circuits, orders, operators and decisions: where they go can be said apart; else as all."""

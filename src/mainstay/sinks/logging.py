@@ -21,17 +21,20 @@ from mainstay.core.events import (
     CallFailed,
     CallInterrupted,
     CallRefused,
+    CallsCounted,
     CallSucceeded,
     CircuitOrdered,
     CircuitStateChanged,
     FallbackUsed,
     HookFailed,
+    Idempotency,
     InboxClosed,
     InboxDecided,
     InboxRaised,
     OperatorAdded,
     OperatorChanged,
     OperatorRefused,
+    PlanDeclared,
     RetryAttempt,
     RetryExhausted,
     shown,
@@ -208,6 +211,21 @@ def _alert_cleared(e: Any) -> str:
     )
 
 
+def _counted(e: Any) -> str:
+    return f"{e.operation}: {e.calls:,} calls succeeded at once"
+
+
+def _keyed(e: Any) -> str:
+    told = "its outcome is kept under" if e.action == "record" else "answered from the record of"
+    return f"{e.operation}: {told} the key {e.idempotency_key!r}"
+
+
+def _plan(e: Any) -> str:
+    name, most = e.fields.get("name", ""), e.fields.get("max_attempts", "?")
+    whose = f"{e.operation}: " if e.operation else ""
+    return f"{whose}by the policy {name!r} from here on: {most} attempts at most (plan {e.plan})"
+
+
 def _ordered(e: Any) -> str:
     why = f": {e.why}" if e.why else ""
     return f"{e.operation}: {e.operator} ordered the circuit to {e.order}{why}"
@@ -248,16 +266,19 @@ _SENTENCES: dict[type[Event], Callable[[Any], str]] = {
     CallInterrupted: _interrupted,
     CallRefused: _refused,
     CallSucceeded: _succeeded,
+    CallsCounted: _counted,
     CircuitOrdered: _ordered,
     CircuitStateChanged: _circuit,
     FallbackUsed: _fallback,
     HookFailed: _hook_failed,
+    Idempotency: _keyed,
     InboxClosed: _inbox_closed,
     InboxDecided: _inbox_decided,
     InboxRaised: _inbox_raised,
     OperatorAdded: _operator_added,
     OperatorChanged: _operator_changed,
     OperatorRefused: _operator_refused,
+    PlanDeclared: _plan,
     RetryAttempt: _retry_attempt,
     RetryExhausted: _gave_up,
 }
