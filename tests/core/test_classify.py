@@ -194,6 +194,7 @@ def test_never_retry_on_comes_first_and_is_final():
     assert reason(ValueError(), both, both) == "never_retry_on: ValueError"
 
 
+@pytest.mark.req("AG-02")
 def test_never_retry_on_keeps_a_kind_that_is_not_retried_anyway():
     """An authentication failure stays one; what would be retried becomes permanent."""
     assert verdict(PermissionError(), None, (OSError,)) == ("auth", False)
