@@ -64,6 +64,19 @@ def test_decorating_loads_only_the_base_install():
     assert third_party(code) <= BASE
 
 
+def test_an_engine_of_plain_functions_loads_no_event_loop(tmp_path):
+    """Nor what reads configurations, verifies logs or speaks TLS: a command starts with it."""
+    program = (
+        "import sys\nfrom mainstay import Engine\n"
+        f"with Engine('sqlite:///{tmp_path}/app.db', sinks=[]) as engine:\n"
+        "    engine.operation('a', key='k').call(int)\n    engine.run('b', int, 'x')\n"
+        "print({'asyncio', 'ssl', 'yaml', 'tomllib', 'mainstay.core.replay'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "set()"
+
+
 def third_party(code: str) -> set[str]:
     """The top-level modules outside the standard library that `code` loads."""
     program = (

@@ -17,11 +17,15 @@ True
 
 from __future__ import annotations
 
-from mainstay.audit.keys import make_key
-from mainstay.audit.log import AuditLog
-from mainstay.audit.reading import Record, read_log
-from mainstay.audit.replaying import replay_log, replay_records
-from mainstay.audit.verifying import Verdict, verify_log
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainstay.audit.keys import make_key
+    from mainstay.audit.log import AuditLog
+    from mainstay.audit.reading import Record, read_log
+    from mainstay.audit.replaying import replay_log, replay_records
+    from mainstay.audit.verifying import Verdict, verify_log
 
 __all__ = [
     "AuditLog",
@@ -33,3 +37,22 @@ __all__ = [
     "replay_records",
     "verify_log",
 ]
+
+_HOMES = {
+    "AuditLog": "log",
+    "Record": "reading",
+    "Verdict": "verifying",
+    "make_key": "keys",
+    "read_log": "reading",
+    "replay_log": "replaying",
+    "replay_records": "replaying",
+    "verify_log": "verifying",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Loads what is asked for: who writes a log needs nothing of what verifies and replays it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"mainstay.audit.{_HOMES[name]}"), name)
+    return found

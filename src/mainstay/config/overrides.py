@@ -16,7 +16,6 @@ from mainstay.config.fields import CONFIG
 from mainstay.config.report import Report, nearest
 from mainstay.config.shapes import Names, Section, camel
 from mainstay.config.tree import Node, Template, joined
-from mainstay.config.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,6 +103,8 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     """The value as YAML; its text stays, for a field that takes texts."""
     if "${" in value:
         return Node(Template(value), None, source.source)
+    from mainstay.config.yaml_file import read_yaml  # loads where there is a value to read
+
     own = Report(report.env)
     found = read_yaml(value, source.source, own) if value.strip() else Node(None, None, "")
     if found is None or own.problems:

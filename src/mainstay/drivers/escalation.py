@@ -7,7 +7,7 @@ is done in a thread of its own, since a store may take its time.
 
 from __future__ import annotations
 
-import asyncio
+import sys
 import threading
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -105,6 +105,9 @@ class Escalation:
 
 
 def _is_in_a_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
     try:
         asyncio.get_running_loop()
     except RuntimeError:
