@@ -346,13 +346,14 @@ def test_ctrl_c_in_every_act_leaves_nothing(terminal, tmp_path, moment):
 @pytest.mark.parametrize("pause", [0.0, 0.003, 0.05])
 @pytest.mark.parametrize("moment", ["the service goes down", "order-8 cannot be charged"])
 def test_ctrl_c_twice_does_not_disturb_the_tidying_up(terminal, tmp_path, moment, pause):
-    """It ends soon and leaves nothing; a second one that comes too late ends Python as it does."""
+    """It ends soon and leaves nothing; a second one that comes too late ends Python at once."""
     screen = terminal(*FEW, **{TEMPORARY: str(tmp_path)})
     screen.wait_for(moment)
     screen.press(b"\x03")
     time.sleep(pause)
     screen.press(b"\x03")
     assert screen.wait(15) in (130, -signal.SIGINT)
+    assert "Traceback" not in screen.text
     assert not screen.has_left_something()
     assert list(tmp_path.iterdir()) == []
 

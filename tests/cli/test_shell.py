@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,26 @@ def test_what_needs_no_engine_loads_none(arguments):
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     assert python(code).stderr == "[]\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+def test_ctrl_c_while_python_ends_shows_no_traceback():
+    """The command has said all it had to say."""
+    late = "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+    done = python(late + MAIN, "--version")
+    assert done.stdout == f"mainstay {mainstay.__version__}\n"
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_a_second_ctrl_c_while_the_first_is_told_ends_it():
+    """The exit code stays."""
+    again = (
+        "from mainstay.cli import guard\n"
+        "def interrupted(*_args, **_options): raise KeyboardInterrupt\n"
+        "guard._invoke = guard._end = interrupted\n"
+    )
+    done = python(again + MAIN, "policies")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_no_command_shows_help_and_is_a_mistake(run):

@@ -34,4 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.USAGE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    return run(sys.argv[1:] if arguments is None else arguments)
+    if arguments is not None:
+        return run(arguments)
+    try:
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:  # a second one, while the first was being told
+        return Exit.INTERRUPTED
+    finally:
+        _end_at_once_on_ctrl_c()
+
+
+def _end_at_once_on_ctrl_c() -> None:
+    """All is done, and Python ends: whoever is impatient now sees no traceback of that."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
