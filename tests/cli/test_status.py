@@ -9,6 +9,7 @@ from mainstay import BreakerSettings, Engine, OutcomeUnknown, RetryPolicy
 from mainstay.core.idempotency import Begin, reduce
 from mainstay.events import CallSucceeded
 from mainstay.sinks.spill import Spill
+from tests.processes import wait_until
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
 
@@ -129,6 +130,42 @@ def test_events_that_wait_on_disk_are_told(run, url, home):
     assert found["size"] > 0
     assert "1 file of events, 1 unreadable" in run("status", "--store", url).stdout
     spill.forget()
+
+
+def test_events_that_wait_in_a_folder_of_the_configuration_are_told(run, url, tmp_path):
+    """Whoever says where they wait need not say it again."""
+    spill = Spill("audit", tmp_path / "waiting")
+    spill.write([CallSucceeded(operation="pay")], 1)
+    text = f"store: {url}\naudit: {{where: log.jsonl, spill: {tmp_path}/waiting}}\n"
+    (tmp_path / "mainstay.yml").write_text(text, encoding="utf-8")
+    (found,) = json.loads(run("status", "--json").stdout)["undelivered"]
+    assert found["where"].startswith(str(tmp_path / "waiting"))
+    spill.forget()
+
+
+ALERTING = """
+store: sqlite:///alerts.db
+audit: false
+sinks: {logging: {enabled: false}}
+alerts:
+  rules:
+    - {name: too-many, metric: exhausted_per_minute, above: 1}
+"""
+
+
+@pytest.mark.req("CP-17")
+def test_an_alert_that_fires_is_shown(run, home, tmp_path):
+    """In the status and in the inbox, where somebody says that it was seen to."""
+    (tmp_path / "mainstay.yml").write_text(ALERTING, encoding="utf-8")
+    with Engine.from_config() as engine:
+        for _ in range(4):
+            engine.run("pay", down)
+        wait_until(lambda: list(engine.inbox.all()), "the alert")
+    for words in (["status"], ["inbox"]):
+        shown = " ".join(run(*words, COLUMNS="200").stdout.split())
+        assert "alert" in shown
+        assert "too-many" in shown
+    assert "1, the worst high" in run("status").stdout
 
 
 @pytest.mark.parametrize("given", ["environment", "file"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from mainstay.cli.identity import opened, store_option
-from mainstay.cli.options import example, json_option
+from mainstay.cli.options import configured, example, json_option
 from mainstay.cli.output import write, write_json
 
 if TYPE_CHECKING:
@@ -39,11 +40,22 @@ def command(as_json: bool) -> None:
     from mainstay.cli.status_reading import read_status
 
     with opened(looks=True) as engine:
-        found = read_status(engine)
+        found = read_status(engine, _spill_folders())
     if as_json:
         write_json(found.to_dict())
     else:
         _show(found)
+
+
+def _spill_folders() -> list[str]:
+    """Folders of the configuration's own, beside the user's, for what cannot be delivered."""
+    from mainstay.configured import settings_from
+
+    file, sets = configured()
+    settings = settings_from(file, overrides=sets)
+    options = [settings.audit, *settings.sinks.values()]
+    found = [each.get("spill") for each in options if isinstance(each, Mapping)]
+    return sorted({each for each in found if isinstance(each, str)})
 
 
 def _show(found: Status) -> None:

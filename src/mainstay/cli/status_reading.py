@@ -19,7 +19,7 @@ from mainstay.drivers.orders import shared_circuits
 from mainstay.sinks.spill import spilled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from mainstay import Engine, Item
@@ -91,8 +91,8 @@ class Status:
         }
 
 
-def read_status(engine: Engine) -> Status:
-    """Looks at everything, and changes nothing."""
+def read_status(engine: Engine, folders: Sequence[str] = ()) -> Status:
+    """Looks at everything, also for events that wait in these folders, and changes nothing."""
     store = engine.store
     now = store.read(SPACE, "")[1]
     running: list[Running] = []
@@ -109,7 +109,7 @@ def read_status(engine: Engine) -> Status:
         items=sorted((each for each in engine.inbox.all() if not each.is_over), key=_rank),
         running=sorted(running, key=lambda each: each.started),
         looked_at=looked_at,
-        spilled=spilled(),
+        spilled=[found for folder in (None, *folders) for found in spilled(folder)],
     )
 
 
