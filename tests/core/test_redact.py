@@ -78,6 +78,19 @@ SECRETS = {
     PEM: MARK,
     "a " + PEM.replace("\n", "\\n") + " b": "a [redacted] b",
     "-----BEGIN PRIVATE KEY-----\nMIIEow": MARK,
+    # on command lines, for HTTP clients, in lists of names and values, in YAML
+    "curl -u ann:hunter2 https://a.org": "curl -u ann:[redacted] https://a.org",
+    "['curl', '--user', 'ann:hunter2', 'a.org']": "['curl', '--user', 'ann:[redacted]', 'a.org']",
+    'get(url, auth=("ann", "hun\'ter2"))': 'get(url, auth=("ann", "[redacted]"))',
+    '{"name": "DB_PASSWORD", "value": "hunter2"}': '{"name": "DB_PASSWORD", "value": "[redacted]"}',
+    "{'key': 'api_key', 'value': 'hunter2'}": "{'key': 'api_key', 'value': '[redacted]'}",
+    r'"{\"name\": \"token\", \"value\": \"hunter2\"}"': (
+        r'"{\"name\": \"token\", \"value\": \"[redacted]\"}"'
+    ),
+    "db:\n  password: |\n    hunter2\n\n    more\n  host: x": (
+        "db:\n  password: |\n    [redacted]\n  host: x"
+    ),
+    "passwords=hunter2, apiKeys: hunter3": "passwords=[redacted], apiKeys: [redacted]",
     # connection strings
     "host=db password=hunter2 user=ann": "host=db password=[redacted] user=ann",
     "host=db password='hunter 2' user=ann": "host=db password='[redacted]' user=ann",
@@ -172,6 +185,13 @@ HARMLESS = [
     "eyJ is how base64 of JSON begins; eyJabc has no dot",
     "expected <token> after <key>, got <secret",
     "-----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----",
+    "ended by sig=SIGTERM after SIGRTMIN+3",
+    "unexpected token: '}'",
+    "max_tokens=4096, total tokens: 15, tokens_per_second=3.5",
+    "docker run -u 1000:1000 app",
+    '{"name": "host", "value": "db.example.org"}',
+    "auth=('ann',) is no login",
+    "steps:\n  run: |\n    make test\n  name: x",
 ]
 
 
@@ -263,6 +283,22 @@ def test_fields_are_known_by_their_names_in_any_spelling():
         assert Redactor().data({name: "x", "a": "x"}) == {name: MARK, "a": "x"}
     kept = {"password": None, "token": "", "secret": False, "pin": 0, 7: "x", "public_key": "x"}
     assert Redactor().data(kept) == kept
+
+
+def test_a_name_and_its_value_may_be_fields_of_their_own():
+    """As environments of containers, recorded requests and settings have them."""
+    env = [{"name": "DB_PASSWORD", "value": "hunter2"}, {"name": "HOST", "value": "db"}]
+    told = Redactor().data({"env": env, "key": {"key": "token", "value": ""}})
+    assert told["env"] == [{"name": "DB_PASSWORD", "value": MARK}, {"name": "HOST", "value": "db"}]
+    assert told["key"] == {"key": "token", "value": ""}
+
+
+@pytest.mark.parametrize("pair", [("ann", "hunter2"), ["ann", "hunter2"]])
+def test_a_login_for_an_http_client_is_a_pair(pair):
+    """The user stays."""
+    told = Redactor().data({"auth": pair, "proxy_auth": pair, "author": pair})
+    assert told["auth"] == told["proxy_auth"] == type(pair)(["ann", MARK])
+    assert told["author"] == pair
 
 
 def test_data_keeps_its_shape():

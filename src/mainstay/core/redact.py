@@ -136,10 +136,13 @@ class Redactor(Value):
 
     def _contents(self, value: Any, seen: dict[int, Any]) -> Any:
         if isinstance(value, Mapping):
-            return {
+            copied = {
                 self._copied(name, seen): self._field(name, each, seen)
                 for name, each in value.items()
             }
+            if "value" in value and any(map(self._is_named, (value.get("name"), value.get("key")))):
+                copied["value"] = _hidden(value["value"])
+            return copied
         names = getattr(value, "_fields", None)
         if isinstance(value, tuple) and names is not None:  # a named tuple
             return type(value)(*map(self._field, names, value, [seen] * len(value)))
@@ -150,17 +153,33 @@ class Redactor(Value):
         return next(kind for kind in _KINDS if isinstance(value, kind))(each)
 
     def _field(self, name: Any, value: Any, seen: dict[int, Any]) -> Any:
-        """The value of a field; nothing at all and a yes or no are no secrets."""
+        """The value of a field."""
         if isinstance(name, bytes):
             name = name.decode("latin-1")
-        if not isinstance(name, str) or not self._names.is_secret(name):
-            return self._copied(value, seen)
-        return value if value is None or isinstance(value, bool) or not value else MARK
+        if self._is_named(name):
+            return _hidden(value)
+        if isinstance(value, list | tuple) and len(value) == 2 and _is_login(name):
+            pair = [self._copied(value[0], seen), MARK]
+            return pair if isinstance(value, list) else tuple(pair)
+        return self._copied(value, seen)
+
+    def _is_named(self, name: Any) -> bool:
+        return isinstance(name, str) and self._names.is_secret(name)
 
     def _bytes(self, value: bytes | bytearray) -> bytes | bytearray:
         text = value.decode("utf-8", "surrogateescape")
         told = self.text(text)
         return value if told == text else told.encode("utf-8", "surrogateescape")
+
+
+def _hidden(value: Any) -> Any:
+    """What stands for the value of a secret field; nothing at all, and a yes or no, are none."""
+    return value if value is None or isinstance(value, bool) or not value else MARK
+
+
+def _is_login(name: Any) -> bool:
+    """Whether a pair of that name is a user and a password, as HTTP clients take them."""
+    return isinstance(name, str) and squashed(name).endswith("auth")
 
 
 _KINDS: tuple[Any, ...] = (list, tuple, set, frozenset)

@@ -22,6 +22,7 @@ ENDINGS = tuple(
     accesskeyid secretkey privatekey accountkey masterkey encryptionkey signingkey authkey sshkey
     subscriptionkey functionskey authorization cookie credential credentials connectionstring
     cardnumber securitycode sessionid sessionkey sessid xamzsignature xgoogsignature
+    passwords passphrases secrets apikeys accesskeys secretkeys privatekeys cookies
     """.split()
 )
 """Names that are secret also as the end of a longer one, without case and separators."""
@@ -118,6 +119,8 @@ _NAME = re.compile(
     r"""(?<![\w$.-])(?:
       (?P<option>--[A-Za-z][\w-]*+)["']?+,?[ \t]++(?![-=:])         # --password hunter2
     | (?:(?<=\(["'])|(?<=\(b["']))(?P<pair>[\w$.-]++)["'],[ \t]{0,8}+  # ("password", "hunter2")
+    | (?:name|key)(?:\\*+["'])[ \t]{0,60}+:\s{0,60}+\\*+["'](?P<listed>[\w$.-]++)\\*+["'],\s{0,60}+
+      \\*+["']value\\*+["'][ \t]{0,60}+:\s{0,60}+                 # "name": "password", "value": …
     | (?<=<)(?P<tag>[\w$.-]++)>                                     # <password>hunter2</password>
     | (?P<name>[\w$.-]++)                                           # password = hunter2
       (?:\\*+["'`]|\]|%5[Dd])?+[ \t]{0,60}+(?:=>|:=|==?|:(?!:)|%3[Dd])[ \t]{0,60}+
@@ -128,6 +131,8 @@ _OPENING = re.compile(r"[bBrRuUfF]{0,2}+(\\*+)(\"\"\"|\'\'\'|[\"\'`])")
 _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}]""", re.VERBOSE | re.DOTALL
 )
+_BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
+"""A block of YAML: the lines that follow, as far as they are indented as the first."""
 _TAGGED = re.compile(r"[^<]++(?=</)")
 _LINE = re.compile(r"(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`]))*+")
 """The value of a header: to the end of the line, or of the string it stands in."""
@@ -153,7 +158,10 @@ def _value_at(text: str, found: re.Match[str], name: str) -> tuple[int, int]:
         start = opened.end()
         end = _closing(text, start, opened[2], len(opened[1]))
         is_list = kind == "pair" and squashed(text[start:end]) in ENDINGS
-        return start, start if is_list else end
+        return start, start if is_list or _is_sign(text[start:end]) else end
+    block = _BLOCK.match(text, at)
+    if block is not None:
+        return block.span(2)
     if text.startswith(("[", "{"), at) and not text.startswith(MARK, at):
         return at, _balanced(text, at)
     is_header = kind == "name" and ":" in found[0] and squashed(name).endswith(_HEADERS)
@@ -196,14 +204,22 @@ _PLAIN = frozenset(
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
+_SIGNAL = re.compile(r"SIG[A-Z]{2,6}[0-9+]{0,3}")
 _HOLDER = re.compile(r"\?|\$[0-9]{1,3}|%s|\*+|\.{3}")
 """What stands for a value in SQL, and where one was hidden before."""
+
+
+def _is_sign(value: str) -> bool:
+    """Whether it is a single sign, as in "unexpected token: '}'": nobody's secret."""
+    return len(value) == 1 and not value.isalnum()
 
 
 def _is_plain(value: str, name: str) -> bool:
     """Whether a value without quotes is none: a word of prose, a placeholder, the name itself."""
     word = value.strip(".,:;!?()").lower()
     if word in _PLAIN or not word or _HOLDER.fullmatch(value):
+        return True
+    if _SIGNAL.fullmatch(value):
         return True
     first = word.partition(" ")[0]
     if first in _PLAIN and "=" not in word and not any(char.isdigit() for char in word):

@@ -103,6 +103,14 @@ _LOGIN = (
     r"(?<![\w/:@.%+-])([\w.%+-]++:)(?!//)[^\s@\"'<>/]{1,200}"
     r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
 )
+_USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a group are numbers
+    r"(?<![\w-])((?:-u|-U|--user|--proxy-user)(?:[\"']?,)?[ =]?[\"']?"
+    r"[^\s:\"',=-][^\s:\"',]{0,99}+:)(?![0-9]{1,10}+(?:[\s\"']|\Z))[^\s\"']{1,200}+"
+)
+_PAIR = (  # auth=("ann", "hunter2")
+    r"(?i)(auth[\"']?[ ]?[=:][ ]?[(\[][ ]?[bru]?[\"'][^\"'\r\n]{0,200}+[\"'],[ ]?[bru]?([\"']))"
+    r"(?:(?!\2)[^\r\n]){1,200}+"
+)
 _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
 _JWT = r"eyJ(?:(?!eyJ)[\w-]){5,}\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
 _HOOK = r"(hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/)[\w/-]{8,}+"
@@ -112,6 +120,8 @@ _SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Replace], ...] = (
     (("://", ":\\"), re.compile(_USERINFO), _url),
     (("%3a%2f%2f",), re.compile(_ENCODED, re.IGNORECASE), rf"\1{MARK}%40"),
     (("@",), re.compile(_LOGIN), rf"\1{MARK}@"),
+    (("-u", "-user"), re.compile(_USER), rf"\1{MARK}"),
+    (("auth",), re.compile(_PAIR), rf"\1{MARK}"),
     (("hooks.", "/webhooks/"), re.compile(_HOOK), rf"\1{MARK}"),
     (
         ("bearer ", "basic ", "token ", "apikey ", "negotiate ", "ntlm "),
