@@ -243,3 +243,45 @@ def test_a_key_that_is_being_worked_on_for_too_long_is_75(tmp_path):
     first.terminate()
     first.wait(30)
     assert runs(tmp_path) == 1
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("action", "told", "code", "out"),
+    [
+        ("mark_done", '{"id": 7}', 0, b'{"id":7}\n'),
+        ("mark_done", '"deployed"', 0, b"deployed\n"),
+        ("mark_done", '{"tape": "x", "lost": ""}', 0, b'{"tape":"x","lost":""}\n'),
+        ("abandon", "", 1, b""),
+    ],
+)
+def test_what_a_person_decided_of_a_command_stands_for_it(tmp_path, action, told, code, out):
+    """The evidence for its output, and never an error of ours; what was given up says so."""
+    command = (*ONCE, "--lease", "1", "--grace", "0.2", "--key", "k", *sh("exec sleep 1000"))
+    process = subprocess.Popen([*RUN, "exec", *command], start_new_session=True)
+    wait_until((tmp_path / "ran").exists, "the first attempt")
+    process.kill()
+    process.wait(30)
+    assert_nobody_is_left(process.pid)
+    assert mainstay(*command).returncode == 76
+    with Engine(f"sqlite:///{tmp_path}/state/mainstay/mainstay.db", sinks=[]) as engine:
+        engine.operators.add("ann", secret="correct horse")
+        (item,) = engine.inbox
+        given = {"by": "ann", "proof": "correct horse", "why": "so it is", "evidence": told}
+        assert engine.inbox.act(item.id, action, **given).won
+    done = mainstay(*command)
+    assert (done.returncode, done.stdout) == (code, out), done.stderr
+    assert b"internal error" not in done.stderr
+    assert runs(tmp_path) == 1
+
+
+def test_a_command_whose_name_is_no_text_is_brought_to_a_person_too(tmp_path):
+    """A file's name may be any bytes: it is shown as it can be, and its circuit shared."""
+    script = os.fsencode(tmp_path) + b"/x\xff.sh"
+    with open(script, "wb") as file:  # noqa: PTH123 -- its name is no text
+        file.write(b"#!/bin/sh\nexit 3\n")
+    os.chmod(script, 0o700)  # noqa: PTH101 -- as above
+    done = mainstay(*ONCE, "--escalate", "--", script)
+    (item,) = inbox(tmp_path)
+    assert (done.returncode, item.operation) == (76, "x\\udcff.sh"), done.stderr
+    assert b"not shared" not in done.stderr

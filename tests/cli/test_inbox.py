@@ -1,10 +1,11 @@
 """`mainstay inbox` and `mainstay operators`, as people and programs use them."""
 
 import json
+import sqlite3
 
 import pytest
 
-from mainstay import Engine, Item, OutcomeUnknown, RetryPolicy
+from mainstay import BreakerSettings, Engine, Item, OutcomeUnknown, RetryPolicy
 from mainstay.audit import make_key
 
 SECRET = "correct-horse-9f3kqz"
@@ -276,3 +277,84 @@ def test_help_has_an_example(run):
         done = run(*words, "--help")
         assert done.returncode == 0
         assert "$ mainstay" in done.stdout
+
+
+def test_no_name_writes_to_the_terminal_what_a_terminal_obeys(run, url):
+    """Neither where it is listed nor in what came of an act."""
+    name = "op\x1b]0;pwn\x07\u202e"
+    with Engine(url, sinks=[], breaker=BreakerSettings(failure_threshold=1)) as engine:
+        engine.run(name, int)
+        engine.catch_up()
+        item = engine.inbox.put(Item(kind="exhausted", subject="q", operation=name, text=name))
+    order = ("--as", "ann", "--why", name)
+    for words in (
+        ("status",), ("inbox",), ("inbox", "retry", item.id, *order), ("inbox", "show", item.id),
+        ("circuits",), ("circuits", "open", name, *order), ("circuits", "show", name), ("status",),
+    ):  # fmt: skip
+        done = run(*words, "--store", url, MAINSTAY_OPERATOR_SECRET=SECRET)
+        assert done.returncode == 0, done.stderr
+        assert "op" in done.stdout
+        assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout), words
+
+
+def damage(url):
+    """Puts a record that cannot be read before those of every space."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        row = "INSERT INTO mainstay_kept (space, key, value) VALUES (?, ?, ?)"
+        for space in ("inbox", "operators", "circuits"):
+            connection.execute(row, (space, "0000000000000000", b"{bad"))
+        connection.execute(row, ("records", "0", b'{"state": "running"'))
+    connection.close()
+
+
+@pytest.mark.parametrize("words", [("inbox",), ("operators",), ("circuits",), ("status",)])
+def test_a_damaged_record_is_said_and_the_others_are_shown(run, url, words):
+    """On stderr, without a traceback; what is for programs stays whole."""
+    item = only_item(url)
+    damage(url)
+    done = run(*words, "--json", "--store", url)
+    assert done.returncode == 0, done.stderr
+    assert "is passed over" in done.stderr
+    assert "Traceback" not in done.stderr
+    shown = {"inbox": item.id, "operators": "ann", "circuits": "[]", "status": item.id}[words[0]]
+    assert shown in done.stdout
+    json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inbox", "show", "0000000000000000"),
+        ("inbox", "retry", "0000000000000000", "--as", "ann"),
+        ("operators", "disable", "0000000000000000", "--as", "ann"),
+        ("circuits", "show", "0000000000000000"),
+        ("circuits", "open", "0000000000000000", "--as", "ann", "--why", "so"),
+    ],
+)
+def test_a_damaged_record_is_told_as_such(run, url, words):
+    """It is no bug of ours."""
+    damage(url)
+    done = run(*words, "--store", url, MAINSTAY_OPERATOR_SECRET=SECRET)
+    assert done.returncode == 1, done.stderr
+    assert "is damaged" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("inbox", "show", b"\xff"), 1),
+        (("inbox", "abandon", "ITEM", "--as", "ann", "--why", b"see \xff"), 0),
+        (("inbox", "done", "ITEM", "--as", "ann", "--evidence", b'"\xff"'), 1),
+        (("inbox", "done", "ITEM", "--as", b"a\xff", "--evidence", "1"), 1),
+        (("circuits", "open", b"\xff", "--as", "ann", "--why", "so"), 1),
+        (("operators", "add", b"\xff", "--as", "ann"), 2),
+    ],
+)
+def test_bytes_that_are_no_text_are_no_bug(run, url, words, code):
+    """A command line may hold any."""
+    item = only_item(url)
+    given = [item.id if word == "ITEM" else word for word in words]
+    secrets = {"MAINSTAY_OPERATOR_SECRET": SECRET, "MAINSTAY_NEW_SECRET": SECRET}
+    done = run(*given, "--store", url, **secrets)
+    assert done.returncode == code, done.stderr
+    assert "internal error" not in done.stderr

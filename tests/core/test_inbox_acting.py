@@ -210,3 +210,14 @@ class Acting(RuleBasedStateMachine):
 
 TestActing = Acting.TestCase
 TestActing.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 150 + "]" * 150, "[" * 100_000, '"\ud800"', '"\\ud800"'],
+    ids=["deep", "too deep to read", "half a letter", "half a letter, escaped"],
+)
+def test_what_cannot_be_recorded_is_no_evidence(text):
+    """It would be decided and never carried out, and nobody could decide otherwise."""
+    change, answer = act(encode(ITEM), "mark_done", "ann", "", text, None, 5.0)
+    assert (change, answer.won) == (KEEP, False)

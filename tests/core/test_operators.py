@@ -102,6 +102,25 @@ def test_many_who_guess_at_once_get_no_more_tries_than_one():
     assert door.step(missed) == FIRST_LOCK
 
 
+def test_who_is_right_several_times_at_once_is_not_locked_for_it():
+    """The lock is of those on their way; the first that is right lifts it."""
+    door = Door()
+    assert [door.step(knock, "ann").locked_for for _ in range(MOST_TRIES + 1)][-1] == FIRST_LOCK
+    assert door.step(passed, ANN, None) == ""
+    assert door.right() == ""
+
+
+def test_what_is_signed_here_and_now_is_nobodys_repetition():
+    """Of two at once the later may come first; neither can be used again."""
+    door = Door()
+    for signed in (7.0, 5.0):
+        change, trouble = passed(door.value, ANN, signed, door.now, is_fresh=True)
+        door.value = change.value
+        assert trouble == ""
+    for signed in (5.0, 7.0):
+        assert door.step(passed, ANN, signed) == "the signature was used before"
+
+
 @given(st.lists(st.sampled_from(["wrong", "wait"]), max_size=60))
 def test_nobody_gets_more_than_five_looks_within_a_first_lock(steps):
     """Whatever the order of guessing and waiting."""

@@ -12,12 +12,13 @@ from mainstay import CallAbandoned, Engine, Item, OperatorKey, OutcomeUnknown, R
 from mainstay.audit import make_key
 from mainstay.core.breaker import ORDERS, Signal
 from mainstay.core.inbox_acting import Already, Gone, Illegal, Stale, Won
+from mainstay.core.records import Change
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.heart import HEART
 from mainstay.drivers.inbox import about_of
 from mainstay.drivers.orders import order_circuit, shared_circuit
 from mainstay.drivers.settling import MOVED_ON
-from mainstay.errors import IdentityRefused
+from mainstay.errors import IdentityRefused, StoredValueError
 from mainstay.events import InboxClosed, InboxDecided, InboxRaised
 
 SECRET = "correct horse"
@@ -508,3 +509,112 @@ def test_a_store_that_is_away_changes_nothing_for_the_call(engine, monkeypatch, 
     with pytest.raises(ConnectionError, match="no route"):
         engine.operation("fetch", escalate=True).call(failing)
     assert "fetch was given up, and could not be put into the inbox" in caplog.text
+
+
+# --- what is hostile, or damaged ------------------------------------------------------------------
+
+
+def test_one_that_cannot_be_carried_out_stands_in_nobodys_way(engine):
+    """The others are; then it is raised, with the item it is about."""
+    names = "abcd"
+    items = [
+        engine.inbox.put(Item(kind="quarantine", subject=name, operation="f", text="t"))
+        for name in names
+    ]
+    for item in items:
+        assert decide(engine, item, "release").won
+    first = min(item.id for item in items)
+
+    def room(item, _decision):
+        if item.id == first:
+            raise ConnectionError("it is away")
+        return "let go"
+
+    engine.inbox.settle("quarantine", room)
+    with pytest.raises(ConnectionError) as told:
+        engine.inbox.carry_out_all()
+    assert told.value.__notes__ == [f"while carrying out item {first}"]
+    left = [item.id for item in engine.inbox.all() if item.status == "decided"]
+    assert left == [first]
+
+
+def test_a_damaged_item_costs_nobody_the_others(engine, caplog):
+    """It is passed over and said; the same matter raised again is an item again."""
+    item, other = (
+        engine.inbox.put(Item(kind="alert", subject=name, operation="f", text="t")) for name in "ab"
+    )
+    engine.store.transact("inbox", item.id, lambda *_: (Change(b'{"kind": '), None))
+    assert [each.id for each in engine.inbox] == [other.id]
+    assert f"inbox '{item.id}' is passed over" in caplog.text
+    with pytest.raises(StoredValueError, match="item is damaged"):
+        decide(engine, item, "mark_done", evidence="x")
+    again = engine.inbox.put(item)
+    assert (again.status, again.times) == ("open", 1)
+    assert any("is damaged" in each.text for each in again.history)
+    assert decide(engine, item, "mark_done", evidence="x").won
+
+
+@pytest.mark.parametrize(
+    "item_id",
+    ["\udcff", "a\0b", "", "--help", "../../x", "x" * 1_000_000, "ABCDEF0123456789"],
+    ids=["half a letter", "null", "empty", "option", "path", "long", "capitals"],
+)
+def test_what_is_no_id_is_no_item(tmp_path, item_id):
+    """Whatever a store would say to such a key."""
+    with Engine(f"sqlite:///{tmp_path}/a.db", sinks=[], audit=False) as engine:
+        engine.operators.add("ann", secret=SECRET)
+        assert engine.inbox.get(item_id) is None
+        assert engine.inbox.act(item_id, "retry", by="ann", proof=SECRET) == Gone()
+
+
+def test_words_with_half_a_letter_are_kept_as_they_can_be_written(engine, tmp_path):
+    """A file's name on a command line may hold such; also where a key signs them."""
+    private, public = make_key(tmp_path / "bob.pem")
+    engine.operators.add("bob", public_key=public, by="ann", proof=SECRET)
+    key = OperatorKey(private)
+    for subject, by, proof in (("a", "ann", SECRET), ("b", "bob", key)):
+        item = engine.inbox.put(
+            Item(kind="governance", subject=subject, operation="f", text="\udcff")
+        )
+        assert item.text == "\\udcff"
+        given = {"by": by, "proof": proof, "why": "see \udcff", "evidence": "in \udcff"}
+        assert engine.inbox.act(item.id, "mark_done", **given).won
+        decision = engine.inbox.get(item.id).decision
+        assert (decision.why, decision.evidence) == ("see \\udcff", "in \\udcff")
+
+
+def test_an_operation_whose_name_is_no_text_is_brought_to_a_person(engine):
+    """Rather than lost with a line in the log; the same one is the same matter."""
+
+    def down():
+        raise ConnectionError("down")
+
+    for _ in range(2):
+        engine.operation("op\udcff", escalate=True).run(down)
+    (item,) = engine.inbox
+    assert (item.operation, item.times) == ("op\\udcff", 2)
+
+
+def test_retrying_says_so_where_nothing_was_left_to_forget(engine):
+    """The record may be of a call that has ended, or of one that runs."""
+    engine.operation("charge", key="k", idempotency="idempotent").call(int)
+    ((address, _),) = engine.store.scan("records")
+    item = engine.inbox.put(
+        Item(
+            kind="exhausted",
+            subject=address,
+            operation="charge",
+            text="t",
+            data={"address": address},
+        )
+    )
+    assert decide(engine, item, "retry").text == MOVED_ON
+
+
+def test_an_outcome_that_cannot_be_recorded_is_not_decided(engine):
+    """Nobody could carry it out, and nobody decide otherwise."""
+    operation, item = doubted(engine)
+    deep = decide(engine, item, "mark_done", evidence="[" * 150 + "]" * 150)
+    assert isinstance(deep, Illegal)
+    assert decide(engine, item, "mark_done", evidence="7").won
+    assert operation.call(never) == 7

@@ -1,11 +1,17 @@
 """Operators in a store: who may act, and that a secret is nowhere but in its hash."""
 
+import contextlib
+
 import pytest
 
 from mainstay import Engine, OperatorKey, testing
 from mainstay.audit import make_key
-from mainstay.drivers.credentials import Secret, public_pem
-from mainstay.errors import IdentityRefused, UsageError
+from mainstay.audit.places import open_journal
+from mainstay.audit.reading import records_in
+from mainstay.core.records import Change
+from mainstay.drivers.credentials import Secret, Signature, public_pem
+from mainstay.errors import IdentityRefused, StoredValueError, UsageError
+from mainstay.events import decode
 
 SECRET, PLANT = "correct horse", "plant-9f3kqz-secret"
 
@@ -173,3 +179,99 @@ def test_a_planted_secret_is_nowhere_but_in_its_hash(tmp_path, caplog):
     assert path in files
     for file in files:
         assert PLANT.encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize("verb", ["disable", "remove"])
+def test_of_two_who_stop_each_other_at_once_one_stays(operators, verb):
+    """Each has found the other one there; then nobody could act, and nobody let anybody in."""
+    proofs = {"ann": SECRET, "bob": "battery staple"}
+    operators.add("bob", secret=proofs["bob"], by="ann", proof=SECRET)
+    look, met = operators._keep_one_besides, []
+
+    def slowly(name):
+        """Between looking and stopping, the other one does the same."""
+        look(name)
+        if not met:
+            met.append(name)
+            stop("bob", "ann")
+
+    def stop(by, whom):
+        with contextlib.suppress(UsageError, IdentityRefused):
+            getattr(operators, verb)(whom, by=by, proof=proofs[by])
+
+    operators._keep_one_besides = slowly
+    stop("ann", "bob")
+    assert met
+    assert any(each.is_enabled for each in operators)
+
+
+def test_a_key_signs_by_the_stores_clock(tmp_path):
+    """One whose own clock is an hour off acts all the same, and is not locked for it."""
+    private, public = make_key(tmp_path / "kim.pem")
+    with Engine(f"sqlite:///{tmp_path}/a.db", sinks=[], audit=False) as engine:
+        engine.operators.add("kim", public_key=public)
+        with testing.virtual_time() as time:
+            time.advance(3600.0)
+            for _ in range(7):
+                engine.operators.verify("kim", OperatorKey(private))
+
+
+def test_a_signature_of_another_time_is_refused_as_such(operators, tmp_path):
+    """It is theirs: they are told of the clocks, and not that their key is wrong."""
+    from mainstay import clock
+    from mainstay.core.operators import statement
+
+    private, public = make_key(tmp_path / "kim.pem")
+    operators.add("kim", public_key=public, by="ann", proof=SECRET)
+    at = clock.current.wall() - 360.0
+    signed = OperatorKey(private).sign(statement("verify", "kim", (), at), at)
+    assert str(refused(operators, "kim", signed)) == (
+        "the signature is of 360 s before the store's time"
+    )
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [Signature(b"x", float("nan")), Signature(b"x", float("inf")), Signature("x", 1.0), None],
+    ids=["no number", "infinite", "no bytes", "nothing"],
+)
+@pytest.mark.parametrize("name", ["ann", "kim", "eve"])
+def test_what_is_no_proof_is_refused_as_a_wrong_one_is(operators, tmp_path, name, proof):
+    """Of whoever has a secret, a key, or is not there."""
+    _, public = make_key(tmp_path / "kim.pem")
+    operators.add("kim", public_key=public, by="ann", proof=SECRET)
+    assert "name or the secret is wrong" in str(refused(operators, name, proof))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("\udcff", "x"), ("ann", "\udcff"), ("ann", "x" * 9999)]
+)
+def test_a_guess_is_in_the_audit_whatever_was_sent_with_it(tmp_path, name, told):
+    """Half a letter cannot be written: it must not hide who guesses."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    with Engine(url, sinks=[]) as engine:
+        engine.operators.add("ann", secret=SECRET)
+        refused(engine.operators, name, "a guess", told=told)
+    journal = open_journal(url, reads_only=True)
+    try:
+        found = [decode(each.body) for block in journal.blocks(0) for each in records_in(block)]
+    finally:
+        journal.close()
+    (event,) = [each for each in found if each.event_type == "operator_refused"]
+    assert len(event.about) <= 200
+
+
+def test_a_damaged_record_makes_nobody_the_first(operators, caplog):
+    """It counts as somebody, is passed over and said, and can be removed."""
+    damaged = Change(b'{"name": 7')
+    operators.add("bob", secret="battery staple", by="ann", proof=SECRET)
+    operators._step("ann", lambda *_: (damaged, None))
+    assert [each.name for each in operators] == ["bob"]
+    assert "operators 'ann' is passed over" in caplog.text
+    with pytest.raises(StoredValueError, match="operator is damaged"):
+        operators.verify("ann", SECRET)
+    operators.remove("ann", by="bob", proof="battery staple")
+    assert operators._store.read("operators", "ann")[0] is None
+    operators._step("bob", lambda *_: (damaged, None))
+    with pytest.raises(IdentityRefused, match="not the first"):
+        operators.add("eve", secret="eve's secret")

@@ -228,3 +228,38 @@ def test_orders_reach_two_running_processes(url):
             process.kill()
             process.wait(10)
             process.stdout.close()
+
+
+def test_an_order_whose_number_was_followed_in_the_store_before_is_followed(url, node):
+    """Where the store was emptied the first order has the first number again."""
+    from mainstay.core.records import DROP
+
+    one = node()
+    order(url, Signal.RESET)
+    one.catch_up()
+    one.store.transact("circuits", "pay", lambda *_: (DROP, None))
+    one.catch_up()
+    order(url, Signal.FORCE_OPEN)
+    one.catch_up()
+    assert state_of(one) == "forced_open"
+
+
+def test_a_damaged_table_costs_its_own_circuit_and_no_other(url, node, caplog):
+    """The others are listed, shared and ordered; it is said which one is damaged."""
+    from mainstay.core.records import Change
+    from mainstay.errors import StoredValueError
+
+    one = node(sinks=[])
+    one.call("\udcff", int)
+    one.call("charge", int)
+    one.catch_up()
+    one.store.transact("circuits", "charge", lambda *_: (Change(b"{bad"), None))
+    order(url, Signal.FORCE_OPEN)
+    one.catch_up()
+    assert state_of(one) == "forced_open"
+    assert [each.name for each in shared_circuits(one.store)] == ["pay"]
+    with pytest.raises(StoredValueError, match="damaged"):
+        shared_circuit(one.store, "charge")
+    assert "the circuit 'charge' is not shared" in caplog.text
+    assert "circuits 'charge' is passed over" in caplog.text
+    assert "the circuit '\\udcff' is not shared" in caplog.text

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email import message_from_bytes
 from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -267,11 +267,22 @@ def test_mail_that_is_refused_for_now_comes_later_and_for_ever_never(mailbox, tm
         lambda: NotifyWebhook("ftp://example.org", secret=SECRET),
         lambda: NotifyWebhook("https://", secret=SECRET),
         lambda: NotifyWebhook("https://example.org", secret="short"),
+        lambda: NotifyWebhook("https://example.org:99999/", secret=SECRET),
+        lambda: NotifyWebhook("https://example.org/a b", secret=SECRET),
+        lambda: NotifyWebhook("https://example.org/\u00e4", secret=SECRET),
+        lambda: NotifyWebhook("https://example.org\r\nHost: eve/", secret=SECRET),
+        lambda: NotifyWebhook("https://[::1", secret=SECRET),
+        lambda: NotifyWebhook(f"https://{'a' * 70}.org/", secret=SECRET),
         lambda: NotifyMail("h", sender="ops", to=["ann@example.org"]),
         lambda: NotifyMail("h", sender="ops@example.org", to=[]),
         lambda: NotifyMail("h", sender="ops@example.org", to=["a@b\nBcc: c@d"]),
         lambda: NotifyMail("h", sender="ops@example.org", to="a@b.c", security="maybe"),
         lambda: NotifyMail("h", sender="o@b.c", to="a@b.c", security="none", user="u", password=""),
+        lambda: NotifyMail("127.eve.org", sender="o@b.c", to="a@b.c", security="none", user="u"),
+        lambda: NotifyMail("h", sender="ops@example.org", to="a@b.c", port=99_999),
+        lambda: NotifyMail("h", sender="ops@example.org", to=["undisclosed:;@"]),
+        lambda: NotifyMail("h", sender="ops@example.org", to=[" @ "]),
+        lambda: NotifyMail("h", sender="ops@example.org", to=["a@b.c;d@e.f"]),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_made(make):
@@ -279,3 +290,106 @@ def test_what_cannot_work_is_refused_when_it_is_made(make):
     with pytest.raises((PolicyError, UsageError)) as told:
         make()
     assert "short" not in str(told.value)
+
+
+def test_any_address_that_mail_goes_to_is_taken():
+    """With a name, in another script, or several in one text."""
+    for to in (
+        "Ann B <ann@example.org>",
+        "\u00e4nn@example.org",
+        "ann@b\u00fccher.org",
+        "a@b.c, d@e.f",
+    ):
+        NotifyMail("h", sender="ops@example.org", to=to, spill=False)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "body", "signature"),
+    [
+        (None, b"{}", "v1=00"),
+        ("1700000000", b"{}", None),
+        ("1700000000", b"{}", b"v1=00"),
+        ("1700000000", "{}", "v1=00"),
+        ("\udcff", b"{}", "v1=\udcff"),
+        ("inf", b"{}", signature_of(SECRET.encode(), "inf", b"{}")),
+        ("9" * 5000, b"{}", signature_of(SECRET.encode(), "9" * 5000, b"{}")),
+        ("-5", b"{}", signature_of(SECRET.encode(), "-5", b"{}")),
+    ],
+    ids=["no time", "unsigned", "bytes", "text", "half a letter", "infinite", "long", "negative"],
+)
+def test_what_is_no_webhook_of_ours_is_not_genuine(stamp, body, signature):
+    """Whatever is sent, the answer is no and not an error."""
+    assert is_genuine(SECRET, stamp, body, signature) is False
+
+
+@pytest.mark.parametrize("secret", ["", "short", None])
+def test_nothing_is_genuine_by_a_secret_that_anybody_can_guess(secret):
+    """An empty variable in the environment must not let everybody in."""
+    from mainstay import clock
+
+    now = str(int(clock.current.wall()))
+    with pytest.raises(UsageError, match="at least 16"):
+        is_genuine(secret, now, b"{}", signature_of((secret or "").encode(), now, b"{}"))
+
+
+@contextmanager
+def dripping(text):
+    """A server that answers byte by byte, and never comes to an end; how many have called."""
+    calls, is_over = [], threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.05)
+
+        def serve():
+            while not is_over.is_set():
+                with suppress(OSError):
+                    connection, _ = listening.accept()
+                    calls.append(connection)
+                    answer(connection)
+
+        def answer(connection):
+            with connection:
+                for byte in text * 10_000:
+                    if is_over.wait(0.02):
+                        return
+                    connection.sendall(bytes([byte]))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], calls
+        finally:
+            is_over.set()
+            thread.join(10)
+
+
+def slow_webhook(port, folder):
+    url = f"http://127.0.0.1:{port}/"
+    return NotifyWebhook(url, secret=SECRET, spill=folder, timeout=0.3)
+
+
+def slow_mail(port, folder):
+    options = {"security": "none", "spill": folder, "timeout": 0.3}
+    return NotifyMail("127.0.0.1", sender="a@b.c", to="d@e.f", port=port, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (slow_webhook, b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (slow_webhook, b"HTTP/1.1 200 OK\r\nX: y"),
+        (slow_mail, b"220-welcome\r\n"),
+    ],
+)
+def test_who_answers_byte_by_byte_is_cut_and_tried_again(tmp_path, make, text):
+    """The time is that of the whole delivery, or one such server would silence all that follows."""
+    import time
+
+    with dripping(text) as (port, calls):
+        sink = make(port, tmp_path)
+        sink(InboxRaised(item=ITEM.id, severity="high", text="t", timestamp="2026-01-02T03:04:05Z"))
+        end = time.monotonic() + 20
+        while len(calls) < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert sink.stats()["failures"] >= 1
+        assert len(calls) >= 2
+        sink.close()

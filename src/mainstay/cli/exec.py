@@ -63,7 +63,8 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
     from mainstay.cli.exec_wish import Wish
 
     file, sets = configured()
-    options["operation"] = options["operation"] or Path(words[0]).name or words[0]
+    name = options["operation"] or Path(words[0]).name or words[0]
+    options["operation"] = name.encode("utf-8", "backslashreplace").decode()  # a file's may be any
     chosen = {name: value for name, value in options.items() if value is not None}
     wish = Wish(command=words, config=file, sets=sets, **chosen)
     return run(wish, Says(quiet=quiet, as_json=as_json))

@@ -8,6 +8,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from msgspec import json
+
 from mainstay.ambient import CONTEXT
 from mainstay.cli.exec_engine import engine_of
 from mainstay.cli.exec_says import Says, what_failed
@@ -17,7 +19,7 @@ from mainstay.core.arguments import key_text
 from mainstay.core.canonical import canonical, fingerprint
 from mainstay.core.inbox import Item
 from mainstay.drivers import process
-from mainstay.drivers.command import output_of
+from mainstay.drivers.command import is_output, output_of
 from mainstay.drivers.interrupt import Interrupt
 from mainstay.drivers.manner import Manner
 from mainstay.drivers.tape import frames
@@ -132,6 +134,8 @@ class _Run:
         """The command has run; now, or before under the same key: then its output is replayed."""
         if self.history:
             return code
+        if not is_output(output):
+            return self._said_done(output)
         if output["lost"]:
             raise CommandError(
                 f"the command ran before under the key {self.wish.key!r} and ended with exit"
@@ -143,6 +147,14 @@ class _Run:
         for stream, data in frames(output["tape"]):
             _write(stream, data)
         return code
+
+    def _said_done(self, evidence: object) -> int:
+        """A person has said that it is done: the evidence stands for what the command wrote."""
+        text = evidence if isinstance(evidence, str) else json.encode(evidence).decode()
+        self.says.note(f"a person has said that {self.wish.key!r} is done", event="said_done")
+        sys.stdout.flush()
+        _write(1, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
+        return Exit.OK
 
     def _failed(self, failure: Exception) -> int:
         """The exit code of a failure; says what the command cannot have said itself."""

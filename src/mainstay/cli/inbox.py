@@ -129,7 +129,7 @@ def _say(item_id: str, answer: Answer, now: float, as_json: bool) -> None:
         if as_json:
             write_json(_plain(answer.item, now))
         else:
-            write(f"{item_id}: {answer.text}")
+            write(f"{item_id}: {_shielded(answer.text)}")
         return
     if isinstance(answer, Gone):
         raise _no_such(item_id)

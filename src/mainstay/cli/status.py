@@ -106,7 +106,7 @@ def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
     from mainstay.cli.circuit_tables import COLUMNS, age, row
 
     items: Rows = [
-        (each.id, age(each.age(found.now)), each.severity, each.operation, clean(each.text))
+        (each.id, age(each.age(found.now)), *map(clean, (each.severity, each.operation, each.text)))
         for each in found.items
     ]
     running: Rows = [

@@ -16,6 +16,7 @@ from mainstay.core.idempotency import decode as decode_record
 from mainstay.core.inbox import RANKS
 from mainstay.drivers.keyed_call import SPACE
 from mainstay.drivers.orders import shared_circuits
+from mainstay.report import report
 from mainstay.sinks.spill import spilled
 
 if TYPE_CHECKING:
@@ -123,7 +124,11 @@ def _records(store: Store) -> Iterator[tuple[str, bytes]]:
 def _running(address: str, value: bytes, now: float) -> Running | None:
     if b'"running"' not in value:  # most have ended: those need not be decoded
         return None
-    record = decode_record(value)
+    try:
+        record = decode_record(value)
+    except msgspec.MsgspecError as trouble:
+        report(None, "the record %r is passed over: it is damaged: %s", address, trouble)
+        return None
     if record.state is not RecordState.RUNNING:
         return None
     operation, key = _named(address)

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from mainstay.core.records import KEEP, Change
+from mainstay.core.records import KEEP, Change, read_as
+from mainstay.errors import StoredValueError
 
 SPACE = "inbox"
 ACTIONS: dict[str, tuple[str, ...]] = {
@@ -142,7 +143,10 @@ def put(value: bytes | None, item: Item, now: float, *, is_new: bool = True) -> 
     >>> put(change.value, item, now=5.0)[1].times
     2
     """
-    before = None if value is None else decode(value)
+    try:
+        before = None if value is None else decode(value)
+    except StoredValueError as damage:  # what is raised now is not lost with it
+        before, item = None, noted(item, damage.message, now)
     if before is None:
         kept = replace(item, created=now, seen=now)
         return _written(kept, item.text, now)
@@ -185,4 +189,4 @@ def encode(item: Item) -> bytes:
 
 def decode(value: bytes) -> Item:
     """The item of such a text, also of one that was written before items had a history."""
-    return msgspec.json.decode(value, type=Item)
+    return read_as(Item, value, "item")

@@ -13,7 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.inbox import Decision, Item, decode, encode, noted
+from mainstay.core.outcome import Succeeded, encode_outcome
 from mainstay.core.records import KEEP, Change
+from mainstay.errors import UsageError
 
 
 class Won(Struct, frozen=True):
@@ -131,14 +133,14 @@ def trouble_with(item: Item, action: str, why: str, evidence: str) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value.
+    """Whether a text is one JSON value, and can be recorded: what is decided is carried out.
 
     >>> is_json('{"id": 7}'), is_json("id 7")
     (True, False)
     """
     try:
-        msgspec.json.decode(text)
-    except msgspec.MsgspecError:
+        encode_outcome(Succeeded(msgspec.json.decode(text)))
+    except (ValueError, RecursionError, UsageError):  # no JSON, no UTF-8, or too deep
         return False
     return True
 

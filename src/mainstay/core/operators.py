@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.canonical import canonical
-from mainstay.core.records import DROP, KEEP, Change
+from mainstay.core.records import DROP, KEEP, Change, read_as
+from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,15 +154,24 @@ def missed(value: bytes | None, now: float) -> tuple[Change, float]:
 
 
 def passed(
-    value: bytes | None, checked: Operator, signed: float | None, now: float
+    value: bytes | None,
+    checked: Operator,
+    signed: float | None,
+    now: float,
+    *,
+    is_fresh: bool = False,
 ) -> tuple[Change, str]:
     """A try was right: what was counted is forgotten. The answer is why it is refused all the same.
+
+    A lock that came while it was looked at is lifted, or whoever does several things at once with
+    the right secret would be locked for it.
 
     Args:
         value: the record as it is now.
         checked: the operator as it was when the secret was looked at.
         signed: the time of the signature, where there is one.
         now: the time.
+        is_fresh: whether it was signed here and now, so that it is nobody's repetition.
     """
     operator = None if value is None else decode(value)
     if operator is None or (operator.hash, operator.public_key) != (
@@ -171,11 +181,10 @@ def passed(
         return KEEP, "the operator was changed or removed meanwhile"
     if not operator.is_enabled:
         return KEEP, "the operator is disabled"
-    if signed is not None and signed <= operator.signed:
+    if signed is not None and signed <= operator.signed and not is_fresh:
         return KEEP, "the signature was used before"
-    kept = replace(
-        operator, tries=(), locks=0, signed=operator.signed if signed is None else signed
-    )
+    last = operator.signed if signed is None else max(operator.signed, signed)
+    kept = replace(operator, tries=(), locks=0, locked_until=0.0, signed=last)
     return _written(kept, now), ""
 
 
@@ -232,9 +241,29 @@ def change(
 
 
 def remove(value: bytes | None) -> tuple[Change, bool]:
-    """Removes an operator; False without one."""
-    is_there = value is not None and not decode(value).is_ghost
-    return (DROP, True) if is_there else (KEEP, False)
+    """Removes an operator, also one whose record is damaged; False without one."""
+    return (DROP, True) if value is not None and is_somebody(value) else (KEEP, False)
+
+
+def is_somebody(value: bytes) -> bool:
+    """Whether a record is an operator's. A damaged one counts, or there might seem to be none.
+
+    >>> is_somebody(encode(Operator(name="ann"))), is_somebody(b"{")
+    (True, True)
+    """
+    try:
+        return not decode(value).is_ghost
+    except StoredValueError:
+        return True
+
+
+def is_enabled(value: bytes) -> bool:
+    """Whether a record is of an operator who may act."""
+    try:
+        found = decode(value)
+    except StoredValueError:
+        return False
+    return found.is_enabled and not found.is_ghost
 
 
 def _written(operator: Operator, now: float) -> Change:
@@ -248,4 +277,4 @@ def encode(operator: Operator) -> bytes:
 
 def decode(value: bytes) -> Operator:
     """The operator of such a text."""
-    return msgspec.json.decode(value, type=Operator)
+    return read_as(Operator, value, "operator")

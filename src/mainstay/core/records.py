@@ -6,13 +6,17 @@ its own clock. So whatever is kept in a store is a reducer here, and no store kn
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
+
+from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias, TypeVar
 
+    Kind = TypeVar("Kind")
     Reply = TypeVar("Reply")
     Decide: TypeAlias = Callable[[bytes | None, float], tuple["Change", Reply]]
 
@@ -28,3 +32,16 @@ class Change(Struct, frozen=True, gc=False):
 KEEP = Change(b"keep")
 """The record stays as it is, and nothing is written."""
 DROP = Change()
+
+
+def read_as(kind: type[Kind], value: bytes, what: str) -> Kind:
+    """A record as what it should be; one that somebody or something has damaged says so.
+
+    >>> read_as(int, b"", "number")
+    Traceback (most recent call last):
+    mainstay.errors.StoredValueError: the record of the number is damaged: Input data was truncated
+    """
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (ValueError, RecursionError) as trouble:  # of msgspec, and of what is no UTF-8
+        raise StoredValueError(f"the record of the {what} is damaged: {trouble}") from trouble

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.breaker import Circuit, CircuitState, Signal, merged
-from mainstay.core.records import KEEP, Change
+from mainstay.core.records import KEEP, Change, read_as
 
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
@@ -241,4 +241,4 @@ def encode(table: Table) -> bytes:
 
 def decode(value: bytes) -> Table:
     """The table of such a text."""
-    return msgspec.json.decode(value, type=Table)
+    return read_as(Table, value, "circuit or budget")

@@ -26,6 +26,17 @@ class Output(TypedDict):
     lost: str
 
 
+def is_output(value: object) -> bool:
+    """Whether a recorded value is what a command wrote; a person may have recorded another.
+
+    >>> is_output(output_of(None)), is_output({"id": 7})
+    (True, False)
+    """
+    if not isinstance(value, dict) or set(value) != {"tape", "lost"}:
+        return False
+    return isinstance(value["tape"], bytes) and isinstance(value["lost"], str)
+
+
 def name_of(command: Sequence[str | bytes]) -> str:
     """A command as messages name it: without its folder, and without its arguments.
 

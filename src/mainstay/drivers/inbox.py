@@ -8,6 +8,7 @@ is decided, and that anybody can carry out.
 from __future__ import annotations
 
 import hashlib
+import re
 from os import urandom
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ from mainstay.core.inbox_acting import OUTCOMES, Already, Gone, Stale, Won
 from mainstay.core.records import KEEP
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.emit import emit
+from mainstay.drivers.listing import listed
 from mainstay.drivers.operators import Operators
+from mainstay.drivers.verifying import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     Room: TypeAlias = Callable[[Item, Decision], str | None]
     """Carries out what was decided; says what came of it, or None where it is not for us."""
 
+_ID = re.compile("[0-9a-f]{16}")
 _AGAIN = 3
 """How often a decision on whatever is there is tried, while the item keeps changing."""
 _LONGEST = 1000
@@ -102,12 +106,13 @@ class Inbox:
 
     def _shown(self, item: Item) -> Item:
         """The item as people may read it; what it is about stays, or two matters were one."""
-        return replace(item, text=self._text(item.text))
+        about = {"subject": writable(item.subject), "operation": writable(item.operation)}
+        return replace(item, text=self._text(item.text), **about)
 
     def _text(self, text: str) -> str:
         from mainstay.core.redact import REDACTOR
 
-        return (self._redact or REDACTOR).text(text)
+        return (self._redact or REDACTOR).text(writable(text))
 
     def _tell(self, event: Event) -> None:
         emit(event, self.listeners, self._redact)
@@ -121,6 +126,8 @@ class Inbox:
         >>> Inbox(MemoryStore()).get("nothing") is None
         True
         """
+        if not _ID.fullmatch(item_id):  # not every store takes every text for a key
+            return None
         value, _ = self._store.read(SPACE, item_id)
         return None if value is None else core.decode(value)
 
@@ -129,16 +136,13 @@ class Inbox:
         return (item for item in self.all() if item.status == "open")
 
     def all(self) -> Iterator[Item]:
-        """Every item there is, also those that are decided or closed.
+        """Every item there is, also those that are decided or closed; damaged ones are reported.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> list(Inbox(MemoryStore()).all())
         []
         """
-        after = ""
-        while page := self._store.scan(SPACE, after):
-            yield from [core.decode(value) for _, value in page]
-            after = page[-1][0]
+        return (item for _, item in listed(self._store, SPACE, core.decode))
 
     # --- acting -----------------------------------------------------------------------------------
 
@@ -177,6 +181,7 @@ class Inbox:
         ...     engine.inbox.act(item.id, "retry", by="ann", proof="correct horse").item.status
         'closed'
         """
+        action, why, evidence = writable(action), writable(why), writable(evidence)
         is_bound = revision is not None or isinstance(proof, Signature)
         answer: Answer = Stale(0)
         for _ in range(1 if is_bound else _AGAIN):
@@ -249,13 +254,25 @@ class Inbox:
     def carry_out_all(self) -> int:
         """Carries out whatever is decided and was not; how many were closed.
 
+        What raises stands in nobody's way: the first of it is raised when all were tried.
+
         >>> from mainstay.stores.memory import MemoryStore
         >>> Inbox(MemoryStore()).carry_out_all()
         0
         """
         left = [item.id for item in self.all() if item.status == "decided"]
-        ended = [self.carry_out(item_id) for item_id in left]
-        return sum(item is not None and item.is_over for item in ended)
+        closed, troubles = 0, []
+        for item_id in left:
+            try:
+                item = self.carry_out(item_id)
+            except Exception as trouble:
+                trouble.add_note(f"while carrying out item {item_id}")
+                troubles.append(trouble)
+            else:
+                closed += item is not None and item.is_over
+        if troubles:
+            raise troubles[0]
+        return closed
 
     def settle(self, kind: str, room: Room) -> None:
         """Says what carries out decisions on items of a kind.

@@ -15,6 +15,7 @@ from mainstay.core import operators as core
 from mainstay.core.events import OperatorAdded, OperatorChanged
 from mainstay.core.operators import FIRST, SPACE, Hash, Operator
 from mainstay.drivers.credentials import Secret, public_pem
+from mainstay.drivers.listing import listed
 from mainstay.drivers.verifying import NAME, Verifier
 from mainstay.errors import IdentityRefused, UsageError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from mainstay.core.records import Change
     from mainstay.drivers.verifying import Credential
 
 _SHORTEST = 8
@@ -39,12 +41,9 @@ class Operators(Verifier):
     """
 
     def __iter__(self) -> Iterator[Operator]:
-        """The operators, by name."""
-        after = ""
-        while page := self._store.scan(SPACE, after):
-            found = [core.decode(value) for _, value in page]
-            yield from [each for each in found if not each.is_ghost]
-            after = page[-1][0]
+        """The operators, by name; damaged records are reported."""
+        found = listed(self._store, SPACE, core.decode)
+        return (each for _, each in found if not each.is_ghost)
 
     def get(self, name: str) -> Operator | None:
         """The operator of that name.
@@ -130,10 +129,8 @@ class Operators(Verifier):
         mainstay.errors.UsageError: 'ann' is the last operator who can act. add another one first
         """
         self._administer(name, "disable", "", by, proof)
-        self._keep_one_besides(name)
-        self._changed(
-            name, by, "disabled", lambda value, now: core.change(value, now, is_enabled=False)
-        )
+        self._stop(name)
+        self._changed(name, by, "disabled", _disabling)
 
     def remove(self, name: str, *, by: str, proof: Credential) -> None:
         """Removes an operator; the last one stays.
@@ -147,13 +144,13 @@ class Operators(Verifier):
         ['bob']
         """
         self._administer(name, "remove", "", by, proof)
-        self._keep_one_besides(name)
+        self._stop(name)
         self._changed(name, by, "removed", lambda value, _now: core.remove(value))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is none yet: the next one to be added needs nobody's leave."""
-        return next(iter(self), None) is None
+        return not any(there for _, there in listed(self._store, SPACE, core.is_somebody))
 
     def _leave(
         self, name: str, verb: str, kept: Hash | str, by: str, proof: Credential | None
@@ -184,6 +181,23 @@ class Operators(Verifier):
         digest = hashlib.sha256(repr(kept).encode()).hexdigest() if kept else ""
         self.verify(by, proof, f"operators.{verb}", (name, digest), f"{verb} operator {name}")
 
+    def _stop(self, name: str) -> None:
+        """Disables an operator, unless it is the last who can act.
+
+        It is looked at once more afterwards: of two who stop each other at once, each has found the
+        other one there. Then both go on.
+        """
+        self._keep_one_besides(name)
+        value, _ = self._store.read(SPACE, name)
+        if value is None or not core.is_enabled(value):
+            return
+        self._step(name, _disabling)
+        try:
+            self._keep_one_besides(name)
+        except UsageError:
+            self._step(name, lambda value, now: core.change(value, now, is_enabled=True))
+            raise
+
     def _keep_one_besides(self, name: str) -> None:
         if not any(each.is_enabled and each.name != name for each in self):
             raise UsageError(
@@ -194,6 +208,10 @@ class Operators(Verifier):
         if not self._step(name, decide):
             raise UsageError(f"there is no operator {name!r}", hint="mainstay operators")
         self.tell(OperatorChanged(operation=SPACE, operator=name, change=what, authorised_by=by))
+
+
+def _disabling(value: bytes | None, now: float) -> tuple[Change, bool]:
+    return core.change(value, now, is_enabled=False)
 
 
 def _check_name(name: str) -> None:

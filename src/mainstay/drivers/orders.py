@@ -13,7 +13,9 @@ from mainstay.core.events import CircuitOrdered
 from mainstay.core.records import KEEP
 from mainstay.core.redact import REDACTOR
 from mainstay.core.standing import Standing, standing
+from mainstay.drivers.listing import listed
 from mainstay.drivers.sharing import CIRCUITS
+from mainstay.drivers.verifying import writable
 
 if TYPE_CHECKING:
     from mainstay.core.records import Change
@@ -23,23 +25,19 @@ if TYPE_CHECKING:
 
 
 def shared_circuits(store: Store) -> list[Standing]:
-    """Every circuit that processes share through the store, by name.
+    """Every circuit that processes share through the store, by name; damaged ones are reported.
 
     >>> from mainstay.stores.memory import MemoryStore
     >>> shared_circuits(MemoryStore())
     []
     """
-    found: list[Standing] = []
-    now, after = store.read(CIRCUITS, "")[1], ""
-    while page := store.scan(CIRCUITS, after):
-        found += [standing(name, core.decode(value), now) for name, value in page]
-        after = page[-1][0]
-    return found
+    now = store.read(CIRCUITS, "")[1]
+    return [standing(name, table, now) for name, table in listed(store, CIRCUITS, core.decode)]
 
 
 def shared_circuit(store: Store, name: str) -> Standing | None:
     """The circuit of that name; None where no process has ever shared one."""
-    value, now = store.read(CIRCUITS, name)
+    value, now = store.read(CIRCUITS, writable(name))
     return None if value is None else standing(name, core.decode(value), now)
 
 
@@ -58,6 +56,7 @@ def order_circuit(
     Each process follows it at its next step, and its audit holds who gave it and why. None where
     there is no such circuit.
     """
+    name, why = writable(name), writable(why)
     about = (name, signal.name, why)
     operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
     told = REDACTOR.text(why)

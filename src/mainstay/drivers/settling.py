@@ -73,8 +73,8 @@ def exhausted_calls(store: Store, circuits: CircuitRegistry) -> Room:
             return "given up"
         said = []
         if "address" in item.data:
-            _step(store, item, Forget())
-            said.append("counted attempts are forgotten")
+            is_done = isinstance(_step(store, item, Forget()), Done)
+            said.append("counted attempts are forgotten" if is_done else MOVED_ON)
         said += _reset(store, circuits, item.operation, decision)
         return "; ".join(said) or "it may be called again"
 

@@ -19,6 +19,7 @@ from mainstay.core import sharing as core
 from mainstay.core.budget import thousandths
 from mainstay.core.sharing import Flow, Seat
 from mainstay.drivers.budget import RetryBudget, TokenBudget
+from mainstay.errors import StoredValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +56,10 @@ class Sharing:
         """What each bucket has answered to."""
         self._obeyed: dict[str, int] = {}
         """The circuits that were met, and the last order each has followed."""
+        self._ordered: dict[str, float] = {}
+        """When that order was given: in a store that was emptied, its number comes again."""
+        self._damaged: set[str] = set()
+        """The circuits whose tables could not be read, or have no key."""
         self._is_away = False
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -75,7 +80,7 @@ class Sharing:
         with self._lock:
             try:
                 for circuit in list(self._circuits):
-                    self._share_circuit(circuit, leaving)
+                    self._share_readable(circuit, leaving)
                 for budget in self._budgets:
                     self._share_budget(budget, leaving)
                 for tokens in self._tokens:
@@ -85,6 +90,18 @@ class Sharing:
                 return False
             self._told(None)
             return True
+
+    def _share_readable(self, circuit: CircuitBreaker, leaving: bool) -> None:
+        """A damaged table, or a name that no store takes, costs its own circuit and no other."""
+        try:
+            self._share_circuit(circuit, leaving)
+        except (StoredValueError, UnicodeError) as trouble:
+            if circuit.name not in self._damaged:
+                from mainstay.core.events import describe
+
+                self._damaged.add(circuit.name)
+                told = describe(trouble)[1]
+                _log.error("the circuit %r is not shared: %s", circuit.name, told)
 
     def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
         name, is_new = circuit.name, circuit.name not in self._obeyed
@@ -117,9 +134,12 @@ class Sharing:
 
     def _obey(self, circuit: CircuitBreaker, order: Order | None) -> None:
         """Does what an operator wants, once."""
-        if order is None or order.number == self._obeyed[circuit.name]:
+        if order is None:
             return
-        self._obeyed[circuit.name] = order.number
+        given = self._ordered.setdefault(circuit.name, order.at)
+        if (order.number, order.at) == (self._obeyed[circuit.name], given):
+            return
+        self._obeyed[circuit.name], self._ordered[circuit.name] = order.number, order.at
         why = f": {order.why}" if order.why else ""
         circuit.obey(order.signal, f"{order.signal.value}, ordered by {order.by}{why}")
 

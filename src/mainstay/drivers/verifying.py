@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import mainstay.clock as clock
 from mainstay.core import operators as core
 from mainstay.core.events import Event, OperatorRefused
 from mainstay.core.operators import SPACE, Hash, Operator, statement
 from mainstay.drivers.credentials import OperatorKey, Secret, Signature, is_signed, nobodys_key
 from mainstay.drivers.emit import emit
-from mainstay.errors import IdentityRefused
+from mainstay.errors import IdentityRefused, UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from mainstay.core.records import Change
     from mainstay.core.redact import Redactor
     from mainstay.ports import Sink, Store
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 WRONG = "the name or the secret is wrong"
+_LONGEST = 200
+"""Characters of a name or an act in an event: a refusal is told whatever was sent."""
 
 
 class Verifier:
@@ -66,17 +68,24 @@ class Verifier:
         """
         proof = Secret(proof) if isinstance(proof, str) else proof
         known, now = self._knock(name, told)
-        signature = self._signature(name, proof, purpose, about)
+        signature = _signature(name, proof, purpose, about, now)
         if signature is None:
             is_right = self._is_secret(known, proof)
         else:
-            message = statement(purpose, name, about, signature.at)
-            is_right = _is_signature(known, message, signature, now)
+            is_right = _is_signature(name, known, purpose, about, signature)
         if not is_right:
             locked = self._step(name, core.missed)
             raise self._refusal(name, told, WRONG, locked)
         signed = None if signature is None else signature.at
-        trouble = self._step(name, lambda value, now: core.passed(value, known, signed, now))
+        if signed is not None and not core.is_timely(signed, now):
+            away = f"{abs(now - signed):.0f} s {'before' if signed < now else 'after'}"
+            raise self._refusal(name, told, f"the signature is of {away} the store's time")
+        is_fresh = isinstance(proof, OperatorKey)
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, str]:
+            return core.passed(value, known, signed, now, is_fresh=is_fresh)
+
+        trouble = self._step(name, decide)
         if trouble:
             raise self._refusal(name, told, trouble)
 
@@ -93,18 +102,10 @@ class Verifier:
             raise self._refusal(name, told, "too many wrong tries", answer.locked_for)
         return answer.operator, now
 
-    def _signature(
-        self, name: str, proof: Any, purpose: str, about: tuple[Any, ...]
-    ) -> Signature | None:
-        if not isinstance(proof, OperatorKey):
-            return proof if isinstance(proof, Signature) else None
-        at = clock.current.wall()
-        return proof.sign(statement(purpose, name, about, at), at)
-
     def _is_secret(self, known: Operator, proof: Any) -> bool:
         """Nobody's secret takes as long to look at as anybody's."""
         kept = known.hash or Hash(salt="00" * 16, digest="")
-        is_right = core.is_right(proof.reveal(), kept)
+        is_right = isinstance(proof, Secret) and core.is_right(proof.reveal(), kept)
         return is_right and known.hash is not None
 
     def _refusal(
@@ -118,6 +119,7 @@ class Verifier:
         return IdentityRefused(reason, hint=hint, operator=name, retry_after=locked_for or None)
 
     def _refuse(self, name: str, told: str, reason: str) -> None:
+        name, told = writable(name)[:_LONGEST], writable(told)[:_LONGEST]
         self.tell(OperatorRefused(operation=SPACE, operator=name, about=told, reason=reason))
 
     def _step(self, name: str, decide: Any) -> Any:
@@ -128,6 +130,31 @@ class Verifier:
         emit(event, self.listeners, self._redact)
 
 
-def _is_signature(known: Operator, message: bytes, signature: Signature, now: float) -> bool:
-    is_right = is_signed(known.public_key or nobodys_key(), message, signature)
-    return is_right and bool(known.public_key) and core.is_timely(signature.at, now)
+def writable(text: str) -> str:
+    r"""A text that every store and every log takes: without half characters.
+
+    >>> writable("a\udcffb")
+    'a\\udcffb'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _signature(
+    name: str, proof: Any, purpose: str, about: tuple[Any, ...], at: float
+) -> Signature | None:
+    """What was signed elsewhere; or here, by the store's clock, since ours may be off."""
+    if isinstance(proof, OperatorKey):
+        return proof.sign(statement(purpose, name, about, at), at)
+    return proof if isinstance(proof, Signature) else None
+
+
+def _is_signature(
+    name: str, known: Operator, purpose: str, about: tuple[Any, ...], signature: Signature
+) -> bool:
+    """Whether it is theirs, of this very act; whatever somebody sends for one."""
+    try:
+        message = statement(purpose, name, about, signature.at)
+        is_right = is_signed(known.public_key or nobodys_key(), message, signature)
+    except (TypeError, ValueError, UsageError):
+        return False
+    return is_right and bool(known.public_key)

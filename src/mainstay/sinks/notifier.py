@@ -7,6 +7,10 @@ in the way of everything after it.
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager, suppress
+from socket import SHUT_RDWR
+from socket import socket as Socket  # noqa: N812 -- the class, beside what is called so
 from typing import TYPE_CHECKING
 
 from mainstay.core.events import InboxRaised
@@ -17,6 +21,7 @@ from mainstay.sinks.buffered import BufferedSink
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Iterator
 
     from mainstay.core.events import Event
 
@@ -62,6 +67,31 @@ class Notifier(BufferedSink):
                     report(trouble, "%s: item %s is not told of", self.name, event.item)
                 self._sent.add(delivery_of(event))
         self._sent.clear()
+
+    @contextmanager
+    def _in_time(self, open_socket: Callable[[], Socket | None]) -> Iterator[None]:
+        """Cuts a connection when the time for the delivery is up.
+
+        A socket's own timeout is of one read: whoever answers byte by byte would hold up every
+        notification after this one for as long as they like.
+        """
+        is_late = threading.Event()
+
+        def cut() -> None:
+            is_late.set()
+            with suppress(OSError, AttributeError):  # it is closed, or not open yet
+                Socket.shutdown(open_socket(), SHUT_RDWR)  # type: ignore[arg-type]
+
+        timer = threading.Timer(self._timeout, cut)
+        timer.daemon = True
+        with suppress(RuntimeError):  # at the interpreter's end no thread can be started
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if is_late.is_set():
+                raise TimeoutError(f"no answer within {self._timeout:g} s")
 
     def _send(self, event: InboxRaised) -> None:
         raise NotImplementedError("a subclass knows how")

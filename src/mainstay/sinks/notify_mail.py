@@ -55,14 +55,14 @@ class NotifyMail(Notifier):
         check, several = Checker("NotifyMail"), [to] if isinstance(to, str) else list(to)
         self._tls = check.choice("security", security, ("starttls", "tls", "none"))
         for field, address in [("sender", sender), *(("to", each) for each in several)]:
-            if not isinstance(address, str) or "@" not in address or not address.isprintable():
+            if not isinstance(address, str) or not _is_address(address):
                 check.note(field, address, "an address")
         if not several:
             check.note("to", several, "at least one address")
         if user and security == "none" and not _is_here(host):
             check.note("security", security, '"starttls" or "tls": a password is no plain text')
+        port = check.count("port", port or (465 if security == "tls" else 587), 65_535)
         check.close()
-        port = port or (465 if security == "tls" else 587)
         self._where, self._sender, self._to = (host, port), sender, several
         self._login = (user, password)
         super().__init__(f"mail {host}:{port}", least=least, spill=spill, timeout=timeout)
@@ -70,8 +70,12 @@ class NotifyMail(Notifier):
     def _send(self, event: InboxRaised) -> None:
         import smtplib
 
+        servers: list[Any] = []
         try:
-            with self._connected() as server:
+            with (
+                self._in_time(lambda: servers[0].sock if servers else None),
+                self._connected(servers) as server,
+            ):
                 refused = server.send_message(self._message(event))
         except smtplib.SMTPRecipientsRefused as trouble:
             codes = [code for code, _ in trouble.recipients.values()]
@@ -83,15 +87,21 @@ class NotifyMail(Notifier):
                 None, "%s: %d of %d recipients were refused", self.name, len(refused), len(self._to)
             )
 
-    def _connected(self) -> Any:
+    def _connected(self, servers: list[Any]) -> Any:
+        """A server that has greeted us; it is among the servers as soon as it has a socket."""
         import smtplib
+
+        kind: Any = smtplib.SMTP_SSL if self._tls == "tls" else smtplib.SMTP
+
+        class Known(kind):  # type: ignore[misc]  # one of the two
+            def connect(self, *given: Any, **named: Any) -> Any:
+                servers.append(self)
+                return super().connect(*given, **named)
 
         context = None if self._tls == "none" else ssl.create_default_context()
         host, port = self._where
-        if self._tls == "tls":
-            server: Any = smtplib.SMTP_SSL(host, port, timeout=self._timeout, context=context)
-        else:
-            server = smtplib.SMTP(host, port, timeout=self._timeout)
+        options = {"context": context} if self._tls == "tls" else {}
+        server: Any = Known(host, port, timeout=self._timeout, **options)
         try:
             if self._tls == "starttls":
                 server.starttls(context=context)
@@ -120,7 +130,28 @@ class NotifyMail(Notifier):
 
 
 def _is_here(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+    from ipaddress import ip_address
+
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name, and be it 127.example.org
+        return False
+
+
+def _is_address(text: str) -> bool:
+    """Whether mail can be sent there: otherwise it would be tried for ever."""
+    from email.errors import NonASCIILocalPartDefect
+    from email.headerregistry import HeaderRegistry
+
+    if not text.isprintable():
+        return False
+    try:
+        header: Any = HeaderRegistry()("to", text)
+        found = header.addresses
+    except (ValueError, AttributeError, IndexError):  # of addresses that are none
+        return False
+    defects = [each for each in header.defects if not isinstance(each, NonASCIILocalPartDefect)]
+    return bool(found) and not defects and all(each.username and each.domain for each in found)
 
 
 def _verdict(code: int, text: str) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from base64 import b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -12,16 +13,21 @@ import msgspec
 
 import mainstay.clock as clock
 from mainstay.core.validate import Checker
+from mainstay.errors import UsageError
 from mainstay.sinks.notifier import Notifier, Refused, delivery_of
 
 if TYPE_CHECKING:
     import os
     from typing import Any
+    from urllib.parse import SplitResult
 
     from mainstay.core.events import InboxRaised
 
 TIMESTAMP, SIGNATURE, DELIVERY = "Mainstay-Timestamp", "Mainstay-Signature", "Mainstay-Delivery"
 """The headers of a webhook."""
+_SHORTEST = 16
+"""Characters of a secret."""
+_TIME = re.compile("[0-9]{1,15}")
 _FOR_NOW = frozenset({408, 425, 429})
 """Statuses below 500 after which it is worth another try."""
 
@@ -55,12 +61,13 @@ class NotifyWebhook(Notifier):
         spill: str | os.PathLike[str] | bool | None = None,
         timeout: float = 10.0,
     ) -> None:
-        check, parts = Checker("NotifyWebhook"), urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            check.note("url", f"{parts.scheme}://…", "a URL with http or https and a host")
-        if secret is not None and (not isinstance(secret, str) or len(secret) < 16):
-            check.note("secret", "…", "a text of at least 16 characters")
+        check, parts = Checker("NotifyWebhook"), _parts_of(url)
+        if parts is None:
+            check.note("url", "…", "a URL with http or https and a host, escaped where it must be")
+        if secret is not None and (not isinstance(secret, str) or len(secret) < _SHORTEST):
+            check.note("secret", "…", f"a text of at least {_SHORTEST} characters")
         check.close()
+        assert parts is not None
         self._parts, self._secret = parts, (secret or "").encode()
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]  # its path may be a secret
         name = f"webhook {parts.hostname} {digest}"
@@ -93,12 +100,27 @@ class NotifyWebhook(Notifier):
         connection = kind(parts.hostname, parts.port, timeout=self._timeout)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
-            connection.request("POST", target, body, headers)
-            return int(connection.getresponse().status)
+            with self._in_time(lambda: connection.sock):
+                connection.request("POST", target, body, headers)
+                return int(connection.getresponse().status)
         except HTTPException as trouble:  # some are no OSError
             raise ConnectionError(f"{self.name}: {type(trouble).__name__}") from None
         finally:
             connection.close()
+
+
+def _parts_of(url: object) -> SplitResult | None:
+    """The parts of a URL that can be posted to; others would be tried for ever."""
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        host.encode("idna")
+    except ValueError:  # of the port, of brackets, of the host's name
+        return None
+    is_plain = parts.path.isascii() and parts.query.isascii() and port != 0
+    return parts if parts.scheme in ("http", "https") and host and is_plain else None
 
 
 def signature_of(secret: bytes, timestamp: str, body: bytes) -> str:
@@ -112,9 +134,12 @@ def signature_of(secret: bytes, timestamp: str, body: bytes) -> str:
 
 
 def is_genuine(
-    secret: str, timestamp: str, body: bytes, signature: str, *, within: float = 300.0
+    secret: str, timestamp: str | None, body: bytes, signature: str | None, *, within: float = 300.0
 ) -> bool:
     """Whether a webhook comes from one who has the secret, and now: for the side that gets it.
+
+    Whatever is missing or is no time or signature is not genuine. A secret of less than 16
+    characters is refused: with an empty one, everybody's would be genuine.
 
     >>> now = str(int(clock.current.wall()))
     >>> signed = signature_of(b"0123456789abcdef", now, b"{}")
@@ -123,6 +148,12 @@ def is_genuine(
     >>> is_genuine("0123456789abcdef", now, b"{1}", signed)
     False
     """
+    if not isinstance(secret, str) or len(secret) < _SHORTEST:
+        raise UsageError(f"a webhook's secret has at least {_SHORTEST} characters")
+    if not isinstance(timestamp, str) or not isinstance(signature, str):
+        return False
+    if not isinstance(body, bytes) or not _TIME.fullmatch(timestamp):
+        return False
     expected = signature_of(secret.encode(), timestamp, body)
     if not hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):
         return False
