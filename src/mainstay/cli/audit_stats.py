@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write_json
+from mainstay.cli.output import shielded, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ def _show(log: str, found: Stats) -> None:
     from mainstay.cli.screen import Screen, fields
 
     screen = Screen()
-    screen.show(fields([("log", clean(log)), *_facts(found)]))
+    screen.show(fields([("log", shielded(log)), *_facts(found)]))
     for by in found.tables:
         screen.show("", _table(by, found, screen.width))
     for text in _notes(found):
@@ -150,7 +150,7 @@ def _wasted(total: Figures) -> str:
 def _listed(words: dict[str, int]) -> str:
     from mainstay.core.figures import most_first
 
-    shown = [f"{clean(word)} {count:,}" for word, count in most_first(words).items()]
+    shown = [f"{shielded(word)} {count:,}" for word, count in most_first(words).items()]
     return ", ".join(shown[:8]) + (f", {len(shown) - 8} more" if len(shown) > 8 else "")
 
 
@@ -172,7 +172,7 @@ def _columns(width: int) -> list[str]:
 
 
 def _name(by: str, name: str, figures: Figures) -> str:
-    return (clean(name) or f"(no {by})") + (" †" if figures.missed else "")
+    return (shielded(name) or f"(no {by})") + (" †" if figures.missed else "")
 
 
 def _cells(figures: Figures, columns: list[str]) -> list[str]:
@@ -219,15 +219,6 @@ def _notes(found: Stats) -> Iterator[str]:
         yield f"{found.unreadable:,} records could not be read and are in no figure"
     if found.undated and (found.since or found.until):
         yield f"{found.undated:,} events have no time and are in no range"
-
-
-def clean(name: str) -> str:
-    r"""A name from a log, fit for a terminal.
-
-    >>> clean("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
-    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
 
 
 def percent(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.output import shielded, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def _show(record: Record, as_json: bool) -> None:
         write(json.dumps(_plain(record), allow_nan=False))
         return
     when = str(_content(record).get("timestamp", ""))[:23].replace("T", " ")
-    write(f"{record.number:>8}  {when:<23}  {_shielded(_sentence(record))}")
+    write(f"{record.number:>8}  {when:<23}  {shielded(_sentence(record))}")
 
 
 def _sentence(record: Record) -> str:
@@ -133,8 +133,3 @@ def _sentence(record: Record) -> str:
     except ValueError:  # of a newer version, or no event at all
         content = _content(record)
         return f"{content.get('operation', '')}: {content.get('event_type', content)}"
-
-
-def _shielded(text: str) -> str:
-    """What a terminal would obey is shown instead."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

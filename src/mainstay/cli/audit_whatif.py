@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.audit_stats import clean, number, percent, seconds
+from mainstay.cli.audit_stats import number, percent, seconds
 from mainstay.cli.options import example, json_option
 from mainstay.cli.output import write, write_json
 from mainstay.cli.trouble import CommandError
@@ -137,7 +137,7 @@ def _show(log: str, file: str, found: Comparison, traffic: Traffic) -> None:
     from mainstay.cli.screen import Screen, fields, table
 
     screen = Screen()
-    screen.show(fields([("log", clean(log)), ("policy", clean(file))]), "")
+    screen.show(fields([("log", shielded(log)), ("policy", shielded(file))]), "")
     screen.show(table(("all calls", "recorded", "new", "change"), _total_rows(found)), "")
     screen.show(_operations(found), "")
     for text in _notes(found, traffic):
@@ -174,7 +174,7 @@ def _operations(found: Comparison) -> Table:
     from mainstay.cli.screen import table
 
     rows, other = found.rows()
-    shown = [_row(clean(name) or "(no operation)", pair) for name, pair in rows]
+    shown = [_row(shielded(name) or "(no operation)", pair) for name, pair in rows]
     if other is not None:
         shown.append(_row("(other)", other))
     columns = ("operation", "calls", "attempts", "saved", "success", "p99 wait", "assumed")

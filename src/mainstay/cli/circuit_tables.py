@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.cli.audit_stats import clean
+from mainstay.cli.output import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,14 +40,14 @@ def row(standing: Standing) -> tuple[str, ...]:
     """A circuit in words; the columns are COLUMNS."""
     worst = standing.worst
     if worst is None:
-        return clean(standing.name), standing.state.value, processes(standing), "–", "–", ""
+        return shielded(standing.name), standing.state.value, processes(standing), "–", "–", ""
     return (
-        clean(standing.name),
+        shielded(standing.name),
         standing.state.value,
         processes(standing),
         age(worst.seconds_in_state),
         asks_again(worst),
-        clean(_why(standing, worst)),
+        shielded(_why(standing, worst)),
     )
 
 
@@ -88,7 +88,7 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
 
         when = stamp(order.at)[:19].replace("T", " ")
         told.append(("last order", f"{order.signal.value} by {order.by}, {when} UTC"))
-        told.append(("its reason", clean(order.why) or "–"))
+        told.append(("its reason", shielded(order.why) or "–"))
     return told
 
 
@@ -103,8 +103,8 @@ def places(standing: Standing) -> Table:
 def _place(each: Place) -> tuple[str, ...]:
     heard = f"{age(each.seen)} ago" + ("" if each.is_live else ", gone")
     return (
-        clean(each.node), each.state.value, str(each.failures), age(each.seconds_in_state),
-        asks_again(each), heard, clean(each.reason),
+        shielded(each.node), each.state.value, str(each.failures), age(each.seconds_in_state),
+        asks_again(each), heard, shielded(each.reason),
     )  # fmt: skip
 
 

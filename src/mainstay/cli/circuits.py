@@ -163,13 +163,13 @@ def _order(
 
 
 def _say(found: Standing, as_json: bool) -> None:
-    from mainstay.cli.audit_stats import clean
+    from mainstay.cli.output import shielded
 
     if as_json:
         write_json(found.to_dict())
         return
     assert found.order is not None
-    name = clean(found.name)
+    name = shielded(found.name)
     there = len(found.live)
     processes = f"{there} processes are" if there > 1 else f"{there or 'no'} process is"
     then = "it is followed at the next step" if there else "the next one to come follows it"

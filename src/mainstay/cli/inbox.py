@@ -9,7 +9,7 @@ import click
 from mainstay.cli.exits import Exit
 from mainstay.cli.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.output import shielded, write, write_json
 from mainstay.cli.text_file import text_of
 from mainstay.cli.trouble import CommandError
 
@@ -74,7 +74,7 @@ def show(item_id: str, as_json: bool) -> None:
 
     screen = Screen()
     screen.show(fields(_fields(item, now)), "")
-    happened = [(_when(each.at), _shielded(each.text)) for each in item.history]
+    happened = [(_when(each.at), shielded(each.text)) for each in item.history]
     screen.show(table(("when", "what happened"), happened, left=2))
 
 
@@ -129,7 +129,7 @@ def _say(item_id: str, answer: Answer, now: float, as_json: bool) -> None:
         if as_json:
             write_json(_plain(answer.item, now))
         else:
-            write(f"{item_id}: {_shielded(answer.text)}")
+            write(f"{item_id}: {shielded(answer.text)}")
         return
     if isinstance(answer, Gone):
         raise _no_such(item_id)
@@ -145,7 +145,7 @@ def _told(answer: Any, now: float) -> str:
     decision = answer.item.decision
     if decision is None:
         return str(answer.text)
-    why = f": {_shielded(decision.why)}" if decision.why else ""
+    why = f": {shielded(decision.why)}" if decision.why else ""
     return f"{answer.text}, {_age(now - decision.at)} ago ({_when(decision.at)}){why}"
 
 
@@ -187,7 +187,7 @@ def _row(item: Item, now: float) -> tuple[str, ...]:
     if item.decision is not None:
         text = f"[{item.decision.by}: {item.decision.action}, not carried out] {text}"
     told = (item.severity, item.kind, item.operation, str(item.times), text)
-    return (item.id, _age(item.age(now)), *map(_shielded, told))
+    return (item.id, _age(item.age(now)), *map(shielded, told))
 
 
 def _fields(item: Item, now: float) -> list[tuple[str, str]]:
@@ -205,7 +205,7 @@ def _fields(item: Item, now: float) -> list[tuple[str, str]]:
         rows.append(("decided", f"{decision.action} by {decision.by}, {_when(decision.at)}"))
         rows += [(n, v) for n, v in (("why", decision.why), ("evidence", decision.evidence)) if v]
     rows += [("result", item.result)] if item.result else []
-    return [(name, _shielded(value)) for name, value in rows]
+    return [(name, shielded(value)) for name, value in rows]
 
 
 def _age(seconds: float) -> str:
@@ -220,11 +220,6 @@ def _when(at: float) -> str:
     from mainstay.core.timestamps import stamp
 
     return stamp(at)[:19].replace("T", " ") + " UTC"
-
-
-def _shielded(text: str) -> str:
-    """What a terminal would obey is shown instead."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 for _word, (_action, _text) in _ACTIONS.items():

@@ -42,6 +42,17 @@ def shown(text: str) -> str:
     return "\n".join(map(REDACTOR.text, text.split("\n")))
 
 
+def shielded(text: str) -> str:
+    r"""A text from elsewhere, fit for a terminal: what that would obey is shown instead.
+
+    >>> shielded("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _json(document: object, indent: int | None = None) -> str:
     import json
 

@@ -102,15 +102,19 @@ def _several(count: int, word: str) -> str:
 
 
 def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
-    from mainstay.cli.audit_stats import clean
     from mainstay.cli.circuit_tables import COLUMNS, age, row
+    from mainstay.cli.output import shielded
 
     items: Rows = [
-        (each.id, age(each.age(found.now)), *map(clean, (each.severity, each.operation, each.text)))
+        (
+            each.id,
+            age(each.age(found.now)),
+            *map(shielded, (each.severity, each.operation, each.text)),
+        )
         for each in found.items
     ]
     running: Rows = [
-        (clean(each.operation), clean(each.key), str(each.attempts), age(found.now - each.started),
+        (shielded(each.operation), shielded(each.key), str(each.attempts), age(found.now - each.started),
          each.lease(found.now))
         for each in found.running
     ]  # fmt: skip
