@@ -8,7 +8,7 @@ import click
 
 from mainstay.cli.audit_stats import number, percent, seconds
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.output import shielded, write, write_json
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:

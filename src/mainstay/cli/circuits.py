@@ -9,7 +9,7 @@ import click
 from mainstay.cli.exits import Exit
 from mainstay.cli.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.output import shielded, write, write_json
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -163,8 +163,6 @@ def _order(
 
 
 def _say(found: Standing, as_json: bool) -> None:
-    from mainstay.cli.output import shielded
-
     if as_json:
         write_json(found.to_dict())
         return

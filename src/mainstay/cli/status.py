@@ -9,7 +9,7 @@ import click
 
 from mainstay.cli.identity import opened, store_option
 from mainstay.cli.options import configured, example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.output import shielded, write, write_json
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -103,7 +103,6 @@ def _several(count: int, word: str) -> str:
 
 def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
     from mainstay.cli.circuit_tables import COLUMNS, age, row
-    from mainstay.cli.output import shielded
 
     items: Rows = [
         (
@@ -114,8 +113,8 @@ def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
         for each in found.items
     ]
     running: Rows = [
-        (shielded(each.operation), shielded(each.key), str(each.attempts), age(found.now - each.started),
-         each.lease(found.now))
+        (shielded(each.operation), shielded(each.key), str(each.attempts),
+         age(found.now - each.started), each.lease(found.now))
         for each in found.running
     ]  # fmt: skip
     spilled: Rows = [
