@@ -95,7 +95,8 @@ def test_scenario_2_all_attempts_fail_and_a_person_decides(screen, logged, store
     assert raised["item"] == item
 
     assert "gave up after 3 attempt(s) (exit 9, exit 9, exit 9)" in screen("inbox", "show", item)[1]
-    code, shown = screen("operators", "add", "ann", keys=[("secret of ann", SECRET)] * 2)
+    prompts = [("secret of ann", SECRET), ("Repeat for confirmation", SECRET)]
+    code, shown = screen("operators", "add", "ann", keys=prompts)
     assert code == 0, shown
     retry = ("inbox", "retry", item, "--as", "ann", "--why", "the bank is back")
     code, shown = screen(*retry, keys=[("secret of ann", "wrong-horse")])
