@@ -4,6 +4,7 @@ from concurrent.futures import CancelledError as FutureCancelled
 
 import pytest
 
+from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import (
     Begin,
@@ -108,7 +109,7 @@ def test_an_outcome_found_unknown_before_is_brought_to_a_person_unless_it_was():
 
 def test_waiting_asks_again_ever_more_slowly():
     """Doubling up to half a second, and never past the end of the other's lease."""
-    answers, pauses = [Busy(60.0), None, 0.0], []
+    answers, pauses = [Busy(60.0), None, 0.0, NEVER], []
     for second in range(8):
         answers += [float(second), None, Busy(60.0 if second < 6 else 0.1)]
     pauses = [e.seconds for e in play(answers, wait=100.0) if isinstance(e, Pause)]
@@ -118,23 +119,24 @@ def test_waiting_asks_again_ever_more_slowly():
 def test_whoever_waited_gets_the_others_result():
     """Or runs, where the other has released the key."""
     replay = Replay(RecordState.SUCCEEDED, b"1")
-    effects = play([Busy(1.0), None, 0.0, 0.0, None, replay, None])
-    assert effects[1:3] == [Tell("conflict"), Question.NOW]
+    effects = play([Busy(1.0), None, 0.0, NEVER, 0.0, None, replay, None])
+    assert effects[1:4] == [Tell("conflict"), Question.NOW, Question.LEFT]
     assert effects[-2:] == [Tell("hit"), replay]
-    assert play([Busy(1.0), None, 0.0, 0.0, None, Run(2, 2)])[-1] == Invoke(2, 2)
+    assert play([Busy(1.0), None, 0.0, NEVER, 0.0, None, Run(2, 2)])[-1] == Invoke(2, 2)
 
 
-def test_waiting_has_an_end():
-    """The last pause ends there; then it is a conflict that says when to ask again."""
-    effects = play([Busy(60.0), None, 0.0, 0.995, None, Busy(59.0), 1.0], wait=1.0)
-    assert effects[4] == Pause(pytest.approx(0.005))
+@pytest.mark.parametrize(("wait", "left"), [(1.0, NEVER), (30.0, 1.0)])
+def test_waiting_has_an_end(wait, left):
+    """Its own or the caller's; then it is a conflict that says when to ask again."""
+    effects = play([Busy(60.0), None, 0.0, left, 0.995, None, Busy(59.0), 1.0], wait=wait)
+    assert effects[5] == Pause(pytest.approx(0.005))
     assert isinstance(effects[-1], Conflict)
     assert effects[-1].retry_after == 59.0
 
 
 def test_whoever_does_not_wait_hears_of_the_conflict_at_once():
     """No pause, no second question to the store."""
-    effects = play([Busy(7.0), None, 0.0, 0.0], on_conflict="raise")
+    effects = play([Busy(7.0), None, 0.0, NEVER, 0.0], on_conflict="raise")
     assert isinstance(effects[-1], Conflict)
     assert effects[-1].retry_after == 7.0
     assert not any(isinstance(effect, Pause) for effect in effects)

@@ -72,7 +72,7 @@ def test_what_is_stopped_is_forgotten_at_once(heart):
         def renew(self):
             """Nothing."""
 
-    lanes = dict(heart._lanes)
+    before = _all_of(heart)
     calls = [Call() for _ in range(100)]
     seen = [weakref.ref(call) for call in calls]
     for call in calls:
@@ -81,7 +81,16 @@ def test_what_is_stopped_is_forgotten_at_once(heart):
     calls.clear()
     gc.collect()
     assert not any(each() for each in seen)
-    assert heart._lanes == lanes
+    assert _all_of(heart) == before
+
+
+def test_empty_lanes_are_closed_when_the_thread_looks(heart):
+    """However many lengths of leases there were."""
+    for number in range(50):
+        heart.beat(3600.0 + number, lambda: None).stop()
+    beat = heart.beat(0.06, lambda: None)
+    wait_until(lambda: len(heart._lanes) <= 2)
+    beat.stop()
 
 
 def test_stopping_twice_and_while_it_is_renewed_is_stopping(heart):

@@ -19,6 +19,7 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
 from mainstay.stores.sqlite import SqliteStore
 from mainstay.testing.stores import StoreContract
+from tests.processes import wait_until
 
 
 def put(data):
@@ -238,6 +239,42 @@ def test_steps_that_wait_together_share_a_commit(store, monkeypatch):
     asyncio.run(main())
     assert sum(batches) == 64
     assert len(batches) < 10
+
+
+def test_steps_of_several_event_loops_share_a_commit_and_each_gets_its_own_answers(store):
+    """One loop per thread; what waits is in one transaction."""
+    batches, held, go_on = [], threading.Event(), threading.Event()
+    carry_out = store._writer._carry_out
+    store._writer._carry_out = lambda steps: batches.append(len(steps)) or carry_out(steps)
+
+    def slow(_value, _now):
+        held.set()
+        go_on.wait(10)
+        return Change(b"1"), None
+
+    async def several(name):
+        steps = [store.atransact("s", f"{name}{n}", answering(f"{name}{n}")) for n in range(5)]
+        return await asyncio.gather(*steps)
+
+    def answering(answer):
+        return lambda _value, _now: (Change(b"1"), answer)
+
+    def run(name):
+        answers[name] = asyncio.run(several(name))
+
+    answers = {}
+    first = threading.Thread(target=lambda: asyncio.run(store.atransact("s", "slow", slow)))
+    first.start()
+    assert held.wait(10)
+    threads = [threading.Thread(target=run, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: store._writer._queue.qsize() == 3, "three turns")
+    go_on.set()
+    for thread in (first, *threads):
+        thread.join(10)
+    assert answers == {name: [f"{name}{n}" for n in range(5)] for name in "abc"}
+    assert batches == [1, 15]
 
 
 def test_a_decision_that_raises_fails_alone_in_its_batch(store):

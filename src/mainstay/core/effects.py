@@ -19,6 +19,7 @@ class Question(Enum):
     WALL = "the wall clock"
     DRAW = "the key of this call"
     ENCLOSING = "the retry that encloses this one, if any"
+    LEFT = "the seconds that whoever calls has left"
 
 
 class Returned:

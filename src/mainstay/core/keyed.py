@@ -62,7 +62,7 @@ class Keyed(Struct, frozen=True):
     on_conflict: str = "wait"
     on_crash: str = "retry"
     wait: float = 30.0
-    """Seconds to wait at most while another call has the key."""
+    """Seconds to wait at most while another call has the key; no longer than the caller has."""
     metadata: str = ""
     """What is kept beside the outcome, as JSON."""
     redact: Redactor | None = None
@@ -146,7 +146,8 @@ def _wait(call: Keyed, begin: Begin, answer: Any) -> Generator[Any, Any, Any]:
     """Waits for another call with the same key, up to the limit."""
     yield Tell("conflict")
     now = yield Question.NOW
-    until, pause = now + call.wait, _FIRST_PAUSE
+    left = yield Question.LEFT
+    until, pause = now + min(call.wait, left), _FIRST_PAUSE
     while type(answer) is Busy:
         now = yield Question.NOW
         if call.on_conflict == "raise" or now >= until:

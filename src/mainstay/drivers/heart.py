@@ -56,8 +56,7 @@ class Heart:
         """Calls `renew` at every third of the lease, until the beat is stopped."""
         beat = Beat(self, lease / 3.0, renew)
         with self._lock:  # the condition's own, without a call of Python
-            due = self._push_locked(beat)
-            if due < self._wakes_at:
+            if self._push_locked(beat) < self._wakes_at:
                 self._wake_locked()
         return beat
 
@@ -73,7 +72,9 @@ class Heart:
         """Renews this lease no more."""
         with self._lock:
             beat.stopped = True
-            self._take_locked(beat)
+            lane = self._lanes.get(beat.every)
+            if lane is not None:  # there is none in a forked child
+                lane.pop(beat, None)
 
     def _push_locked(self, beat: Beat) -> float:
         """Puts it at the end of its lane; when it is due."""
@@ -84,15 +85,9 @@ class Heart:
         lane[beat] = due
         return due
 
-    def _take_locked(self, beat: Beat) -> None:
-        """Takes it out of its lane, unless it is being renewed."""
-        lane = self._lanes.get(beat.every)
-        if lane is not None:
-            lane.pop(beat, None)
-            if not lane:
-                del self._lanes[beat.every]
-
     def _next_locked(self) -> tuple[float, Beat] | None:
+        """The head that is due first; lanes that have become empty are closed here."""
+        self._lanes = {every: lane for every, lane in self._lanes.items() if lane}
         heads = [next(iter(lane.items())) for lane in self._lanes.values()]
         return min(((due, beat) for beat, due in heads), key=lambda each: each[0], default=None)
 
@@ -116,7 +111,7 @@ class Heart:
                 head = self._next_locked()
                 now = SYSTEM.monotonic()
                 if head is not None and head[0] <= now:
-                    self._take_locked(head[1])
+                    self._lanes[head[1].every].pop(head[1])
                     self._wakes_at = -NEVER  # it looks again when this one is renewed
                     return head[1]
                 self._wakes_at = NEVER if head is None else head[0]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, CANCEL, UNBOUND
+from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import Begin, Done, Release, Renew, glimpse, reduce
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Notice, Tell, keyed
 from mainstay.core.outcome import Failed, decode_outcome
+from mainstay.deadline import remaining
 from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.heart import HEART
 from mainstay.errors import CallCancelled, LeaseLost
@@ -117,6 +119,9 @@ class KeyedCall:
             self.records.tell(self.site, self.call, effect.what)
         elif effect is Question.NOW:
             return clock.current.monotonic()
+        elif effect is Question.LEFT:
+            left = remaining()
+            return NEVER if left is None else left
         elif type(effect) is Notice:
             warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
         return None

@@ -14,7 +14,6 @@ from mainstay.core.events import Idempotency
 from mainstay.core.keyed import Keyed
 from mainstay.core.validate import Checker
 from mainstay.core.value import Value
-from mainstay.deadline import remaining
 from mainstay.drivers import keyed as driver
 from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit
@@ -184,7 +183,7 @@ class Records:
             ttl=options.ttl,
             on_conflict="raise" if self.is_bound else options.on_conflict,
             on_crash="unknown" if site.idempotency == "unsafe" else options.on_crash,
-            wait=min(options.wait, site.policy.deadline or NEVER, left_now()),
+            wait=min(options.wait, site.policy.deadline or NEVER),
             metadata=options.metadata,
             redact=site.redact,
         )
@@ -277,12 +276,6 @@ class Records:
                 return
 
         threading.Thread(target=step, name="mainstay-release", daemon=True).start()
-
-
-def left_now() -> float:
-    """The seconds that whoever calls has left; infinity where nothing limits them."""
-    left = remaining()
-    return NEVER if left is None else left
 
 
 def monotonic() -> float:

@@ -148,23 +148,20 @@ if TYPE_CHECKING:
 
 def _deliver(items: list[_Item], answers: list[Any]) -> None:
     """Brings the answers back, with one call for each event loop."""
-    by_loop: dict[AbstractEventLoop, list[tuple[_Item, Any]]] = {}
-    pairs: list[tuple[_Item, Any]] = []
-    last = None
-    for pair in zip(items, answers, strict=True):
-        loop = pair[0][2].loop
-        if loop is not last:  # nearly always the same one
-            last, pairs = loop, by_loop.setdefault(loop, [])
-        pairs.append(pair)
-    for loop, pairs in by_loop.items():
+    loops = {item[2].loop for item in items}
+    for loop in loops:
+        mine, theirs = items, answers
+        if len(loops) > 1:
+            pairs = [each for each in zip(items, answers, strict=True) if each[0][2].loop is loop]
+            mine, theirs = [item for item, _ in pairs], [answer for _, answer in pairs]
         try:
-            loop.call_soon_threadsafe(_settle, pairs)
+            loop.call_soon_threadsafe(_settle, mine, theirs)
         except RuntimeError:  # the loop was closed; nobody waits any more
             continue
 
 
-def _settle(pairs: list[tuple[_Item, Any]]) -> None:
-    for (_, future, turn), answer in pairs:
+def _settle(items: list[_Item], answers: list[Any]) -> None:
+    for (_, future, turn), answer in zip(items, answers, strict=True):
         turn.left -= 1
         if not turn.left and turn.timer is not None:
             turn.timer.cancel()
