@@ -136,3 +136,12 @@ def test_a_change_without_a_value_drops():
     """And keeping is told apart from writing the same bytes."""
     assert Change(None) == DROP
     assert Change(b"keep") is not KEEP
+
+
+def test_a_matter_is_raised_in_the_place_of_a_damaged_item():
+    """What was there cannot be read; that is said, and the matter is not lost with it."""
+    item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
+    change, raised = put(b"{", item, now=5.0)
+    assert (raised.times, raised.created) == (1, 5.0)
+    assert "is damaged" in raised.history[0].text
+    assert decode(change.value).id == item.id

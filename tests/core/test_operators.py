@@ -19,7 +19,9 @@ from mainstay.core.operators import (
     encode,
     first_of,
     hashed,
+    is_enabled,
     is_right,
+    is_somebody,
     is_timely,
     knock,
     missed,
@@ -28,6 +30,7 @@ from mainstay.core.operators import (
     statement,
 )
 from mainstay.core.records import DROP, KEEP
+from mainstay.errors import StoredValueError
 
 CHEAP = Hash(salt="ab" * 16, n=2**4)
 ANN = Operator(name="ann", hash=hashed("correct horse", CHEAP), added_by="bob")
@@ -241,3 +244,17 @@ def test_a_signature_is_of_now():
     assert [is_timely(at, 1000.0) for at in (699.9, 700.0, 1300.0, 1300.1)] == [
         False, True, True, False,
     ]  # fmt: skip
+
+
+def test_a_damaged_record_is_somebody_who_may_not_act():
+    """Or there might seem to be no operator, and the next one would need nobody's leave."""
+    ann, ghost = Operator(name="ann"), Operator(name="bob", is_ghost=True)
+    disabled = replace(ann, is_enabled=False)
+    found = [
+        (is_somebody(value), is_enabled(value)) for value in map(encode, (ann, disabled, ghost))
+    ]
+    assert found == [(True, True), (True, False), (False, False)]
+    assert (is_somebody(b"{"), is_enabled(b"{")) == (True, False)
+    with pytest.raises(StoredValueError, match="the record of the operator is damaged"):
+        decode(b"{")
+    assert remove(b"{") == (DROP, True), "it can be removed"
