@@ -9,7 +9,7 @@ from mainstay.ambient import BOUND, UNBOUND
 from mainstay.core.call import glance
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
-from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.answers import Call, meddling, rest_of
 from mainstay.drivers.notes import Notes
 from mainstay.frames import aside, enclosures, opened
 
@@ -49,9 +49,9 @@ async def recover(
 
     Most calls need only attempts and waits: those are made here, as in sync.recover.
     """
-    around = enclosures(3, own=1)
-    if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
-        return await drive(Call(site, function, around, started, box), function, args, kwargs)
+    if meddling or not site.is_plain or BOUND.get() is not UNBOUND or enclosures(3, own=1):
+        call = Call(site, function, enclosures(3, own=1), started, box)
+        return await drive(call, function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before = site.entropy.draw(), 1, 0.0
     notes = Notes(site, key, started) if site.listeners else None
@@ -73,10 +73,7 @@ async def recover(
             attempt, before = attempt + 1, delay
         box.append(failure)
         failure = None
-        begun = None
-        if notes is not None:
-            started, begun = notes.end_here(box[-1])
-        call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
+        call = rest_of(site, function, started, box, (attempt, key, before), notes)
         return await drive(call, function, args, kwargs)
     finally:
         if notes is not None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mainstay.core.call import Life
     from mainstay.core.events import Teller
     from mainstay.core.hooks import CallHook
+    from mainstay.drivers.notes import Notes
     from mainstay.drivers.site import Site
     from mainstay.frames import Enclosure
     from mainstay.ports import Follower
@@ -282,6 +283,26 @@ class Call:
             following.tell(self.followers, "call_ended")
         self.failure = None
         del self.story
+
+
+def rest_of(
+    site: Site,
+    function: Callable[..., Any],
+    started: float | None,
+    box: list[Any],
+    made: tuple[int, int, float],
+    notes: Notes | None,
+) -> Call:
+    """What is left of a call whose attempts so far needed only a glance.
+
+    In a function of its own, because the frame that calls it waits, ten thousand times over, and
+    has room for its longest line.
+    """
+    attempt, key, before = made
+    begun = None
+    if notes is not None:
+        started, begun = notes.end_here(box[-1])
+    return Call(site, function, (), started, box, attempt, key, before, begun=begun)
 
 
 _ASKED: dict[Question, Callable[[Call], Any]] = {

@@ -11,7 +11,7 @@ from mainstay.clock import SYSTEM
 from mainstay.core.call import glance
 from mainstay.core.effects import TOO_LATE, Returned
 from mainstay.core.hooks import CallHook
-from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.answers import Call, meddling, rest_of
 from mainstay.drivers.notes import Notes
 from mainstay.errors import WrapError
 from mainstay.frames import Enclosure, aside, enclosures, opened
@@ -38,9 +38,9 @@ def recover(
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
-    around = enclosures(3, own=1)
-    if around or meddling or not site.is_plain or BOUND.get() is not UNBOUND:
-        return drive(Call(site, function, around, started, box), function, args, kwargs)
+    if meddling or not site.is_plain or BOUND.get() is not UNBOUND or enclosures(3, own=1):
+        call = Call(site, function, enclosures(3, own=1), started, box)
+        return drive(call, function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before = site.entropy.draw(), 1, 0.0
     notes = Notes(site, key, started) if site.listeners else None
@@ -66,10 +66,7 @@ def recover(
             attempt, before = attempt + 1, delay
         box.append(failure)
         failure = None
-        begun = None
-        if notes is not None:
-            started, begun = notes.end_here(box[-1])
-        call = Call(site, function, around, started, box, attempt, key, before, begun=begun)
+        call = rest_of(site, function, started, box, (attempt, key, before), notes)
         return drive(call, function, args, kwargs)
     finally:
         if notes is not None:

@@ -111,9 +111,10 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 ms_count()                                                           #: counted
             return ms_value                                                          #: kept
         try:
-            ms_call = ms_site, ms_function, {positional}, {keyword}, ms_box
-            return await ms_arecover(*ms_call)                                       #: !clocked
-            return await ms_arecover(*ms_call, ms_started)                           #: clocked
+            return await ms_arecover(
+                ms_site, ms_function, {positional}, {keyword}, ms_box                #: !clocked
+                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started    #: clocked
+            )
         finally:
             del ms_here
     return first_attempt
