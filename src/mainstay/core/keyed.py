@@ -15,8 +15,8 @@ from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import (
     Begin,
     Busy,
+    Done,
     Doubt,
-    Lost,
     Mismatch,
     RecordState,
     Release,
@@ -179,6 +179,7 @@ def _run(call: Keyed, policy: Policy, run: Run) -> KeyedLife:
         yield outcome
 
 
+_RECORDED = Tell("record")
 _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
 """Failures of ours that may be gone the next time."""
 
@@ -206,8 +207,10 @@ def _record_value(call: Keyed, epoch: int, outcome: Returned) -> KeyedLife:
         trouble = _unkept(error)
         data = encode_outcome(Failed(trouble))
     settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl, call.metadata)
-    yield from _settle(call, settle, outcome)
-    yield Tell("record")
+    answer = yield Step(settle)
+    if type(answer) is not Done:
+        yield from _unsettled(call, answer, outcome)
+    yield _RECORDED
     if trouble is not None:  # said last: a warning may be made an error
         yield Notice(MainstayWarning, f"the result of {call.operation} is not kept: {trouble}")
     yield outcome
@@ -224,16 +227,20 @@ def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
     data = encode_outcome(Failed(failure))
     settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, failure)
-    yield Tell("record")
+    yield _RECORDED
     yield failure
 
 
 def _settle(call: Keyed, command: Settle | Doubt, outcome: Any) -> KeyedLife:
-    """Records the outcome, or raises that the lease was lost: a late result never overwrites."""
+    """Records the outcome, or raises that it could not be."""
     answer = yield Step(command)
+    if type(answer) is not Done:
+        yield from _unsettled(call, answer, outcome)
+
+
+def _unsettled(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
+    """The store was away, or the lease was lost: a late result never overwrites."""
     yield from _unless_away(call, answer, outcome)
-    if type(answer) is not Lost:
-        return
     yield Tell("lost")
     is_value = type(outcome) is Returned
     lost = LeaseLost(call.operation, call.key, outcome.value if is_value else None)
