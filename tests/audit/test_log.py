@@ -64,7 +64,8 @@ def test_an_engine_with_a_durable_store_audits_there(tmp_path):
 def test_an_engine_in_memory_does_not_audit(tmp_path):
     """There is nowhere that outlives it."""
     assert Engine().audit is None
-    assert Engine("sqlite:///:memory:").audit is None
+    with Engine("sqlite:///:memory:") as engine:
+        assert engine.audit is None
     with Engine(f"sqlite:///{tmp_path}/a.db", audit=False) as engine:
         assert engine.audit is None
 
