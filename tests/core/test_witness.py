@@ -1,0 +1,50 @@
+"""Each guard's word, said again from its rule and what it looked at."""
+
+import msgspec
+import pytest
+
+from mainstay.core.breaker import Circuit, CircuitState
+from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit_commands import settings_to_plain
+from mainstay.core.witness import UNKNOWN, said_again
+
+RATIO = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
+TOKENS = {"name": "tokens", "capacity": 10.0, "cost": 5.0}
+THROTTLE = {"name": "throttle", "k": 2.0, "window": 10.0, "floor": 1}
+RATE = {"name": "rate", "per_second": 1.0, "burst": 1, "max_wait": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("guard", "rule", "state", "said"),
+    [
+        ("RetryBudget:retries", RATIO, [4, 1], True),
+        ("RetryBudget:retries", RATIO, [4, 2], False),
+        ("TokenBudget:tokens", TOKENS, [10_000, 5_000], True),
+        ("TokenBudget:tokens", TOKENS, [1_000, 5_000], False),
+        ("AdaptiveThrottle:throttle", THROTTLE, [100.0, 10.0, 0.1], True),
+        ("AdaptiveThrottle:throttle", THROTTLE, [100.0, 10.0, 0.99], False),
+        ("AdaptiveThrottle:throttle", THROTTLE, [10.0, 10.0, 0.1], False),
+        ("RateLimit:rate", RATE, [None, None, [], 0.0, 2.0], 2.0),
+        ("RateLimit:rate", RATE, [9.0, 1.0, [1.0], 2.0, 0.0], None),
+        ("MemoryGuard:memory", {"limit": 1000}, [2000.0, 1000], False),
+        ("MemoryGuard:memory", {"limit": 1000}, [10.0, 1000], True),
+        ("Stranger:x", RATIO, [4, 1], UNKNOWN),
+        ("RetryBudget:retries", None, [4, 1], UNKNOWN),
+    ],
+)
+def test_a_guard_says_the_same_again(guard, rule, state, said):
+    """By the functions that decide in the guard itself."""
+    assert said_again(guard, rule, state) == said
+
+
+def test_a_circuit_says_whether_it_admits_and_whether_waiting_helps():
+    """Closed it admits; open it says for how long not, and a delay past that is worth it."""
+    rule = settings_to_plain(BreakerSettings(recovery_timeout=30.0))
+    closed = msgspec.to_builtins(Circuit(since=0.0, key=1))
+    opened = msgspec.to_builtins(
+        Circuit(state=CircuitState.OPEN, since=0.0, open_seconds=30.0, key=1)
+    )
+    assert said_again("CircuitBreaker:pay", rule, [closed, 5.0]) == "admitted"
+    assert said_again("CircuitBreaker:pay", rule, [opened, 10.0]) == 20.0
+    assert said_again("CircuitBreaker:pay", rule, [opened, 10.0, 1.0]) is False
+    assert said_again("CircuitBreaker:pay", rule, [opened, 10.0, 25.0]) is True
