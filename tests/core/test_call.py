@@ -1431,3 +1431,25 @@ def test_an_attempt_that_is_refused_when_its_time_comes_ends_the_call():
     assert note_of(end) == "mainstay: gave up on fetch after 1 attempt: the budget is spent"
     assert type(driver.events[-1]) is RetryExhausted
     assert driver.events[-1].total_attempts == 1
+
+
+@pytest.mark.parametrize("jitter", [Jitter.percent(0.1), Jitter.decorrelated()])
+def test_a_glance_decides_as_a_life_does(jitter):
+    """Where the type is settled: each delay to the last bit, and the end."""
+    backoff = Backoff.exponential(0.1, factor=2.0, max_delay=5.0)
+    policy = Policy(
+        name="p", retry_on=ConnectionError, max_attempts=4, backoff=backoff, jitter=jitter
+    )
+    plan, key = plan_of(policy), key_of(7, 1)
+    assert glance(plan, ConnectionError(), 1, key, 0.0) is None, "nothing is settled yet"
+    driver = Driver([ConnectionError() for _ in range(4)], key=key)
+    driver.drive(life(plan, key=key, outer=None))
+    seen, previous = [], 0.0
+    for attempt in (1, 2, 3):
+        previous = glance(plan, ConnectionError(), attempt, key, previous)
+        seen.append(previous)
+    assert seen == driver.waits[1:]
+    last = ConnectionError()
+    assert glance(plan, last, 4, key, previous) == GIVE_UP
+    assert "no attempt left" in last.__notes__[0]
+    assert glance(plan, KeyError(), 1, key, 0.0) is None
