@@ -6,6 +6,7 @@ executors start empty; `carry()` and `carrying()` take it there.
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar, Token, copy_context
 
 from mainstay.core.deadline import NEVER
@@ -210,3 +211,17 @@ class carrying:  # noqa: N801 -- reads as a verb: carrying(executor).submit(...)
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
+
+
+def is_in_event_loop() -> bool:
+    """Whether other tasks share this thread."""
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        return True
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """The inbox of an engine: what deciding does, who wins, and what is left when somebody dies."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 
 import pytest
+import trio
 
 from mainstay import CallAbandoned, Engine, Item, OperatorKey, OutcomeUnknown, RetryPolicy
 from mainstay.audit import make_key
@@ -15,7 +17,7 @@ from mainstay.core.inbox_acting import Already, Gone, Illegal, Stale, Won
 from mainstay.core.records import Change
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.heart import HEART
-from mainstay.drivers.inbox import about_of
+from mainstay.drivers.inbox import Inbox, about_of
 from mainstay.drivers.orders import order_circuit, shared_circuit
 from mainstay.drivers.settling import MOVED_ON
 from mainstay.errors import IdentityRefused, StoredValueError
@@ -480,23 +482,29 @@ def test_a_call_inside_a_keyed_one_is_not_taken_for_it(engine):
     assert sorted(item.subject for item in engine.inbox) == ['[null,"outer","k"]', "inner"]
 
 
-def test_async_calls_escalate_off_the_event_loop(heard):
-    """The store's step is taken in another thread, and the engine waits for it when it closes."""
-    import asyncio
+@pytest.mark.parametrize("runner", [asyncio.run, trio.run], ids=["asyncio", "trio"])
+def test_async_calls_escalate_off_the_event_loop(runner, monkeypatch):
+    """A store that is slow must not stand in the way of other tasks; closing waits for it."""
+    threads, put = [], Inbox.put
 
-    threads = []
+    def noted(inbox, item, **options):
+        threads.append(threading.current_thread())
+        return put(inbox, item, **options)
 
     async def fetch():
         raise ConnectionError("no route")
 
-    with Engine(sinks=[heard.append], policies=[ONCE]) as engine:
-        put = engine.inbox.put
-        engine.inbox.put = lambda item: (threads.append(threading.current_thread()), put(item))
-        with pytest.raises(ConnectionError):
-            asyncio.run(engine.operation("fetch", escalate=True).acall(fetch))
+    monkeypatch.setattr(Inbox, "put", noted)
+    with Engine(sinks=[], policies=[ONCE]) as engine:
+
+        async def main():
+            with pytest.raises(ConnectionError):
+                await engine.operation("fetch", escalate=True).acall(fetch)
+
+        runner(main) if runner is trio.run else runner(main())
         engine._escalation.flush()
         assert [item.operation for item in engine.inbox] == ["fetch"]
-    assert threads[0] is not threading.main_thread()
+    assert [thread.name for thread in threads] == ["mainstay-escalation"]
 
 
 def test_a_store_that_is_away_changes_nothing_for_the_call(engine, monkeypatch, caplog):

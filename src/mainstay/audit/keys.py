@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.chain import message_of, signed
-from mainstay.errors import MissingExtraError, UsageError
+from mainstay.drivers.credentials import HINT, library, pem_of
+from mainstay.errors import UsageError
 
 if TYPE_CHECKING:
     from mainstay.core.chain import Head
@@ -58,7 +59,7 @@ def make_key(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     >>> public.name
     'audit.pub.pem'
     """
-    ed25519, pem = _library()
+    ed25519, pem = library()
     private = Path(path)
     public = private.with_name(f"{private.stem}.pub{private.suffix or '.pem'}")
     key = ed25519.Ed25519PrivateKey.generate()
@@ -82,56 +83,32 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 def key_id(public: Any) -> str:
     """A short name for a public key."""
-    _, pem = _library()
+    _, pem = library()
     raw = public.public_bytes(pem.Encoding.Raw, pem.PublicFormat.Raw)
     return hashlib.sha256(raw).hexdigest()[:16]
 
 
 def _private(key: Any) -> Any:
-    ed25519, pem = _library()
+    ed25519, pem = library()
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key
     try:
-        found = pem.load_pem_private_key(_text(key), password=None)
+        found = pem.load_pem_private_key(pem_of(key), password=None)
     except (ValueError, TypeError) as trouble:
-        raise UsageError(f"key: cannot be read as a private key: {trouble}", hint=_HINT) from None
+        raise UsageError(f"key: cannot be read as a private key: {trouble}", hint=HINT) from None
     if not isinstance(found, ed25519.Ed25519PrivateKey):
-        raise UsageError("key: is no Ed25519 key", hint=_HINT)
+        raise UsageError("key: is no Ed25519 key", hint=HINT)
     return found
 
 
 def _public(key: Any) -> Any:
-    ed25519, pem = _library()
+    ed25519, pem = library()
     if isinstance(key, ed25519.Ed25519PublicKey):
         return key
     try:
-        found = pem.load_pem_public_key(_text(key))
+        found = pem.load_pem_public_key(pem_of(key))
     except ValueError as trouble:
-        raise UsageError(f"public key: cannot be read: {trouble}", hint=_HINT) from None
+        raise UsageError(f"public key: cannot be read: {trouble}", hint=HINT) from None
     if not isinstance(found, ed25519.Ed25519PublicKey):
-        raise UsageError("public key: is no Ed25519 key", hint=_HINT)
+        raise UsageError("public key: is no Ed25519 key", hint=HINT)
     return found
-
-
-def _text(key: bytes | str | os.PathLike[str]) -> bytes:
-    """PEM as it is, or from a file."""
-    if isinstance(key, bytes):
-        return key
-    if isinstance(key, str) and "-----BEGIN" in key:
-        return key.encode()
-    try:
-        return Path(key).read_bytes()
-    except OSError as trouble:
-        raise UsageError(f"key: {trouble}", hint=_HINT) from None
-
-
-_HINT = "mainstay audit keygen PATH makes one"
-
-
-def _library() -> tuple[Any, Any]:
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ed25519
-    except ImportError:
-        raise MissingExtraError("cryptography", "signing") from None
-    return ed25519, serialization

@@ -64,9 +64,9 @@ class OperatorKey:
     __slots__ = ("_key",)
 
     def __init__(self, key: bytes | str | os.PathLike[str]) -> None:
-        ed25519, pem = _library()
+        ed25519, pem = library()
         try:
-            found = pem.load_pem_private_key(_bytes(key), password=None)
+            found = pem.load_pem_private_key(pem_of(key), password=None)
         except (ValueError, TypeError):  # its text might show some of the key
             raise UsageError("the key cannot be read as a private key", hint=HINT) from None
         if not isinstance(found, ed25519.Ed25519PrivateKey):
@@ -83,8 +83,8 @@ class OperatorKey:
 
 def public_pem(key: bytes | str | os.PathLike[str]) -> str:
     """A public key as PEM, where it is one."""
-    ed25519, pem = _library()
-    text = _bytes(key)
+    ed25519, pem = library()
+    text = pem_of(key)
     try:
         found = pem.load_pem_public_key(text)
     except ValueError:
@@ -97,7 +97,7 @@ def public_pem(key: bytes | str | os.PathLike[str]) -> str:
 
 def is_signed(public_key: str, message: bytes, signature: Signature) -> bool:
     """Whether the owner of the key signed the message."""
-    _, pem = _library()
+    _, pem = library()
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -109,13 +109,13 @@ def is_signed(public_key: str, message: bytes, signature: Signature) -> bool:
 
 def nobodys_key() -> str:
     """A public key of nobody's: looking at a signature takes as long where there is no key."""
-    ed25519, pem = _library()
+    ed25519, pem = library()
     public = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
     made = public.public_bytes(pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo)
     return str(made.decode())
 
 
-def _bytes(key: bytes | str | os.PathLike[str]) -> bytes:
+def pem_of(key: bytes | str | os.PathLike[str]) -> bytes:
     """PEM as it is, or from a file."""
     if isinstance(key, bytes):
         return key
@@ -127,7 +127,8 @@ def _bytes(key: bytes | str | os.PathLike[str]) -> bytes:
         raise UsageError(f"key: {trouble}", hint=HINT) from None
 
 
-def _library() -> tuple[Any, Any]:
+def library() -> tuple[Any, Any]:
+    """What signs and verifies, and what reads and writes keys; an extra."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519

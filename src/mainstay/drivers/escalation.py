@@ -7,12 +7,12 @@ is done in a thread of its own, since a store may take its time.
 
 from __future__ import annotations
 
-import sys
 import threading
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from mainstay.ambient import is_in_event_loop
 from mainstay.core.events import RetryExhausted
 from mainstay.core.inbox import Item
 from mainstay.errors import SinkError
@@ -50,7 +50,7 @@ class Escalation:
         if not isinstance(event, RetryExhausted):
             return
         item = self._item(event)
-        if _is_in_a_loop():
+        if is_in_event_loop():
             self._later(item)
         else:
             self._put(item)
@@ -102,17 +102,6 @@ class Escalation:
             threads = list(self._threads)
         for thread in threads:
             thread.join(_LONGEST_WAIT)
-
-
-def _is_in_a_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def about(call: KeyedCall) -> AbstractContextManager[None]:

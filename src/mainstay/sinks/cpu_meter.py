@@ -7,7 +7,6 @@ than the whole.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -68,17 +67,3 @@ class Meters(threading.local):
 
     def __init__(self, cpu: Callable[[], float]) -> None:
         self.meter = CpuMeter(cpu)
-
-
-def is_in_event_loop() -> bool:
-    """Whether other tasks share this thread."""
-    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
-        return True
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

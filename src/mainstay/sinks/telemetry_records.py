@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 import mainstay.clock as clock
+from mainstay.ambient import is_in_event_loop
 from mainstay.core.events import (
     AttemptFailed,
     CallFailed,
@@ -22,7 +23,7 @@ from mainstay.core.events import (
     RetryExhausted,
 )
 from mainstay.core.telemetry import first_try
-from mainstay.sinks.cpu_meter import Meters, is_in_event_loop
+from mainstay.sinks.cpu_meter import Meters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
