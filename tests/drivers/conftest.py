@@ -8,6 +8,7 @@ import trio
 
 from mainstay import frames
 from mainstay.drivers import answers
+from mainstay.drivers.heart import HEART
 from mainstay.drivers.threads import abandoned_threads
 from mainstay.testing import scripted, scripted_async, virtual_time
 
@@ -95,6 +96,12 @@ def async_driver(request):
 def drivers():
     """Makes all three drivers of one virtual clock."""
     return lambda time: [Driver(name, time) for name in COLOURS]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heart_beats():
+    """The heart's thread stays: it is there before any test looks for what was left behind."""
+    HEART.beat(60.0, lambda: None).stop()
 
 
 @pytest.fixture(autouse=True)

@@ -8,19 +8,12 @@ import trio
 
 from mainstay import CallCancelled, Engine, PolicyError, RetryPolicy, StoreUnavailable, deadline
 from mainstay.core.idempotency import Begin, Release, Renew, Settle
-from mainstay.drivers.heart import HEART
 from mainstay.drivers.keyed_call import SPACE
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.servers.valkey import start_valkey
 
 POLICY = RetryPolicy(name="work", max_attempts=3, deadline=None)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _heart_beats():
-    """The heart's thread stays: it is there before any test looks for what was left behind."""
-    HEART.beat(60.0, lambda: None).stop()
 
 
 class AwayFor(MemoryStore):

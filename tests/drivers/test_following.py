@@ -10,18 +10,11 @@ import trio
 import mainstay
 from mainstay import Backoff, CallCancelled, CircuitBreaker, CircuitOpenError, Engine, RetryPolicy
 from mainstay.drivers.answers import Call
-from mainstay.drivers.heart import HEART
 from mainstay.drivers.wrap import path_of
 from mainstay.testing import scripted, virtual_time
 
 POLICY = RetryPolicy(name="quick", retry_on=OSError, backoff=Backoff.constant(1.0))
 INSIDE = contextvars.ContextVar("inside", default=0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _a_heart_that_beats():
-    """The heart's thread stays: it is there before any test looks for what was left behind."""
-    HEART.beat(60.0, lambda: None).stop()
 
 
 class Following:

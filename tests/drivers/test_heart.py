@@ -11,12 +11,6 @@ import pytest
 from mainstay.drivers.heart import HEART, Heart
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """The heart's thread stays: it is there before any test looks for what was left behind."""
-    HEART.beat(60.0, lambda: None).stop()
-
-
 @pytest.fixture
 def heart():
     """The only one there is, so that no test leaves a thread of its own."""

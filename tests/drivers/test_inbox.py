@@ -16,7 +16,6 @@ from mainstay.core.breaker import ORDERS, Signal
 from mainstay.core.inbox_acting import Already, Gone, Illegal, Stale, Won
 from mainstay.core.records import Change
 from mainstay.drivers.credentials import Signature
-from mainstay.drivers.heart import HEART
 from mainstay.drivers.inbox import Inbox, about_of
 from mainstay.drivers.orders import order_circuit, shared_circuit
 from mainstay.drivers.settling import MOVED_ON
@@ -25,12 +24,6 @@ from mainstay.events import InboxClosed, InboxDecided, InboxRaised
 
 SECRET = "correct horse"
 ONCE = RetryPolicy(name="standard", max_attempts=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _heart_beats():
-    """The heart's thread stays: it is there before any test looks for what was left behind."""
-    HEART.beat(10.0, lambda: None).stop()
 
 
 @pytest.fixture

@@ -61,12 +61,6 @@ class Custom(ValueError):
     """A failure of the application's own."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _heart_beats():
-    """The heart's thread stays: it is there before any test looks for what was left behind."""
-    HEART.beat(60.0, lambda: None).stop()
-
-
 @pytest.fixture(autouse=True)
 def _releases_end():
     """Those who were cut off leave a thread that ends by itself."""

@@ -4,23 +4,28 @@ The steps that begin and end a call are tried three times within a fifth of a se
 that was lost needs. `store_wait` gives them as many seconds more: the pauses double up to a second,
 are spread between callers, and never pass the call's deadline. A step may come twice: a second
 claim of one owner finds its own.
+
+A claim that nobody glanced before, and that the store does not take, is read after all: to read
+needs no lock, and a call that has ended is replayed also while nobody can write.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.core.deadline import NEVER
 from mainstay.core.idempotency import Begin, Release, Renew
 from mainstay.deadline import remaining
+from mainstay.drivers.keyed_call import SPACE
 from mainstay.errors import CallCancelled, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from mainstay.core.idempotency import Replay
     from mainstay.drivers.keyed_call import KeyedCall
 
 _TRIES = 3
@@ -34,9 +39,9 @@ def step(this: KeyedCall, command: Any) -> Any:
     try:
         return offer(this, command)
     except Exception as trouble:
-        if type(command) is Begin:
-            raise
-        return trouble
+        if type(command) is not Begin:
+            return trouble
+        return _seen(this, trouble)
 
 
 async def astep(this: KeyedCall, command: Any) -> Any:
@@ -47,12 +52,32 @@ async def astep(this: KeyedCall, command: Any) -> Any:
         except StoreUnavailable as trouble:
             return await _aoffer_again(this, command, trouble)
     except Exception as trouble:
-        if type(command) is Begin:
-            raise
-        return trouble
+        if type(command) is not Begin:
+            return trouble
+        return await _aseen(this, trouble)
     except BaseException:
         this.cut_off(command)
         raise
+
+
+def _seen(this: KeyedCall, trouble: Exception) -> Replay:
+    """How a call ended whose claim the store did not take; raises the trouble where it has not."""
+    if this.is_unread and isinstance(trouble, StoreUnavailable):
+        with suppress(StoreUnavailable):
+            replay = this.replayed(*this.records.store.read(SPACE, this.address))
+            if replay is not None:
+                return replay
+    raise trouble
+
+
+async def _aseen(this: KeyedCall, trouble: Exception) -> Replay:
+    """The same, awaited."""
+    if this.is_unread and isinstance(trouble, StoreUnavailable):
+        with suppress(StoreUnavailable):
+            replay = this.replayed(*await this.records.store.aread(SPACE, this.address))
+            if replay is not None:
+                return replay
+    raise trouble
 
 
 def offer(this: KeyedCall, command: Any) -> Any:

@@ -12,6 +12,7 @@ from mainstay.core.keyed import Escalate, Invoke, Pause, Step
 from mainstay.drivers import aio, away, sync
 from mainstay.drivers.escalation import about
 from mainstay.drivers.keyed_call import SPACE, KeyedCall
+from mainstay.drivers.keying import ENOUGH
 from mainstay.errors import StoreUnavailable
 from mainstay.frames import enclosures
 
@@ -42,12 +43,13 @@ def run(
     it afterwards.
     """
     started, record, now = clock.current.monotonic(), None, 0.0
-    if records.reads_first:
+    if records.reads_first and keying.news < ENOUGH:
         try:
             record, now = records.store.read(SPACE, named[2])
         except StoreUnavailable:
             _unless_it_waits(records, keying)
         if record is not None and (value := hit(record, named[1], now)) is not MISS:
+            keying.news = 0
             records.tell_hit(keying.site, named[0])
             return value
     this = KeyedCall(records, keying, named, started)
@@ -73,7 +75,7 @@ def run(
             else:
                 answer = this.answer(effect)
     finally:
-        this.stop_beating()
+        this.leave()
         answer = None
 
 
@@ -134,12 +136,13 @@ async def arun(
 ) -> Any:
     """A whole keyed call, in an event loop."""
     started, record, now = clock.current.monotonic(), None, 0.0
-    if records.reads_first:
+    if records.reads_first and keying.news < ENOUGH:
         try:
             record, now = await records.store.aread(SPACE, named[2])
         except StoreUnavailable:
             _unless_it_waits(records, keying)
         if record is not None and (value := hit(record, named[1], now)) is not MISS:
+            keying.news = 0
             records.tell_hit(keying.site, named[0])
             return value
     this = KeyedCall(records, keying, named, started)
@@ -165,7 +168,7 @@ async def arun(
             else:
                 answer = this.answer(effect)
     finally:
-        this.stop_beating()
+        this.leave()
         answer = None
 
 

@@ -17,6 +17,7 @@ from mainstay.core.outcome import Failed, decode_outcome
 from mainstay.deadline import remaining
 from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.heart import HEART
+from mainstay.drivers.keying import ENOUGH
 from mainstay.errors import CallCancelled, LeaseLost
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class KeyedCall:
 
     __slots__ = (
         "address", "attempts", "beat", "call", "cancel", "epoch", "fingerprint", "function",
-        "is_accepted", "key", "options", "records", "site", "started", "story",
+        "is_accepted", "is_unread", "key", "keying", "options", "records", "site", "started", "story",
     )  # fmt: skip
 
     def __init__(
@@ -43,10 +44,13 @@ class KeyedCall:
     ) -> None:
         self.key, self.fingerprint, self.address = named
         self.records = records
+        self.keying = keying
         self.site = keying.site
         self.options = keying.options
         self.function = keying.function
         self.started = started
+        self.is_unread = records.reads_first and keying.news >= ENOUGH
+        """Whether a store that cannot be written may still have the outcome to be read."""
         self.is_accepted = True
         self.beat: Any = None
         self.attempts = 0
@@ -101,6 +105,11 @@ class KeyedCall:
         if beat is not None:
             self.beat = None
             beat.stop()
+
+    def leave(self) -> None:
+        """It is over: the lease needs no more beats, and the next call knows whether to glance."""
+        self.keying.news = self.keying.news + 1 if self.attempts else 0
+        self.stop_beating()
 
     def next_attempt(self, epoch: int) -> Any:
         """The command that counts a further attempt before it is made; None for the first."""

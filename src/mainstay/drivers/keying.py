@@ -36,7 +36,7 @@ class Keying:
         place: where the record of a key is, where that is not by tenant and operation.
     """
 
-    __slots__ = ("_bind", "_head", "_key", "_place", "function", "options", "site")
+    __slots__ = ("_bind", "_head", "_key", "_place", "function", "news", "options", "site")
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class Keying:
         self.function = function
         self._key = options.key if callable(options.key) else None
         self._head = ""
+        self.news = 0
+        """Calls in a row, up to now, whose keys were new."""
         self._bind: Callable[..., dict[str, object]] = _uncompiled if is_kept else _unbound
 
     def identify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str, str]:
@@ -82,6 +84,8 @@ class Keying:
         return bound_arguments(self.function, args, kwargs)
 
 
+ENOUGH = 16
+"""New keys in a row after which the next is taken for new too, and claimed without a glance."""
 _encode = msgspec.json.Encoder().encode
 """Text as `canonical` has it: `key_text` has refused what has no such form."""
 
