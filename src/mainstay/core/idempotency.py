@@ -11,6 +11,7 @@ reply was lost: the second has the same answer and changes nothing.
 from __future__ import annotations
 
 from enum import Enum
+from typing import final
 
 import msgspec
 from msgspec import Struct
@@ -40,7 +41,11 @@ class RecordState(Enum):
     @property
     def is_terminal(self) -> bool:
         """Whether the outcome is recorded; an unknown one waits for a person, and never expires."""
-        return self in (RecordState.SUCCEEDED, RecordState.FAILED)
+        return self in _TERMINAL
+
+
+_RUNNING, _SUCCEEDED, _FAILED, _UNKNOWN = RecordState  # by name: a member by its class is slow
+_TERMINAL = (_SUCCEEDED, _FAILED)
 
 
 class Record(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -64,6 +69,7 @@ class Record(Struct, frozen=True, omit_defaults=True, gc=False):
 # --- commands -------------------------------------------------------------------------------------
 
 
+@final
 class Begin(Struct, frozen=True, gc=False):
     """May I run this? The attempt is counted with the claim, so that a crash counts too."""
 
@@ -74,6 +80,7 @@ class Begin(Struct, frozen=True, gc=False):
     on_crash: str = "retry"
 
 
+@final
 class Renew(Struct, frozen=True, gc=False):
     """I am alive; and where `attempt` is set, about to try again."""
 
@@ -83,6 +90,7 @@ class Renew(Struct, frozen=True, gc=False):
     attempt: bool = False
 
 
+@final
 class Settle(Struct, frozen=True, gc=False):
     """It ended, and this is the outcome to replay."""
 
@@ -94,6 +102,7 @@ class Settle(Struct, frozen=True, gc=False):
     metadata: str = ""
 
 
+@final
 class Release(Struct, frozen=True, gc=False):
     """It failed in a way that may be tried again: as if it had not begun.
 
@@ -104,6 +113,7 @@ class Release(Struct, frozen=True, gc=False):
     epoch: int | None = None
 
 
+@final
 class Doubt(Struct, frozen=True, gc=False):
     """Nobody can say whether it was applied."""
 
@@ -111,6 +121,7 @@ class Doubt(Struct, frozen=True, gc=False):
     epoch: int
 
 
+@final
 class Resolve(Struct, frozen=True):
     """A person says what became of it: so it ended; or, without a state, let it run again.
 
@@ -126,6 +137,7 @@ class Resolve(Struct, frozen=True):
     ttl: float | None = None
 
 
+@final
 class Forget(Struct, frozen=True):
     """A person says that a call left unfinished begins anew: its attempts are forgotten."""
 
@@ -192,11 +204,11 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
     Busy(retry_after=20.0)
     """
     record = None if value is None else decode(value)
-    if isinstance(command, Begin):
+    if type(command) is Begin:
         return _begin(record, command, now)
-    if isinstance(command, Resolve):
+    if type(command) is Resolve:
         return _resolve(record, command, now)
-    if isinstance(command, Forget):
+    if type(command) is Forget:
         return _forget(record, now)
     if record is None or record.owner != command.owner:
         return KEEP, _LOST
@@ -204,9 +216,9 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
         return KEEP, _LOST
     if record.state is _end_of(command):
         return KEEP, _DONE  # the reply to the first was lost
-    if record.state is not RecordState.RUNNING:
+    if record.state is not _RUNNING:
         return KEEP, _LOST
-    if isinstance(command, Release):
+    if type(command) is Release:
         return DROP, _DONE
     return _go_on(record, command, now)
 
@@ -214,13 +226,13 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
 def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, Answer]:
     if record is None or _is_expired(record, now):
         until, payload = now + command.lease, command.fingerprint
-        record = Record(RecordState.RUNNING, payload, command.owner, 1, 1, now, until)
+        record = Record(_RUNNING, payload, command.owner, 1, 1, now, until)
         return _written(record), Run(1, 1)
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch(record.fingerprint)
     if record.state.is_terminal:
         return KEEP, Replay(record.state, bytes(record.outcome))
-    if record.state is RecordState.UNKNOWN:
+    if record.state is _UNKNOWN:
         why = "it was found so before"
         return KEEP, Unknown(record.attempts, why, owner=record.owner, epoch=record.epoch)
     if record.owner == command.owner:
@@ -236,9 +248,9 @@ def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, A
 
 def _end_of(command: Command) -> RecordState | None:
     """The state in which a command leaves the record, where it ends the call."""
-    if isinstance(command, Settle):
+    if type(command) is Settle:
         return command.state
-    return RecordState.UNKNOWN if isinstance(command, Doubt) else None
+    return _UNKNOWN if type(command) is Doubt else None
 
 
 def _again(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
@@ -260,7 +272,7 @@ def _run(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
 
 
 def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
-    change = _written(replace(record, state=RecordState.UNKNOWN))
+    change = _written(replace(record, state=_UNKNOWN))
     told = Unknown(record.attempts, reason, True, record.owner, record.epoch)
     return change, told
 
@@ -273,7 +285,7 @@ def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Chang
         return KEEP, _LOST
     if record.resolved == command.item and record.state is command.state:
         return KEEP, _DONE  # the reply to the first was lost
-    if record.state is not RecordState.UNKNOWN:
+    if record.state is not _UNKNOWN:
         return KEEP, _LOST
     if command.state is None:
         return DROP, _DONE
@@ -290,16 +302,16 @@ def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Chang
 def _forget(record: Record | None, now: float) -> tuple[Change, Answer]:
     if record is None:
         return KEEP, _DONE
-    is_left = record.state is RecordState.RUNNING and record.lease_until <= now
+    is_left = record.state is _RUNNING and record.lease_until <= now
     return (DROP, _DONE) if is_left else (KEEP, _LOST)
 
 
 def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple[Change, Answer]:
-    if isinstance(command, Renew):
+    if type(command) is Renew:
         attempts = record.attempts + command.attempt
         return _written(replace(record, attempts=attempts, lease_until=now + command.lease)), _DONE
-    if isinstance(command, Doubt):
-        return _written(replace(record, state=RecordState.UNKNOWN)), _DONE
+    if type(command) is Doubt:
+        return _written(replace(record, state=_UNKNOWN)), _DONE
     expires = None if command.ttl is None else now + command.ttl
     ended = replace(
         record,
