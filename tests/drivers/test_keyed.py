@@ -1196,7 +1196,7 @@ def test_in_virtual_time_the_file_is_still_reached(tmp_path, name):
 def test_an_interrupt_between_begin_and_step_keeps_no_lock(tmp_path):
     """What was begun and left is undone by the next step of that thread."""
     store = sqlite_at(tmp_path)
-    store._connection().execute("BEGIN IMMEDIATE")
+    store._hold().connection.execute("BEGIN IMMEDIATE")
     store.transact("a", "b", lambda value, now: (WRITTEN, None))
     assert store.read("a", "b")[0] == b"1"
     store.close()

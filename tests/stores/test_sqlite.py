@@ -346,8 +346,8 @@ def is_closed(connection):
 
 def test_a_store_that_cannot_be_opened_leaves_no_connection(url, connections):
     """There is nobody else who could close it."""
-    with closing(SqliteStore(url)) as store, store._step("raise") as connection:
-        connection.execute("UPDATE mainstay_schema SET version = 99")
+    with closing(SqliteStore(url)) as store:
+        store._hold().execute("UPDATE mainstay_schema SET version = 99")
     with pytest.raises(StoreError, match="version 99"):
         SqliteStore(url)
     assert [is_closed(each) for each in connections] == [True, True]

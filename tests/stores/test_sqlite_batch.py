@@ -51,7 +51,7 @@ def connections(tmp_path_factory):
     """Two stores' connections."""
     folder = tmp_path_factory.mktemp("batch")
     stores = [SqliteStore(f"sqlite:///{folder}/{name}.db") for name in "ab"]
-    yield [store._connection() for store in stores]
+    yield [store._hold().connection for store in stores]
     for store in stores:
         store.close()
 

@@ -36,7 +36,8 @@ class KeyedCall:
 
     __slots__ = (
         "address", "attempts", "beat", "call", "cancel", "epoch", "fingerprint", "function",
-        "is_accepted", "is_unread", "key", "keying", "options", "records", "site", "started", "story",
+        "is_accepted", "is_unread", "key", "keying", "options", "records", "site", "started",
+        "story",
     )  # fmt: skip
 
     def __init__(

@@ -24,11 +24,13 @@ from mainstay.stores.sqlite_batch import DROP, WRITE, carry_out
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
+    from collections.abc import Callable, Coroutine
+    from typing import Any, TypeVar
 
     from mainstay.core.records import Change, Decide, Reply
     from mainstay.ports import Journal
+
+    Done = TypeVar("Done")
 
 _CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
 _READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
@@ -90,8 +92,8 @@ class SqliteStore:
 
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
-        with self._step("write") as connection:
-            return _apply(connection, space, key, decide)
+        reply: Reply = self._step("write", _apply, space, key, decide)
+        return reply
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""
@@ -107,8 +109,7 @@ class SqliteStore:
                     return (None if row is None else row[0]), _now()
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
-        with self._guarded("read") as connection:
-            return _read(connection, space, key)
+        return self._look("read", _read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
         """The same; reading never waits for a writer, and takes microseconds."""
@@ -116,35 +117,29 @@ class SqliteStore:
 
     def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
         """The records of a space in the order of their keys, page by page."""
-        with self._guarded("scan") as connection:
-            return connection.execute(_SCAN, (space, after, limit)).fetchall()
+        return self._look("scan", _scan, space, after, limit)
 
     def purge(self, limit: int = 1000) -> int:
         """Drops records that have expired; how many."""
-        with self._step("purge") as connection:
-            return connection.execute(_PURGE, (limit,)).rowcount
+        return self._step("purge", _purge, limit)
 
     def _write_batch(self, steps: list[tuple[str, str, Any]]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
-        with self._step("write") as connection:
-            return carry_out(connection, steps, _now)
+        return self._step("write", carry_out, steps, _now)
 
     # --- looking ---------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         """What there is to know: version, schema, settings and how long a reading took."""
-        with self._guarded("describe") as connection:
-            started = clock.current.monotonic()
-            connection.execute(_READ, ("", "")).fetchone()
-            latency = clock.current.monotonic() - started
-            return {
-                "store": "sqlite",
-                "url": self.url,
-                "version": sqlite3.sqlite_version,
-                "schema": _version_of(connection),
-                "synchronous": self.synchronous,
-                "latency_ms": round(latency * 1000, 3),
-            }
+        schema, latency = self._look("describe", _measured)
+        return {
+            "store": "sqlite",
+            "url": self.url,
+            "version": sqlite3.sqlite_version,
+            "schema": schema,
+            "synchronous": self.synchronous,
+            "latency_ms": round(latency * 1000, 3),
+        }
 
     def within(self, connection: sqlite3.Connection) -> SqliteStore:
         """This store on a connection of the caller's own: its steps commit with the caller's."""
@@ -186,9 +181,6 @@ class SqliteStore:
             raise
         return connection
 
-    def _connection(self) -> sqlite3.Connection:
-        return self._hold().connection
-
     def _hold(self) -> _Held:
         """The connection of this thread, or the only one there is of a store in memory."""
         if self._is_closed:
@@ -217,25 +209,43 @@ class SqliteStore:
             self._opened.remove(held)
             held.close(0.0)
 
-    def _guarded(self, what: str) -> _Guarded:
-        return _Guarded(self, what, begins=False)
+    def _look(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
+        """The work on this thread's connection, without a transaction; says what went wrong."""
+        try:
+            with self._hold().lock:
+                held = self._hold()  # again: it may have been closed meanwhile
+                try:
+                    return work(held.connection, *args)
+                finally:
+                    held.undo()
+        except sqlite3.Error as trouble:
+            raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
 
-    def _step(self, what: str) -> _Guarded:
-        return _Guarded(self, what, begins=True)
+    def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
+        """The work as one transaction, or nothing of it; says what went wrong."""
+        try:
+            with self._hold().lock:
+                held = self._hold()
+                connection = held.connection
+                try:
+                    if connection.in_transaction:
+                        held.undo()  # what was interrupted between its beginning and its end
+                    connection.execute("BEGIN IMMEDIATE")
+                    done = work(connection, *args)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    with suppress(sqlite3.Error):  # the next step undoes it
+                        held.undo()
+                    raise
+                return done
+        except sqlite3.Error as trouble:
+            raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
 
     def _migrate(self) -> None:
         """Brings the schema up to date; of several processes that start, one does it."""
-        with self._guarded("open") as connection:
-            if self._memory is None:
-                _into_wal(connection, self.timeout)
-        with self._step("migrate") as connection:
-            if not _has_schema(connection):
-                connection.execute("CREATE TABLE mainstay_schema (version INTEGER NOT NULL)")
-                connection.execute("INSERT INTO mainstay_schema VALUES (0)")
-            for version, script in pending("sqlite", _version_of(connection), self.url).items():
-                for statement in statements(script):
-                    connection.execute(statement)
-                connection.execute("UPDATE mainstay_schema SET version = ?", (version,))
+        if self._memory is None:
+            self._look("open", _into_wal, self.timeout)
+        self._step("migrate", _migrated, self.url)
 
 
 class _Held:
@@ -253,6 +263,11 @@ class _Held:
         self.lock = threading.RLock()
         self.pid = _PROCESS.number
         self.thread = threading.current_thread()
+
+    def undo(self) -> None:
+        """Ends a transaction that is still open."""
+        if self.connection.in_transaction:
+            self.execute("ROLLBACK")
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
@@ -294,59 +309,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_PROCESS.begin_anew)
 
 
-class _Guarded:
-    """A connection for one step; begins, commits or rolls back, and says what went wrong."""
-
-    __slots__ = ("_begins", "_connection", "_lock", "_store", "_what")
-
-    def __init__(self, store: SqliteStore, what: str, *, begins: bool) -> None:
-        self._store = store
-        self._what = what
-        self._begins = begins
-
-    def __enter__(self) -> sqlite3.Connection:
-        try:
-            self._lock = self._store._hold().lock
-        except sqlite3.Error as trouble:
-            self._translate(trouble)
-        self._lock.acquire()
-        try:
-            self._connection = self._store._connection()
-            if self._begins:
-                self._undo()  # what was interrupted between its beginning and here
-                self._connection.execute("BEGIN IMMEDIATE")
-        except BaseException as trouble:
-            with suppress(AttributeError, sqlite3.Error):
-                self._undo()  # Ctrl+C may come when it has begun
-            self._lock.release()
-            self._translate(trouble)
-            raise
-        return self._connection
-
-    def __exit__(self, _type: object, trouble: BaseException | None, _traceback: object) -> None:
-        try:
-            if self._begins and trouble is None:
-                self._connection.execute("COMMIT")
-            else:
-                self._undo()
-        except sqlite3.Error as later:
-            self._undo()
-            self._translate(later)
-            raise
-        finally:
-            self._lock.release()
-        self._translate(trouble)
-
-    def _undo(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
-    def _translate(self, trouble: BaseException | None) -> None:
-        if isinstance(trouble, sqlite3.Error):
-            store = self._store
-            raise StoreUnavailable(store.url, self._what, _told(trouble, store)) from trouble
-
-
 class _Bound(SqliteStore):
     """A store on somebody else's connection, in their transaction."""
 
@@ -381,6 +343,23 @@ class _Bound(SqliteStore):
 def _read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
     row = connection.execute(_READ, (space, key)).fetchone()
     return (None if row is None else row[0]), _now()
+
+
+def _scan(
+    connection: sqlite3.Connection, space: str, after: str, limit: int
+) -> list[tuple[str, bytes]]:
+    return connection.execute(_SCAN, (space, after, limit)).fetchall()
+
+
+def _purge(connection: sqlite3.Connection, limit: int) -> int:
+    return connection.execute(_PURGE, (limit,)).rowcount
+
+
+def _measured(connection: sqlite3.Connection) -> tuple[int, float]:
+    """The version of the schema, and the seconds that a reading took."""
+    started = clock.current.monotonic()
+    connection.execute(_READ, ("", "")).fetchone()
+    return _version_of(connection), clock.current.monotonic() - started
 
 
 def _apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
@@ -419,6 +398,16 @@ def _has_schema(connection: sqlite3.Connection) -> bool:
 
 def _version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT version FROM mainstay_schema").fetchone()[0])
+
+
+def _migrated(connection: sqlite3.Connection, url: str) -> None:
+    if not _has_schema(connection):
+        connection.execute("CREATE TABLE mainstay_schema (version INTEGER NOT NULL)")
+        connection.execute("INSERT INTO mainstay_schema VALUES (0)")
+    for version, script in pending("sqlite", _version_of(connection), url).items():
+        for statement in statements(script):
+            connection.execute(statement)
+        connection.execute("UPDATE mainstay_schema SET version = ?", (version,))
 
 
 def _into_wal(connection: sqlite3.Connection, timeout: float) -> None:
