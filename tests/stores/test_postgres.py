@@ -19,8 +19,10 @@ import trio
 
 from mainstay.core.records import DROP, KEEP, Change
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
+from mainstay.stores import postgres_pool
 from mainstay.stores.migrations import scripts
 from mainstay.stores.postgres import PostgresStore
+from mainstay.stores.postgres_pool import Late
 from mainstay.testing.stores import StoreContract
 from tests.servers.postgres import start_postgres
 
@@ -287,6 +289,29 @@ class TestConcurrency:
             store.transact("s", "k", lambda value, now: store.read("s", "k"))
         assert asyncio.run(taken())[0] is store.read("s", "k")[0] is None
         store.close()
+
+    @pytest.mark.parametrize("bounded_by", ["psycopg", "mainstay"])
+    def test_waiting_for_an_answer_has_an_end(self, store, monkeypatch, bounded_by):
+        """Whoever bounds it, as psycopg does since 3.3; the connection is not used again."""
+        if bounded_by == "mainstay":
+            monkeypatch.setattr(postgres_pool, "_TimedOut", Late)
+        pool = store._pools.of_threads()
+        connection, _ = pool.take(time.monotonic() + 0.2)
+        with pytest.raises(Late, match="did not answer in time"):
+            connection.execute("SELECT pg_sleep(20)")
+        assert connection.closed
+        pool.give(connection)
+
+        async def waiting():
+            pool = store._pools.of_loop()
+            connection, _ = await pool.take(time.monotonic() + 0.2)
+            with pytest.raises(Late, match="did not answer in time"):
+                await connection.execute("SELECT pg_sleep(20)")
+            assert connection.closed
+            pool.give(connection)
+            return await store.aread("s", "k")
+
+        assert asyncio.run(waiting())[0] is store.read("s", "k")[0] is None
 
     def test_waiting_for_a_record_has_an_end(self, store, url, other):
         """Where somebody holds it for too long, the message says so; sync and async."""

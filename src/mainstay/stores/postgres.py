@@ -143,10 +143,12 @@ class PostgresStore:
         until = SYSTEM.monotonic() + self.timeout
         while True:
             pool = self._pools.of_threads()
-            with _Told(self, what):
-                connection, is_new = pool.take(until)
             try:
-                return self._drive(connection, make(), _Told(self, what, may_be_stale=not is_new))
+                connection, is_new = pool.take(until)
+            except psycopg.Error as trouble:
+                raise self._told(what, trouble) from trouble
+            try:
+                return self._drive(connection, make(), what, may_be_stale=not is_new)
             except _Stale:
                 pool.idle.clear()
             finally:
@@ -161,37 +163,57 @@ class PostgresStore:
         until = SYSTEM.monotonic() + self.timeout
         while True:
             pool = self._pools.of_loop()
-            with _Told(self, what):
-                connection, is_new = await pool.take(until)
             try:
-                told = _Told(self, what, may_be_stale=not is_new)
-                return await self._adrive(connection, make(), told)
+                connection, is_new = await pool.take(until)
+            except psycopg.Error as trouble:
+                raise self._told(what, trouble) from trouble
+            try:
+                return await self._adrive(connection, make(), what, may_be_stale=not is_new)
             except _Stale:
                 pool.idle.clear()
             finally:
                 pool.give(connection)
 
-    def _drive(self, connection: Any, trips: Steps[Answer], told: _Told) -> Answer:
+    def _drive(
+        self, connection: Any, trips: Steps[Answer], what: str, *, may_be_stale: bool = False
+    ) -> Answer:
         """Goes trip by trip; only the server's own trouble is translated, never a decision's."""
         try:
             trip = next(trips)
             while True:
-                with told:
+                try:
                     rows = _say(connection, trip)
+                except psycopg.Error as trouble:
+                    raise self._told(what, trouble, may_be_stale=may_be_stale) from trouble
+                may_be_stale = False  # from here on something may have been written
                 trip = trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
-    async def _adrive(self, connection: Any, trips: Steps[Answer], told: _Told) -> Answer:
+    async def _adrive(
+        self, connection: Any, trips: Steps[Answer], what: str, *, may_be_stale: bool = False
+    ) -> Answer:
         """The same, awaiting."""
         try:
             trip = next(trips)
             while True:
-                with told:
+                try:
                     rows = await _asay(connection, trip)
+                except psycopg.Error as trouble:
+                    raise self._told(what, trouble, may_be_stale=may_be_stale) from trouble
+                may_be_stale = False
                 trip = trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+
+    def _told(
+        self, what: str, trouble: psycopg.Error, *, may_be_stale: bool = False
+    ) -> _Stale | StoreUnavailable:
+        """The server's trouble in words."""
+        if may_be_stale and _is_lost(trouble):
+            return _Stale()
+        reason = without_secrets(self.place.hide(_reason(trouble, self.timeout)))
+        return StoreUnavailable(self.url, what, reason)
 
     def _check_open(self, what: str) -> None:
         if self._pools.is_closed:
@@ -218,13 +240,13 @@ class _Within(PostgresStore):
         if self._is_async:
             raise StoreError("the connection is async", hint="await atransact() or aread()")
         self._check_transaction()
-        return self._drive(self._theirs, make(), _Told(self, what))
+        return self._drive(self._theirs, make(), what)
 
     async def _arun(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
         if not self._is_async:
             return await asyncio.to_thread(self._run, what, make)
         self._check_transaction()
-        return await self._adrive(self._theirs, make(), _Told(self, what))
+        return await self._adrive(self._theirs, make(), what)
 
     def _check_transaction(self) -> None:
         idle = psycopg.pq.TransactionStatus.IDLE
@@ -254,7 +276,7 @@ def _driver_connection(connection: Any) -> Any:
 
 def _say(connection: Any, trip: Trip) -> Rows:
     """One round trip."""
-    cursor = _cursor(connection)
+    cursor = getattr(connection, "own_cursor", None) or _cursor(connection)
     if trip.before is None and trip.after is None:
         cursor.execute(trip.text, trip.values, binary=True)
     else:
@@ -269,7 +291,7 @@ def _say(connection: Any, trip: Trip) -> Rows:
 
 async def _asay(connection: Any, trip: Trip) -> Rows:
     """The same, awaiting."""
-    cursor = _acursor(connection)
+    cursor = getattr(connection, "own_cursor", None) or _acursor(connection)
     if trip.before is None and trip.after is None:
         await cursor.execute(trip.text, trip.values, binary=True)
     else:
@@ -301,29 +323,6 @@ def _has_rows(cursor: Any) -> bool:
 
 class _Stale(Exception):
     """An idle connection turned out to be dead before anything was written."""
-
-
-class _Told:
-    """Puts the server's trouble into words."""
-
-    __slots__ = ("_may_be_stale", "_store", "_what")
-
-    def __init__(self, store: PostgresStore, what: str, *, may_be_stale: bool = False) -> None:
-        self._store = store
-        self._what = what
-        self._may_be_stale = may_be_stale
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _type: object, trouble: BaseException | None, _traceback: object) -> None:
-        if isinstance(trouble, psycopg.Error):
-            if self._may_be_stale and _is_lost(trouble):
-                raise _Stale from trouble
-            store = self._store
-            reason = without_secrets(store.place.hide(_reason(trouble, store.timeout)))
-            raise StoreUnavailable(store.url, self._what, reason) from trouble
-        self._may_be_stale = False  # from here on something may have been written
 
 
 def _is_lost(trouble: psycopg.Error) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
+import queue
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -48,20 +48,29 @@ go on; what waits for a lock when its client leaves is dropped (from PostgreSQL 
 class Late(psycopg.OperationalError):
     """No answer came in time, or no connection was free."""
 
+    def __init__(self, text: str = "the server did not answer in time") -> None:
+        super().__init__(text)
+
+
+_TimedOut: type[Exception] = getattr(psycopg.errors, "_WaitTimeout", Late)
+"""What psycopg raises where it bounds a wait itself, as it does since 3.3."""
+
 
 class Connection(psycopg.Connection["tuple[Any, ...]"]):
     """A connection whose every wait ends at a given moment."""
 
     until: float = math.inf
+    own_cursor: Any = None
+    """One for all its statements, which come one after the other: to make one is half of a trip's
+    work here."""
 
     def wait(self, gen: Any, interval: float = _INTERVAL, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg 3.3 has it, 3.2 has not
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
-            bounded = _bounded(gen, self.until)
-            return waiting.wait(bounded, self.pgconn.socket, min(interval, _INTERVAL))
-        except BaseException:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()
+            gen, *limit = _bounded(gen, self.until)
+            return waiting.wait(gen, self.pgconn.socket, min(interval, _INTERVAL), *limit)
+        except BaseException as trouble:
+            _leave(self.pgconn, trouble)
             raise
 
 
@@ -69,6 +78,7 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
     """The same for event loops; cancelling it closes it."""
 
     until: float = math.inf
+    own_cursor: Any = None
 
     async def wait(
         self,
@@ -78,23 +88,38 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
     ) -> Any:
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
-            bounded = _bounded(gen, self.until)
-            return await waiting.wait_async(bounded, self.pgconn.socket, min(interval, _INTERVAL))
-        except BaseException:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.pgconn.finish()
+            gen, *limit = _bounded(gen, self.until)
+            where = self.pgconn.socket
+            return await waiting.wait_async(gen, where, min(interval, _INTERVAL), *limit)
+        except BaseException as trouble:
+            _leave(self.pgconn, trouble)
             raise
 
 
-def _bounded(gen: Any, until: float) -> Generator[Any, Any, Any]:
-    """The generator of psycopg, until it is too late."""
+def _leave(pgconn: Any, trouble: BaseException) -> None:
+    """Ends a connection that was left waiting, and says in our words that it took too long."""
+    if pgconn.transaction_status == TransactionStatus.ACTIVE:
+        pgconn.finish()
+    if type(trouble) is _TimedOut:
+        raise Late from None
+
+
+def _bounded(gen: Any, until: float) -> tuple[Any, ...]:
+    """What psycopg is to wait for, and for how long."""
+    if _TimedOut is Late:
+        return (_until(gen, until),)
+    return gen, until - SYSTEM.monotonic()
+
+
+def _until(gen: Any, until: float) -> Generator[Any, Any, Any]:
+    """The generator of a psycopg that knows no limits, until it is too late."""
     try:
         wants = next(gen)
         while SYSTEM.monotonic() < until:
             wants = gen.send((yield wants))
     except StopIteration as done:
         return done.value
-    raise Late("the server did not answer in time")
+    raise Late
 
 
 class _Idle:
@@ -133,19 +158,24 @@ class Pool:
     def __init__(self, settings: _Settings, size: int) -> None:
         self.idle = _Idle()
         self._settings = settings
-        self._room = threading.Semaphore(size)
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """A place for each connection that may be in use, as a semaphore that is quick."""
+        for _ in range(size):
+            self._room.put(None)
 
     def take(self, until: float) -> tuple[Connection, bool]:
         """A connection, and whether it is new."""
-        if not self._room.acquire(timeout=max(0.0, until - SYSTEM.monotonic())):
-            raise Late("every connection of the pool was in use")
+        try:
+            self._room.get(timeout=max(0.0, until - SYSTEM.monotonic()))
+        except queue.Empty:
+            raise Late("every connection of the pool was in use") from None
         try:
             connection = self.idle.pop()
             is_new = connection is None
             if is_new:
                 connection = self._connect(until)
         except BaseException:
-            self._room.release()
+            self._room.put(None)
             raise
         connection.until = until
         return connection, is_new
@@ -158,12 +188,13 @@ class Pool:
         except BaseException:
             end(connection)
             raise
+        connection.own_cursor = psycopg.Cursor(connection)
         return connection
 
     def give(self, connection: Connection) -> None:
         """Takes it back."""
         self.idle.push(connection)
-        self._room.release()
+        self._room.put(None)
 
 
 class AsyncPool:
@@ -196,6 +227,7 @@ class AsyncPool:
         except BaseException:
             end(connection)
             raise
+        connection.own_cursor = psycopg.AsyncCursor(connection)
         return connection
 
     async def _enter(self, until: float) -> None:

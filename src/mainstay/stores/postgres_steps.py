@@ -80,6 +80,8 @@ _MIGRATING = 0x6D61_696E_7374_6179
 """The advisory lock of a migration: the letters of the library's name."""
 _LONGEST = 2600
 """Bytes of space and key together: an index entry has 2,704 at most, a third of a page."""
+_SHORT = _LONGEST // 4
+"""Characters that have no more bytes than that, however they are written."""
 
 
 class Trip(NamedTuple):
@@ -203,6 +205,8 @@ def migrate(url: str) -> Steps[None]:
 def address(space: str, key: str) -> Values:
     """Where a record is; refuses what an index cannot hold."""
     where = {"space": _shielded(space), "key": _shielded(key)}
+    if len(space) + len(key) <= _SHORT:  # as most are
+        return where
     size = sum(len(text.encode()) for text in where.values())
     if size > _LONGEST:
         raise StoreError(
