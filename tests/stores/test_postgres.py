@@ -315,12 +315,12 @@ class TestConcurrency:
 
     def test_waiting_for_a_record_has_an_end(self, store, url, other):
         """Where somebody holds it for too long, the message says so; sync and async."""
-        store = PostgresStore(f"{url}?timeout=1")
+        store = PostgresStore(f"{url}?timeout=2")
         store.transact("s", "k", put(b"1"))
         other.execute("SELECT 1 FROM mainstay_kept FOR UPDATE")
-        with pytest.raises(StoreUnavailable, match="held the record for more than 1 s"):
+        with pytest.raises(StoreUnavailable, match="held the record for more than 2 s"):
             store.transact("s", "k", put(b"2"))
-        with pytest.raises(StoreUnavailable, match="held the record for more than 1 s"):
+        with pytest.raises(StoreUnavailable, match="held the record for more than 2 s"):
             asyncio.run(store.atransact("s", "k", put(b"2")))
         other.rollback()
         assert store.transact("s", "k", put(b"2")) == b"1"
