@@ -145,6 +145,7 @@ class Forget(Struct, frozen=True):
 # --- replies --------------------------------------------------------------------------------------
 
 
+@final
 class Run(Struct, frozen=True, gc=False):
     """The record is yours; `attempts` counts the present one."""
 
@@ -152,6 +153,7 @@ class Run(Struct, frozen=True, gc=False):
     attempts: int
 
 
+@final
 class Replay(Struct, frozen=True, gc=False):
     """It ended before; this is its outcome."""
 
@@ -159,18 +161,21 @@ class Replay(Struct, frozen=True, gc=False):
     outcome: bytes
 
 
+@final
 class Busy(Struct, frozen=True, gc=False):
     """Somebody else is at it, for so much longer at most unless they renew."""
 
     retry_after: float
 
 
+@final
 class Mismatch(Struct, frozen=True, gc=False):
     """The key was used for another payload."""
 
     recorded: str
 
 
+@final
 class Unknown(Struct, frozen=True, gc=False):
     """Nobody can say whether it was applied; `is_new` where that was found out just now."""
 
@@ -182,16 +187,18 @@ class Unknown(Struct, frozen=True, gc=False):
     """Whose claim is in doubt."""
 
 
+@final
 class Done(Struct, frozen=True, gc=False):
     """The command was carried out."""
 
 
+@final
 class Lost(Struct, frozen=True, gc=False):
     """The record is not yours any more."""
 
 
 Answer = Run | Replay | Busy | Mismatch | Unknown | Done | Lost
-_LOST, _DONE = Lost(), Done()
+_LOST, _DONE, _FIRST = Lost(), Done(), Run(1, 1)
 
 
 def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, Answer]:
@@ -227,7 +234,7 @@ def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, A
     if record is None or _is_expired(record, now):
         until, payload = now + command.lease, command.fingerprint
         record = Record(_RUNNING, payload, command.owner, 1, 1, now, until)
-        return _written(record), Run(1, 1)
+        return Change(encode(record)), _FIRST
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch(record.fingerprint)
     if record.state.is_terminal:
@@ -320,25 +327,17 @@ def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple
         expires=expires,
         metadata=command.metadata,
     )
-    return _written(ended), _DONE
+    return Change(encode(ended), expires), _DONE
 
 
 def _written(record: Record) -> Change:
     return Change(encode(record), record.expires if record.state.is_terminal else None)
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Record)
-
-
-def encode(record: Record) -> bytes:
-    """The record as JSON."""
-    return _encoder.encode(record)
-
-
-def decode(value: bytes) -> Record:
-    """The record of such a text."""
-    return _decoder.decode(value)
+encode = msgspec.json.Encoder().encode
+"""The record as JSON."""
+decode = msgspec.json.Decoder(Record).decode
+"""The record of such a text."""
 
 
 def glimpse(value: bytes, fingerprint: str, now: float) -> Replay | None:

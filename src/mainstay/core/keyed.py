@@ -23,6 +23,7 @@ from mainstay.core.idempotency import (
     Replay,
     Run,
     Settle,
+    Unknown,
 )
 from mainstay.core.kinds import NEVER_RETRIED, Kind, qualified_name
 from mainstay.core.outcome import Failed, encode_outcome, encode_value
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
-class Keyed(Struct, frozen=True):
+class Keyed(Struct, frozen=True, gc=False):
     """What is known before a keyed call."""
 
     operation: str
@@ -123,14 +124,36 @@ class Notice(Struct, frozen=True):
 
 
 def keyed(call: Keyed, policy: Policy) -> KeyedLife:
-    """The whole life of a keyed call; ends with an exception to raise, a Replay or a Returned."""
+    """The whole life of a keyed call; ends with an exception to raise, a Replay or a Returned.
+
+    The way of a call that succeeds is written out here: every generator within another is a step
+    more for each of its words.
+    """
     begin = Begin(call.owner, call.fingerprint, call.lease, policy.max_attempts, call.on_crash)
     answer = yield Step(begin)
     if type(answer) is Busy:
         answer = yield from _wait(call, begin, answer)
-    if type(answer) is Run:
-        yield from _run(call, policy, answer)
-    elif type(answer) is Replay:
+    if type(answer) is not Run:
+        yield from _not_run(call, answer)
+        return
+    outcome = yield Invoke(answer.epoch, max(1, policy.max_attempts - answer.attempts + 1))
+    if type(outcome) is not Returned or not outcome.is_accepted:
+        yield from _failed(call, policy, answer, outcome)
+        return
+    data, trouble = _kept(outcome.value)
+    settle = Settle(call.owner, answer.epoch, _SUCCEEDED, data, call.ttl, call.metadata)
+    answer = yield Step(settle)
+    if type(answer) is not Done:
+        yield from _unsettled(call, answer, outcome)
+    yield _RECORDED
+    if trouble is not None:  # said last: a warning may be made an error
+        yield Notice(MainstayWarning, f"the result of {call.operation} is not kept: {trouble}")
+    yield outcome
+
+
+def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedLife:
+    """It ended before, it was another call, or nobody knows."""
+    if type(answer) is Replay:
         yield Tell("hit")
         yield answer
     elif type(answer) is Mismatch:
@@ -158,12 +181,9 @@ def _wait(call: Keyed, begin: Begin, answer: Any) -> Generator[Any, Any, Any]:
     return answer
 
 
-def _run(call: Keyed, policy: Policy, run: Run) -> KeyedLife:
-    left = max(1, policy.max_attempts - run.attempts + 1)
-    outcome = yield Invoke(run.epoch, left)
-    if type(outcome) is Returned and outcome.is_accepted:
-        yield from _record_value(call, run.epoch, outcome)
-    elif isinstance(outcome, OutcomeUnknown):
+def _failed(call: Keyed, policy: Policy, run: Run, outcome: Any) -> KeyedLife:
+    """It raised, or returned to the last what was not accepted."""
+    if isinstance(outcome, OutcomeUnknown):
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
         yield Tell("unknown")
         why = "it may have been applied"
@@ -180,6 +200,7 @@ def _run(call: Keyed, policy: Policy, run: Run) -> KeyedLife:
 
 
 _RECORDED = Tell("record")
+_SUCCEEDED, _FAILED = RecordState.SUCCEEDED, RecordState.FAILED
 _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
 """Failures of ours that may be gone the next time."""
 
@@ -198,22 +219,14 @@ def _is_cut_off(outcome: Any) -> bool:
     return isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
 
 
-def _record_value(call: Keyed, epoch: int, outcome: Returned) -> KeyedLife:
-    trouble = None
+def _kept(value: Any) -> tuple[bytes, UsageError | None]:
+    """The outcome as it is recorded, and why that is not the value, where it is not."""
     try:
-        data = encode_value(outcome.value)
+        return encode_value(value), None
     except Exception as error:
         # It has been done: better a call that is not repeated than a result that is.
         trouble = _unkept(error)
-        data = encode_outcome(Failed(trouble))
-    settle = Settle(call.owner, epoch, RecordState.SUCCEEDED, data, call.ttl, call.metadata)
-    answer = yield Step(settle)
-    if type(answer) is not Done:
-        yield from _unsettled(call, answer, outcome)
-    yield _RECORDED
-    if trouble is not None:  # said last: a warning may be made an error
-        yield Notice(MainstayWarning, f"the result of {call.operation} is not kept: {trouble}")
-    yield outcome
+        return encode_outcome(Failed(trouble)), trouble
 
 
 def _unkept(error: Exception) -> UsageError:
@@ -225,7 +238,7 @@ def _unkept(error: Exception) -> UsageError:
 
 def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
     data = encode_outcome(Failed(failure))
-    settle = Settle(call.owner, epoch, RecordState.FAILED, data, call.ttl, call.metadata)
+    settle = Settle(call.owner, epoch, _FAILED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, failure)
     yield _RECORDED
     yield failure

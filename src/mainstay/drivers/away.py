@@ -37,7 +37,10 @@ _GLANCE = 0.02
 def step(this: KeyedCall, command: Any) -> Any:
     """The store's answer; a call that has run hears of its trouble, one that has not raises it."""
     try:
-        return offer(this, command)
+        try:  # nearly always at once
+            return this.ask(command)
+        except StoreUnavailable as trouble:
+            return _offer_again(this, command, trouble)
     except Exception as trouble:
         if type(command) is not Begin:
             return trouble
@@ -48,7 +51,7 @@ async def astep(this: KeyedCall, command: Any) -> Any:
     """The same, awaited; one who is cut off here may have been heard by the store."""
     try:
         try:  # nearly always at once: without a further coroutine
-            return await this.atransact(this.decide(command))
+            return await this.aask(command)
         except StoreUnavailable as trouble:
             return await _aoffer_again(this, command, trouble)
     except Exception as trouble:
@@ -82,33 +85,40 @@ async def _aseen(this: KeyedCall, trouble: Exception) -> Replay:
 
 def offer(this: KeyedCall, command: Any) -> Any:
     """Offers a step until the store takes it, or its patience is over."""
-    decide, away = this.decide(command), None
+    try:
+        return this.ask(command)
+    except StoreUnavailable as trouble:
+        return _offer_again(this, command, trouble)
+
+
+def _offer_again(this: KeyedCall, command: Any, trouble: StoreUnavailable) -> Any:
+    away = _Away(this, command)
     while True:
+        seconds = away.pause(trouble)
+        with away.unless_cancelled(trouble):
+            pause(this, seconds)
         try:
-            return this.transact(decide)
-        except StoreUnavailable as trouble:
-            away = away or _Away(this, command)
-            seconds = away.pause(trouble)
-            with away.unless_cancelled(trouble):
-                pause(this, seconds)
+            return this.ask(command)
+        except StoreUnavailable as again:
+            trouble = again
 
 
 async def aoffer(this: KeyedCall, command: Any) -> Any:
     """The same, awaited."""
     try:
-        return await this.atransact(this.decide(command))
+        return await this.aask(command)
     except StoreUnavailable as trouble:
         return await _aoffer_again(this, command, trouble)
 
 
 async def _aoffer_again(this: KeyedCall, command: Any, trouble: StoreUnavailable) -> Any:
-    decide, away = this.decide(command), _Away(this, command)
+    away = _Away(this, command)
     while True:
         seconds = away.pause(trouble)
         with away.unless_cancelled(trouble):
             await apause(this, seconds)
         try:
-            return await this.atransact(decide)
+            return await this.aask(command)
         except StoreUnavailable as again:
             trouble = again
 

@@ -55,8 +55,8 @@ def run(
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    replay = this.replayed(record, now)
-    if replay is not None:
+    if record is not None and (replay := this.replayed(record, now)) is not None:
+        keying.news = 0
         records.tell_hit(keying.site, named[0])
         return this.end(replay)
     this.begin()
@@ -148,8 +148,8 @@ async def arun(
     this = KeyedCall(records, keying, named, started)
     if made is not None:
         made.append(this)
-    replay = this.replayed(record, now)
-    if replay is not None:
+    if record is not None and (replay := this.replayed(record, now)) is not None:
+        keying.news = 0
         records.tell_hit(keying.site, named[0])
         return this.end(replay)
     this.begin()

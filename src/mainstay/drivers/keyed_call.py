@@ -21,7 +21,7 @@ from mainstay.drivers.keying import ENOUGH
 from mainstay.errors import CallCancelled, LeaseLost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
     from typing import Any
 
     from mainstay.core.idempotency import Replay
@@ -74,20 +74,20 @@ class KeyedCall:
         self.story = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
 
-    def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
-        """The reducer of a command, as a store runs it."""
-        return lambda value, now: reduce(value, command, now)
-
-    def transact(self, decide: Callable[[bytes | None, float], Any]) -> Any:
+    def ask(self, command: Any) -> Any:
         """One step of the store on the record of this call."""
-        return self.records.store.transact(SPACE, self.address, decide)
+        return self.records.store.transact(
+            SPACE, self.address, lambda value, now: reduce(value, command, now)
+        )
 
-    def atransact(self, decide: Callable[[bytes | None, float], Any]) -> Awaitable[Any]:
+    def aask(self, command: Any) -> Awaitable[Any]:
         """The same, to be awaited."""
-        return self.records.store.atransact(SPACE, self.address, decide)  # type: ignore[no-any-return]
+        return self.records.store.atransact(  # type: ignore[no-any-return]
+            SPACE, self.address, lambda value, now: reduce(value, command, now)
+        )
 
     def replayed(self, record: bytes | None, now: float) -> Replay | None:
-        """How a call has ended, where a plain reading shows it and `hit` does not."""
+        """How a call has ended, where a plain reading shows it."""
         return None if record is None else glimpse(record, self.fingerprint, now)
 
     def start_beating(self, epoch: int) -> None:
@@ -98,19 +98,17 @@ class KeyedCall:
         self.beat = HEART.beat(self.call.lease, self._renew)
 
     def _renew(self) -> None:
-        self.transact(self.decide(Renew(self.call.owner, self.epoch, self.call.lease)))
-
-    def stop_beating(self) -> None:
-        """Also lets go of the beat, which holds this call: nothing is left for the collector."""
-        beat = self.beat
-        if beat is not None:
-            self.beat = None
-            beat.stop()
+        self.ask(Renew(self.call.owner, self.epoch, self.call.lease))
 
     def leave(self) -> None:
-        """It is over: the lease needs no more beats, and the next call knows whether to glance."""
+        """It is over: the lease needs no more beats, and the next call knows whether to glance.
+
+        Lets go of the beat, which holds this call: nothing is left for the collector.
+        """
         self.keying.news = self.keying.news + 1 if self.attempts else 0
-        self.stop_beating()
+        beat, self.beat = self.beat, None
+        if beat is not None:
+            beat.stop()
 
     def next_attempt(self, epoch: int) -> Any:
         """The command that counts a further attempt before it is made; None for the first."""
@@ -171,7 +169,7 @@ class KeyedCall:
         A claim is given up; how a call ended is said once more, because that is known.
         """
         command = Release(self.call.owner) if type(command) is Begin else command
-        self.records.later(self.address, self.decide(command))
+        self.records.later(self.address, lambda value, now: reduce(value, command, now))
 
     def is_plain(self, around: Any) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mainstay.core.keyed import Keyed
     from mainstay.drivers.site import Site
 
 
@@ -36,7 +37,9 @@ class Keying:
         place: where the record of a key is, where that is not by tenant and operation.
     """
 
-    __slots__ = ("_bind", "_head", "_key", "_place", "function", "news", "options", "site")
+    __slots__ = (
+        "_bind", "_head", "_key", "_place", "draft", "function", "news", "options", "site",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,6 +56,8 @@ class Keying:
         self.function = function
         self._key = options.key if callable(options.key) else None
         self._head = ""
+        self.draft: Keyed | None = None
+        """What the core is told of every call, once there was one."""
         self.news = 0
         """Calls in a row, up to now, whose keys were new."""
         self._bind: Callable[..., dict[str, object]] = _uncompiled if is_kept else _unbound

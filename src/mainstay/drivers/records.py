@@ -6,6 +6,8 @@ import threading
 from functools import wraps
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.canonical import canonical
@@ -173,12 +175,19 @@ class Records:
 
     def keyed_of(self, call: KeyedCall) -> Keyed:
         """What the core is told of a call that is not replayed."""
-        site, options = call.site, call.options
+        draft = call.keying.draft
+        if draft is None:
+            draft = call.keying.draft = self._draft(call.keying)
+        return replace(draft, key=call.key, fingerprint=call.fingerprint, owner=new_owner())
+
+    def _draft(self, keying: Keying) -> Keyed:
+        """What is the same for all calls of a function."""
+        site, options = keying.site, keying.options
         return Keyed(
             operation=site.operation,
-            key=call.key,
-            fingerprint=call.fingerprint,
-            owner=new_owner(),
+            key="",
+            fingerprint="",
+            owner="",
             lease=options.lease,
             ttl=options.ttl,
             on_conflict="raise" if self.is_bound else options.on_conflict,
