@@ -209,6 +209,52 @@ def test_no_more_connections_are_open_than_the_pool_allows(server):
     looker.close()
 
 
+def test_one_connection_is_enough_for_threads_that_write_one_record(server):
+    """Who waits for its turn keeps no connection from the one whose turn it is.
+
+    Two stores, as of two processes: who loses to the other one waits, and gives its connection.
+    """
+    stores = [RedisStore(f"{server.url}?pool=1&timeout=20") for _ in range(2)]
+
+    def work(number):
+        for _ in range(50):
+            stores[number % 2].transact("s", "k", count)
+
+    in_threads(8, work)
+    assert stores[0].read("s", "k")[0] == b"400"
+    for store in stores:
+        store.close()
+
+
+def test_one_connection_is_enough_for_a_server_that_has_forgotten_everything(server):
+    """The scripts are told again and the space is registered again, within a step."""
+    store = RedisStore(f"{server.url}?pool=1&timeout=5")
+    looker = redis.Redis.from_url(server.url)
+    store.transact("s", "k", put(b"1"))
+    looker.script_flush()
+    looker.flushall()
+    store.transact("s", "k", put(b"2"))
+    assert store.read("s", "k")[0] == b"2"
+    assert looker.smembers("mainstay:spaces") == {b"s"}
+    store.close()
+    looker.close()
+
+
+def test_a_connection_that_dies_within_a_step_is_made_anew(server):
+    """Between the reading and the writing; the writing is carried out once."""
+    store, looker = RedisStore(f"{server.url}?pool=1"), redis.Redis.from_url(server.url)
+
+    def cutting(value, now):
+        looker.client_kill_filter(_type="normal", skipme=True)
+        return count(value, now)
+
+    for _ in range(3):
+        store.transact("s", "k", cutting)
+    assert store.read("s", "k")[0] == b"3"
+    store.close()
+    looker.close()
+
+
 def test_a_step_on_an_unchanged_record_costs_one_round_trip_and_a_write_two(server):
     """Counted by the server."""
     store, looker = RedisStore(server.url), redis.Redis.from_url(server.url)
@@ -813,7 +859,7 @@ def test_closing_ends_what_is_under_way(server):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    until(store._client.connection_pool._get_in_use_connections)
+    until(lambda: store._client.connection_pool.pool.qsize() < store.pool)
     time.sleep(0.05)  # for the command to be on its way
     store.close()
     thread.join(3.0)

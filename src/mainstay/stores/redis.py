@@ -31,6 +31,7 @@ from mainstay.stores.redis_clients import (
     Loops,
     async_client,
     blocking_client,
+    drop_idle,
     in_thread,
     in_trio,
 )
@@ -261,9 +262,9 @@ class RedisStore:
     # --- the two drivers --------------------------------------------------------------------------
 
     def _run(self, what: str, story: Story) -> Any:
-        telling = Telling(self, what, story)
         self._make_ready(what)
         client, turns = self._client, self._turns
+        telling = Telling(self, what, story, client.connection_pool)
         DUE.at, DUE.most = telling.until, self.timeout
         try:
             while telling.asks():
@@ -272,11 +273,12 @@ class RedisStore:
                 except Exception as trouble:
                     telling.trouble = trouble
                     if isinstance(trouble, theirs.ReadOnlyError):  # of a primary that was replaced
-                        client.connection_pool.disconnect(inuse_connections=False)
+                        telling.let_go()
+                        drop_idle(client.connection_pool)
         finally:
             telling.end()
             if self.is_closed:  # while we were at it
-                client.connection_pool.disconnect(inuse_connections=False)
+                drop_idle(client.connection_pool)
         return telling.result
 
     async def _arun(self, what: str, story: Story) -> Any:

@@ -7,6 +7,7 @@ event loop has a client of its own, closed when the loop ends. What is said is n
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import threading
 import weakref
@@ -53,6 +54,14 @@ def _limits(pool: int, timeout: float) -> dict[str, Any]:
         "socket_keepalive": True,
         "protocol": 2,  # no handshake; the replies are the same
     }
+
+
+def drop_idle(pool: Any) -> None:
+    """Closes the connections of threads that nobody uses; before redis-py 7, all of them."""
+    if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
+        pool.disconnect(inuse_connections=False)
+    else:
+        pool.disconnect()
 
 
 class _Due(threading.local):

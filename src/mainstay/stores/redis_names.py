@@ -147,6 +147,7 @@ def explained(trouble: Exception, store: Server) -> str:
     return f"{text}: {found[0].format(pool=store.pool)}" if found else text
 
 
+_ONE_NODE = "this is one node of a cluster; name a proxy in front of it, or a single server"
 _HINTS = {
     "No connection available": "all {pool} connections were in use; raise pool=",
     "ReadOnlyError": "this is a replica; name the primary, or wait for the failover to end",
@@ -155,9 +156,11 @@ _HINTS = {
     "Authentication required": "it wants a password; redis://user:password@host",
     "Authentication": "the user or password is wrong",
     "NoPermissionError": "the user may not do this; its ACL needs +@all on the prefix's keys",
-    "MovedError": "this is one node of a cluster; name a proxy in front of it, or a single server",
-    "AskError": "this is one node of a cluster; name a proxy in front of it, or a single server",
-    "ClusterDownError": "its cluster is down, or does not cover all slots",
+    "MovedError": _ONE_NODE,
+    "AskError": _ONE_NODE,
+    "MOVED ": _ONE_NODE,  # of a client before 6, which has no class for it
+    "ASK ": _ONE_NODE,
+    "cluster is down": "its cluster is down, or does not cover all slots",
     "CrossSlot": "the prefix must not contain braces on a cluster",
     "BusyLoadingError": "it has just started and reads its files; try again",
     "max number of clients": "raise maxclients, or use fewer connections",
