@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from mainstay.core.records import Change, Decide, Reply
+    from mainstay.core.records import Decide, Reply
     from mainstay.ports import Journal
 
     Done = TypeVar("Done")
@@ -184,7 +184,7 @@ class SqliteStore:
     def _hold(self) -> _Held:
         """The connection of this thread, or the only one there is of a store in memory."""
         if self._is_closed:
-            raise StoreUnavailable(self.url, "use", "it was closed")
+            raise self._closed()
         if self._memory is not None:
             return self._memory
         held = self._mine.held
@@ -201,7 +201,10 @@ class SqliteStore:
                 self._opened.append(held)
                 return held
         held.close(0.0)
-        raise StoreUnavailable(self.url, "use", "it was closed")
+        raise self._closed()
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable(self.url, "use", "it was closed")
 
     def _drop_idle_locked(self) -> None:
         """Closes the connections of threads that have ended: a server may have one per request."""
@@ -212,8 +215,10 @@ class SqliteStore:
     def _look(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work on this thread's connection, without a transaction; says what went wrong."""
         try:
-            with self._hold().lock:
-                held = self._hold()  # again: it may have been closed meanwhile
+            held = self._hold()
+            with held.lock:
+                if self._is_closed:  # meanwhile
+                    raise self._closed()
                 try:
                     return work(held.connection, *args)
                 finally:
@@ -224,8 +229,10 @@ class SqliteStore:
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work as one transaction, or nothing of it; says what went wrong."""
         try:
-            with self._hold().lock:
-                held = self._hold()
+            held = self._hold()
+            with held.lock:
+                if self._is_closed:
+                    raise self._closed()
                 connection = held.connection
                 try:
                     if connection.in_transaction:
@@ -363,18 +370,16 @@ def _measured(connection: sqlite3.Connection) -> tuple[int, float]:
 
 
 def _apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
-    change, reply = decide(*_read(connection, space, key))
-    _write(connection, space, key, change)
-    return reply
-
-
-def _write(connection: sqlite3.Connection, space: str, key: str, change: Change) -> None:
+    execute = connection.execute
+    row = execute(_READ, (space, key)).fetchone()
+    change, reply = decide(None if row is None else row[0], _now())
     if change is KEEP:
-        return
+        return reply
     if change.value is None:
-        connection.execute(DROP, (space, key))
+        execute(DROP, (space, key))
     else:
-        connection.execute(WRITE, (space, key, change.value, change.expires))
+        execute(WRITE, (space, key, change.value, change.expires))
+    return reply
 
 
 def path_of(url: str) -> str:
