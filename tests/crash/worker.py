@@ -156,6 +156,9 @@ class _Hooked:
     def in_transaction(self) -> bool:
         return bool(self._connection.in_transaction)
 
+    def close(self) -> None:
+        self._connection.close()
+
 
 class CrashingSqlite(_Told, SqliteStore):
     """Kills its process at a boundary, also while it makes its tables."""
@@ -164,8 +167,8 @@ class CrashingSqlite(_Told, SqliteStore):
         self.boundaries = boundaries
         super().__init__(url)
 
-    def _connection(self) -> Any:
-        return _Hooked(super()._connection(), self.boundaries)
+    def _connect(self) -> Any:
+        return _Hooked(super()._connect(), self.boundaries)
 
 
 def crashing_postgres(url: str, boundaries: Boundaries) -> Any:

@@ -21,7 +21,7 @@ from mainstay.drivers.keying import ENOUGH
 from mainstay.errors import CallCancelled, LeaseLost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from mainstay.core.idempotency import Replay
@@ -74,17 +74,17 @@ class KeyedCall:
         self.story = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
 
+    def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
+        """The reducer of a command, as a store runs it."""
+        return lambda value, now: reduce(value, command, now)
+
     def ask(self, command: Any) -> Any:
         """One step of the store on the record of this call."""
-        return self.records.store.transact(
-            SPACE, self.address, lambda value, now: reduce(value, command, now)
-        )
+        return self.records.store.transact(SPACE, self.address, self.decide(command))
 
     def aask(self, command: Any) -> Awaitable[Any]:
         """The same, to be awaited."""
-        return self.records.store.atransact(  # type: ignore[no-any-return]
-            SPACE, self.address, lambda value, now: reduce(value, command, now)
-        )
+        return self.records.store.atransact(SPACE, self.address, self.decide(command))  # type: ignore[no-any-return]
 
     def replayed(self, record: bytes | None, now: float) -> Replay | None:
         """How a call has ended, where a plain reading shows it."""
@@ -169,7 +169,7 @@ class KeyedCall:
         A claim is given up; how a call ended is said once more, because that is known.
         """
         command = Release(self.call.owner) if type(command) is Begin else command
-        self.records.later(self.address, lambda value, now: reduce(value, command, now))
+        self.records.later(self.address, self.decide(command))
 
     def is_plain(self, around: Any) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
