@@ -72,6 +72,10 @@ class Store(Protocol):
         locks: whether a step takes a lock from the start, so that a plain reading is cheaper than
             a step that writes nothing; False where a step begins with that reading anyway.
 
+    A store may have `takes_hints = True`: its `transact` takes a fourth argument, what the caller
+    thinks the record is (None for nothing). A hint may be wrong; it changes what a step costs, and
+    never what comes of it.
+
     Example:
         >>> from mainstay.core.records import Change
         >>> from mainstay.stores.memory import MemoryStore

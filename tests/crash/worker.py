@@ -111,8 +111,8 @@ class _Told:
 
     boundaries: Boundaries
 
-    def transact(self, space: str, key: str, decide: Any) -> Any:
-        return self._announced(decide, super().transact(space, key, self._mark(decide)))  # type: ignore[misc]
+    def transact(self, space: str, key: str, decide: Any, *hint: Any) -> Any:
+        return self._announced(decide, super().transact(space, key, self._mark(decide), *hint))  # type: ignore[misc]
 
     async def atransact(self, space: str, key: str, decide: Any) -> Any:
         made = await super().atransact(space, key, self._mark(decide))  # type: ignore[misc]

@@ -59,6 +59,7 @@ def run(
         keying.news = 0
         records.tell_hit(keying.site, named[0])
         return this.end(replay)
+    this.kept = record
     this.begin()
     answer: Any = None
     try:
@@ -152,6 +153,7 @@ async def arun(
         keying.news = 0
         records.tell_hit(keying.site, named[0])
         return this.end(replay)
+    this.kept = record
     this.begin()
     answer: Any = None
     try:

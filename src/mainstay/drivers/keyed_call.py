@@ -14,6 +14,7 @@ from mainstay.core.idempotency import Begin, Done, Release, Renew, glimpse, redu
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Notice, Tell, keyed
 from mainstay.core.outcome import Failed, decode_outcome
+from mainstay.core.records import KEEP
 from mainstay.deadline import remaining
 from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.heart import HEART
@@ -36,8 +37,8 @@ class KeyedCall:
 
     __slots__ = (
         "address", "attempts", "beat", "call", "cancel", "epoch", "fingerprint", "function",
-        "is_accepted", "is_unread", "key", "keying", "options", "records", "site", "started",
-        "story",
+        "is_accepted", "is_unread", "kept", "key", "keying", "options", "records", "site",
+        "started", "story",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +55,8 @@ class KeyedCall:
         """Whether a store that cannot be written may still have the outcome to be read."""
         self.is_accepted = True
         self.beat: Any = None
+        self.kept: bytes | None = None
+        """The record as this call has left it, or seen it; nothing, where it has not looked."""
         self.attempts = 0
         """Made by this call; a replay makes none."""
 
@@ -76,11 +79,20 @@ class KeyedCall:
 
     def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
         """The reducer of a command, as a store runs it."""
-        return lambda value, now: reduce(value, command, now)
+
+        def decide(value: bytes | None, now: float) -> Any:
+            change, answer = reduce(value, command, now)
+            self.kept = value if change is KEEP else change.value
+            return change, answer
+
+        return decide
 
     def ask(self, command: Any) -> Any:
-        """One step of the store on the record of this call."""
-        return self.records.store.transact(SPACE, self.address, self.decide(command))
+        """One step of the store on the record of this call, which is likely to be as we left it."""
+        records, decide = self.records, self.decide(command)
+        if records.takes_hints:
+            return records.store.transact(SPACE, self.address, decide, self.kept)
+        return records.store.transact(SPACE, self.address, decide)
 
     def aask(self, command: Any) -> Awaitable[Any]:
         """The same, to be awaited."""

@@ -136,6 +136,8 @@ class Records:
         """Seconds to wait for a store that is away, where an operation says nothing else."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
+        self.takes_hints: bool = getattr(store, "takes_hints", False)
+        """Whether the store is told what the record is thought to be."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
         self.inbox = Inbox(store, redact, listeners)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from mainstay.core.records import Decide, Reply
+    from mainstay.core.records import Change, Decide, Reply
     from mainstay.ports import Journal
 
     Done = TypeVar("Done")
@@ -39,6 +39,18 @@ _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
     f" WHERE expires <= {_CLOCK} LIMIT ?)"
 )
+_INSERT = (
+    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (space, key) DO NOTHING"
+)
+_UPDATE = (
+    "UPDATE mainstay_kept SET value = ?, expires = ? WHERE space = ? AND key = ? AND value = ?"
+)
+_NO_HINT = b"no hint"
+"""Told apart by what it is, not by what it holds."""
+_AT_ONCE = 0.05
+"""Seconds that a single statement may take. The time it goes by was read before it had the lock;
+where it waited long it is followed by a whole step, which finds it done and renews its lease."""
 _now = clock.SYSTEM.wall
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
 
@@ -63,6 +75,7 @@ class SqliteStore:
         {"records", "circuits", "budgets", "inbox", "transactions", "durable", "audit"}
     )
     locks = True
+    takes_hints = True
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -90,10 +103,47 @@ class SqliteStore:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
-        """Reads, decides and writes as one step."""
-        reply: Reply = self._step("write", _apply, space, key, decide)
+    def transact(
+        self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
+    ) -> Reply:
+        """Reads, decides and writes as one step; a hint that is right makes it one statement."""
+        if hint is not _NO_HINT:
+            with suppress(_Wrong):
+                return self._guess(space, key, decide, hint)
+        done: Reply = self._step("write", _apply, space, key, decide)
+        return done
+
+    def _guess(self, space: str, key: str, decide: Decide[Reply], hint: bytes | None) -> Reply:
+        """The reply, where the record is what it was thought to be and is changed at once."""
+        started = _now()
+        try:
+            change, reply = decide(hint, started)
+        except Exception:  # it may be only of the hint
+            raise _Wrong from None
+        if change is KEEP or change.value is None:
+            raise _Wrong
+        if not self._exchange(space, key, hint, change) or _now() - started > _AT_ONCE:
+            raise _Wrong
         return reply
+
+    def _exchange(self, space: str, key: str, hint: bytes | None, change: Change) -> bool:
+        """Writes a record if it is what it was thought to be; whether it was.
+
+        One statement is a transaction of its own, without words to begin and to end it.
+        """
+        try:
+            held = self._hold()
+            with held.lock:
+                if self._is_closed:
+                    raise self._closed()
+                held.undo()  # or this would be a part of what was interrupted
+                if hint is None:
+                    made = held.execute(_INSERT, (space, key, change.value, change.expires))
+                else:
+                    made = held.execute(_UPDATE, (change.value, change.expires, space, key, hint))
+                return made.rowcount == 1
+        except sqlite3.Error as trouble:
+            raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""
@@ -255,6 +305,10 @@ class SqliteStore:
         self._step("migrate", _migrated, self.url)
 
 
+class _Wrong(Exception):
+    """A hint was wrong, or of no use."""
+
+
 class _Held:
     """A connection, and the lock of whoever uses or closes it.
 
@@ -319,6 +373,8 @@ if hasattr(os, "register_at_fork"):
 class _Bound(SqliteStore):
     """A store on somebody else's connection, in their transaction."""
 
+    takes_hints = False
+
     def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
         self.url = store.url
         self.timeout = store.timeout
@@ -326,7 +382,10 @@ class _Bound(SqliteStore):
         self.path = store.path
         self._theirs = connection
 
-    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+    def transact(
+        self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
+    ) -> Reply:
+        del hint  # a step is a part of their transaction, and no statement of its own
         try:
             if not self._theirs.in_transaction:
                 self._theirs.execute("BEGIN IMMEDIATE")

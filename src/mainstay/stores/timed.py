@@ -37,10 +37,10 @@ class TimedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
-    def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
+    def transact(self, space: str, key: str, decide: Decide[Reply], *hint: Any) -> Reply:
         """The store's step, timed."""
         with _Timing(self, "transact"):
-            return self.store.transact(space, key, decide)
+            return self.store.transact(space, key, decide, *hint)
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, awaited."""

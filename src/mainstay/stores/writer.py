@@ -93,6 +93,7 @@ class Writer:
                 return
             for first in range(0, len(items), _MOST):
                 self._answer(items[first : first + _MOST])
+            del items  # nothing is held while nothing is to be done
 
     def _answer(self, items: list[_Item]) -> None:
         """One transaction, with the steps that somebody still waits for."""
@@ -141,6 +142,12 @@ class _Turn:
         self.left = 0
         self.timer: TimerHandle | None = None
 
+    def end(self) -> None:
+        """All have their answers: steps and turn let go of each other, and the timer of both."""
+        self.items.clear()
+        if self.timer is not None:
+            self.timer.cancel()
+
 
 if TYPE_CHECKING:
     _Item = tuple[Any, Future[Any], _Turn]
@@ -163,8 +170,8 @@ def _deliver(items: list[_Item], answers: list[Any]) -> None:
 def _settle(items: list[_Item], answers: list[Any]) -> None:
     for (_, future, turn), answer in zip(items, answers, strict=True):
         turn.left -= 1
-        if not turn.left and turn.timer is not None:
-            turn.timer.cancel()
+        if not turn.left:
+            turn.end()
         if future.done():
             continue
         if isinstance(answer, Exception):

@@ -97,6 +97,19 @@ class StoreContract:
                 raise AssertionError("the decision's error was lost")
             assert store.read(space, "k")[0] == b"1"
 
+    def test_a_hint_changes_nothing_but_the_cost(self) -> None:
+        """Right or wrong, of a record that is there or of none; for a store that takes hints."""
+        with _opened(self) as (store, space):
+            do = partial(_hinted, store, space)
+            for hint in (None, b"", b"1", b"2"):
+                assert do(hint, lambda value, now: (Change(b"1"), value)) is None
+                assert do(hint, lambda value, now: (Change(b"2"), value)) == b"1"
+                assert store.read(space, "k")[0] == b"2"
+                assert do(hint, lambda value, now: (KEEP, value)) == b"2"
+                assert do(hint, lambda value, now: (DROP, value)) == b"2"
+                assert do(hint, lambda value, now: (DROP, value)) is None
+                assert store.read(space, "k")[0] is None
+
     def test_spaces_and_keys_are_apart(self) -> None:
         """Any text is a key, and no two are the same record."""
         keys = ["k", "K", " k", "k ", "a.b", "a/b", "a:b", "*", ">", "$x", "\u00e9", "\U0001f600"]
@@ -323,6 +336,12 @@ def _does(command: Any) -> Callable[[bytes | None, float], Any]:
 
 def _doer(store: Store, space: str, key: str = "k") -> Callable[[Any], Any]:
     return lambda command: store.transact(space, key, _does(command))
+
+
+def _hinted(store: Any, space: str, hint: bytes | None, decide: Any) -> Any:
+    """A step with a hint, where the store takes one."""
+    hints = (hint,) if getattr(store, "takes_hints", False) else ()
+    return store.transact(space, "k", decide, *hints)
 
 
 def _puts(data: bytes) -> Callable[[bytes | None, float], Any]:

@@ -1,0 +1,170 @@
+"""Hints to SQLite: what a record is thought to be makes a step cheaper, and never another one."""
+
+import sqlite3
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay.core.idempotency import Begin, Busy, Run, decode, reduce
+from mainstay.core.records import DROP, KEEP, Change
+from mainstay.errors import StoreUnavailable
+from mainstay.stores.sqlite import SqliteStore
+
+
+class Wrong(Exception):
+    """What a decision may raise."""
+
+
+def decision(name):
+    """Each tells what it saw."""
+
+    def decide(value, _now):
+        if name == "raise" or (name == "picky" and value == b"x"):
+            raise Wrong(value)
+        if name in ("keep", "drop"):
+            return KEEP if name == "keep" else DROP, value
+        return Change((value or b"") + name[:1].encode(), float(len(name))), value
+
+    return decide
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    store = SqliteStore(f"sqlite:///{tmp_path_factory.mktemp('hints')}/kept.db?synchronous=NORMAL")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def statements(store):
+    """What is said to SQLite from now on."""
+    said = []
+    store._hold().connection.set_trace_callback(said.append)
+    yield said
+    store._hold().connection.set_trace_callback(None)
+
+
+def outcome(function, *args):
+    """What it returned, or what it raised."""
+    try:
+        return function(*args)
+    except Wrong as trouble:
+        return ("raised", trouble.args)
+
+
+HINTS = st.sampled_from(["right", "absent", "stale", "other"])
+STEPS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "keep", "drop", "raise", "picky"]),
+              HINTS),
+    max_size=30,
+)  # fmt: skip
+
+
+@given(steps=STEPS)
+def test_a_step_with_any_hint_is_the_step_without(store, steps):
+    """Against a dict: the reply, the record and what a decision raises."""
+    store._hold().execute("DELETE FROM mainstay_kept")
+    there, before = {}, {}
+    for key, name, kind in steps:
+        value = there.get(key)
+        hint = {"right": value, "absent": None, "stale": before.get(key), "other": b"x"}[kind]
+        decide = decision(name)
+        made = outcome(decide, value, 0.0)
+        change, reply = (KEEP, made) if made[0] == "raised" else made
+        assert outcome(store.transact, "s", key, decide, hint) == reply
+        if change is not KEEP:
+            before[key], there[key] = value, change.value
+        assert store.read("s", key)[0] == there.get(key)
+
+
+def test_a_right_hint_makes_it_one_statement(store, statements):
+    """A record that is new, and one that is as it was left."""
+    store.transact("s", "one", decision("x"), None)
+    store.transact("s", "one", decision("y"), b"x")
+    assert [each.split()[0] for each in statements] == ["INSERT", "UPDATE"]
+    assert store.read("s", "one")[0] == b"xy"
+
+
+@pytest.mark.parametrize("there", [None, b"x"])
+def test_whoever_waited_for_the_lock_has_a_whole_lease(tmp_path, there):
+    """The moment counts at which it had the lock, not the one at which it began to wait."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    claim = None
+    if there is not None:  # a claim of its own, whose reply was lost
+        begin = Begin("me", "f", 0.5, 3)
+        store.transact("records", "k", lambda value, now: reduce(value, begin, now))
+        claim = store.read("records", "k")[0]
+    other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    released = []
+
+    def release():
+        time.sleep(0.4)
+        released.append(time.time())
+        other.execute("ROLLBACK")
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    answer = store.transact(
+        "records", "k", lambda value, now: reduce(value, Begin("me", "f", 0.5, 3), now), claim
+    )
+    thread.join()
+    assert answer == Run(1, 1)
+    record = decode(store.read("records", "k")[0])
+    assert (record.owner, record.epoch, record.attempts) == ("me", 1, 1)
+    assert record.lease_until >= released[0] + 0.5
+    store.close()
+    other.close()
+
+
+def test_a_transaction_that_was_interrupted_takes_no_hinted_step_with_it(tmp_path):
+    """Ctrl+C between BEGIN and COMMIT leaves one open; the next step is not a part of it."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    store._hold().execute("BEGIN IMMEDIATE")
+    store._hold().execute("INSERT INTO mainstay_kept VALUES ('s', 'half', x'00', NULL)")
+    assert store.transact("s", "k", decision("x"), None) is None
+    other = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    assert other.read("s", "k")[0] == b"x"
+    assert other.read("s", "half")[0] is None
+    store.close()
+    other.close()
+
+
+def test_trouble_with_a_hint_is_told_as_any_other(tmp_path):
+    """A lock that does not come, a store that was closed."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=0.05")
+    other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.transact("s", "k", decision("x"), None)
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.read("s", "k")[0] is None
+    store.close()
+    with pytest.raises(StoreUnavailable, match="it was closed"):
+        store.transact("s", "k", decision("x"), None)
+
+
+def test_of_many_that_think_a_key_is_new_one_is_right(tmp_path):
+    """Threads, all with the same hint; the others hear of it."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?synchronous=NORMAL")
+    ready, answers = threading.Barrier(16), []
+
+    def claim(number):
+        begin = Begin(str(number), "f", 30.0, 3)
+        ready.wait(10.0)
+        answers.append(
+            store.transact("records", "k", lambda value, now: reduce(value, begin, now), None)
+        )
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10.0)
+    assert sorted(type(each) for each in answers if isinstance(each, Run)) == [Run]
+    assert sum(isinstance(each, Busy) for each in answers) == 15
+    store.close()
