@@ -31,7 +31,7 @@ def check(workers, trials):
     return sum(report.kills for report in reports)
 
 
-@pytest.mark.req("CP-07", "AG-05")
+@pytest.mark.req("CP-07", "AG-05", "EF-14")
 @pytest.mark.parametrize("scenario", SCENARIOS[:-1])
 def test_killed_at_any_boundary_a_call_has_one_outcome_and_no_effect_after_it(workers, scenario):
     """Before and after each statement, effect and return; enumerated, not sampled."""

@@ -631,6 +631,7 @@ def test_an_item_that_was_never_raised_is_raised_by_who_asks_next(engine, colour
     assert len(list(engine.inbox)) == 1
 
 
+@pytest.mark.req("PL-06")
 def test_an_ambiguous_failure_of_an_unsafe_call_is_for_a_person(store, colour):
     """It may have been applied: the record says so, and nobody runs it again."""
     with engine_on(store, default="once") as engine:
@@ -644,6 +645,7 @@ def test_an_ambiguous_failure_of_an_unsafe_call_is_for_a_person(store, colour):
         assert len(list(engine.inbox)) == 1
 
 
+@pytest.mark.req("PL-06")
 def test_an_ambiguous_failure_of_a_keyed_call_is_repeated(engine, colour):
     """The callee knows the key; whoever declares it so says that."""
     function, plain = scripted(colour, Ambiguous("reply lost"), "done")
