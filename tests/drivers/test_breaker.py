@@ -21,6 +21,7 @@ from mainstay.drivers.site import Site
 from mainstay.drivers.wrap import wrap
 from mainstay.errors import CircuitOpenError, PolicyError, UsageError
 from mainstay.testing import Trace, scripted, takes, virtual_time
+from tests.costs import acosts, costs
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 DOWN = ConnectionError
@@ -981,37 +982,6 @@ def test_waiting_as_long_as_the_refusal_says_is_enough(time):
 
 
 # --- what it costs --------------------------------------------------------------------------------
-
-
-def costs(function, *args):
-    """The Python frames and C functions that one call enters."""
-    entered = []
-
-    def watch(frame, kind, argument):
-        if kind == "call":
-            entered.append(frame.f_code.co_name)
-        elif kind == "c_call":
-            entered.append(argument.__qualname__)
-
-    sys.setprofile(watch)
-    try:
-        function(*args)
-    finally:
-        sys.setprofile(None)
-    return entered[:-1]  # the last one turns the profile off
-
-
-def acosts(function, *args):
-    """The same for a coroutine function, without an event loop."""
-
-    def run():
-        coroutine = function(*args)
-        try:  # noqa: SIM105 -- suppress() would be counted
-            coroutine.send(None)
-        except StopIteration:
-            pass
-
-    return [name for name in costs(run) if name not in ("run", "coroutine.send")]
 
 
 def trivial(a):

@@ -18,6 +18,7 @@ import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, WrapError
 from mainstay.drivers import wrap as wrap_module
 from mainstay.testing import virtual_time
+from tests.costs import acosts, costs
 
 POLICY = RetryPolicy(name="op", retry_on=OSError, backoff=Backoff.constant(0), jitter=Jitter.none())
 LIMITED = POLICY.replace(deadline=60.0)
@@ -542,37 +543,6 @@ def test_an_error_that_has_a_context_keeps_it(driver):
 
 
 # --- what it costs --------------------------------------------------------------------------------
-
-
-def costs(function, *args):
-    """The Python frames and C functions that one call enters."""
-    entered = []
-
-    def watch(frame, kind, argument):
-        if kind == "call":
-            entered.append(frame.f_code.co_name)
-        elif kind == "c_call":
-            entered.append(argument.__qualname__)
-
-    sys.setprofile(watch)
-    try:
-        function(*args)
-    finally:
-        sys.setprofile(None)
-    return entered[:-1]  # the last one turns the profile off
-
-
-def acosts(function, *args):
-    """The same for a coroutine function, without an event loop."""
-
-    def run():
-        coroutine = function(*args)
-        try:  # noqa: SIM105 -- suppress() would be counted
-            coroutine.send(None)
-        except StopIteration:
-            pass
-
-    return [name for name in costs(run) if name not in ("run", "coroutine.send")]
 
 
 def trivial(a, *, b=1):

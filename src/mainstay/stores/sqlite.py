@@ -108,8 +108,10 @@ class SqliteStore:
     ) -> Reply:
         """Reads, decides and writes as one step; a hint that is right makes it one statement."""
         if hint is not _NO_HINT:
-            with suppress(_Wrong):
+            try:
                 return self._guess(space, key, decide, hint)
+            except _Wrong:
+                pass
         done: Reply = self._step("write", _apply, space, key, decide)
         return done
 
