@@ -226,6 +226,23 @@ def test_one_connection_is_enough_for_threads_that_write_one_record(server):
         store.close()
 
 
+def test_one_connection_is_enough_for_tasks_that_write_one_record(server):
+    """The same in an event loop."""
+    stores = [RedisStore(f"{server.url}?pool=1&timeout=20") for _ in range(2)]
+
+    async def work(store):
+        for _ in range(25):
+            await store.atransact("s", "k", count)
+
+    async def main():
+        await asyncio.gather(*(work(store) for store in stores * 4))
+        return await stores[0].aread("s", "k")
+
+    assert asyncio.run(main())[0] == b"200"
+    for store in stores:
+        store.close()
+
+
 def test_one_connection_is_enough_for_a_server_that_has_forgotten_everything(server):
     """The scripts are told again and the space is registered again, within a step."""
     store = RedisStore(f"{server.url}?pool=1&timeout=5")
@@ -248,9 +265,14 @@ def test_a_connection_that_dies_within_a_step_is_made_anew(server):
         looker.client_kill_filter(_type="normal", skipme=True)
         return count(value, now)
 
+    async def main():
+        for _ in range(3):
+            await store.atransact("s", "k", cutting)
+
     for _ in range(3):
         store.transact("s", "k", cutting)
-    assert store.read("s", "k")[0] == b"3"
+    asyncio.run(main())
+    assert store.read("s", "k")[0] == b"6"
     store.close()
     looker.close()
 

@@ -35,6 +35,7 @@ from mainstay.stores.redis_clients import (
     in_thread,
     in_trio,
 )
+from mainstay.stores.redis_line import AsyncLine, Line
 from mainstay.stores.redis_names import (
     DROP,
     READ,
@@ -262,21 +263,23 @@ class RedisStore:
     # --- the two drivers --------------------------------------------------------------------------
 
     def _run(self, what: str, story: Story) -> Any:
+        telling = Telling(self, what, story)
         self._make_ready(what)
         client, turns = self._client, self._turns
-        telling = Telling(self, what, story, client.connection_pool)
+        line = Line(client)
         DUE.at, DUE.most = telling.until, self.timeout
         try:
             while telling.asks():
                 try:
-                    perform(client, turns, telling)
+                    perform(line, turns, telling)
                 except Exception as trouble:
                     telling.trouble = trouble
                     if isinstance(trouble, theirs.ReadOnlyError):  # of a primary that was replaced
-                        telling.let_go()
+                        line.let_go()
                         drop_idle(client.connection_pool)
         finally:
             telling.end()
+            line.let_go()
             if self.is_closed:  # while we were at it
                 drop_idle(client.connection_pool)
         return telling.result
@@ -287,15 +290,18 @@ class RedisStore:
         telling = Telling(self, what, story)
         self._make_ready(what)
         scope = asyncio.timeout(self.timeout)
+        line: AsyncLine | None = None
         try:
             async with scope:
                 client, turns = await self._loops.client()
+                line = AsyncLine(client)
                 while telling.asks():
                     try:
-                        await aperform(client, turns, telling)
+                        await aperform(line, turns, telling)
                     except Exception as trouble:
                         telling.trouble = trouble
                         if isinstance(trouble, theirs.ReadOnlyError):
+                            await line.let_go()
                             await client.connection_pool.disconnect(inuse_connections=False)
         except TimeoutError as trouble:
             if not scope.expired():
@@ -303,6 +309,8 @@ class RedisStore:
             raise telling.unavailable(theirs.TimeoutError("no answer")) from trouble
         finally:
             telling.end()
+            if line is not None:
+                await line.let_go()
         return telling.result
 
     # --- connections ------------------------------------------------------------------------------

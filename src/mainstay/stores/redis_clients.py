@@ -38,10 +38,15 @@ def blocking_client(address: str, pool: int, timeout: float) -> Any:
 
 
 def async_client(address: str, pool: int, timeout: float) -> Any:
-    """The same for one event loop."""
+    """The same for one event loop.
+
+    Its sockets have no limits of their own, for which redis-py would start a task with every
+    command: a step is bounded as a whole, and whoever is cut off there ends its connection.
+    """
     from redis import asyncio as aredis
 
-    connections = aredis.BlockingConnectionPool.from_url(address, **_limits(pool, timeout))
+    limits = _limits(pool, timeout) | {"socket_timeout": None}
+    connections = aredis.BlockingConnectionPool.from_url(address, **limits)
     return aredis.Redis(connection_pool=connections)
 
 

@@ -7,12 +7,10 @@ same record takes turns: within a process by a lock, among processes by holding 
 
 from __future__ import annotations
 
-import inspect
 import os
 import random
 from typing import TYPE_CHECKING
 
-import redis
 from redis import exceptions as theirs
 
 from mainstay.clock import SYSTEM
@@ -24,23 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mainstay.stores.redis_line import AsyncLine, Line
     from mainstay.stores.redis_names import Server, Story
-
-
-_asked = inspect.signature(redis.ConnectionPool.get_connection).parameters["command_name"]
-_TO_GET = ("EVALSHA",) if _asked.default is inspect.Parameter.empty else ()
-"""What a pool wants to know before it gives a connection: since redis-py 5.3 nothing."""
 
 
 class Telling:
     """A story on its way: what is asked, what was answered, what went wrong, and until when."""
 
-    __slots__ = (
-        "_connection", "_pool", "_store", "_story", "_what",
-        "answer", "ask", "result", "trouble", "turn", "until",
-    )  # fmt: skip
+    __slots__ = ("_store", "_story", "_what", "answer", "ask", "result", "trouble", "turn", "until")
 
-    def __init__(self, store: Server, what: str, story: Story, pool: Any = None) -> None:
+    def __init__(self, store: Server, what: str, story: Story) -> None:
         self._store = store
         self._what = what
         self._story = story
@@ -50,10 +41,6 @@ class Telling:
         self.trouble: Exception | None = None
         self.turn: Any = None
         self.result: Any = None
-        self._pool = pool
-        self._connection: Any = None
-        """Kept from one script to the next: to take one and to give it back is a third of a trip's
-        work here."""
 
     def asks(self) -> bool:
         """Whether the story wants something more, in `ask`; otherwise it has a `result`."""
@@ -75,34 +62,9 @@ class Telling:
         return True
 
     def end(self) -> None:
-        """Lets the next one have its turn, and its connection."""
+        """Lets the next one have its turn."""
         if self.turn is not None:
             self.turn.release()
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Gives the connection back: before a wait, in which somebody else may need it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._pool.release(connection)
-
-    def say(self, client: Any, command: tuple[Any, ...]) -> Any:
-        """The server's answer to a script, straight from a connection; others by the client.
-
-        The client has answers to put in form, and three times as much to do for each of them. It
-        also takes over where the connection turns out to be dead: it connects anew.
-        """
-        if command[0] != "EVALSHA":
-            self.let_go()
-            return client.execute_command(*command)
-        if self._connection is None:
-            self._connection = self._pool.get_connection(*_TO_GET)
-        try:
-            self._connection.send_command(*command)
-            return self._connection.read_response()
-        except theirs.ConnectionError:
-            self.let_go()
-            return client.execute_command(*command)
 
     def _see_that_it_may_go_on(self) -> None:
         if self._store.is_closed:
@@ -121,35 +83,39 @@ class Telling:
         return StoreUnavailable(self._store.url, self._what, reason)
 
 
-def perform(client: Any, turns: Turns, telling: Telling) -> None:
+def perform(line: Line, turns: Turns, telling: Telling) -> None:
     """What a story asks for."""
     ask = telling.ask
     if isinstance(ask, tuple):
-        telling.answer = telling.say(client, ask)
+        telling.answer = line.say(ask)
     elif isinstance(ask, float):
         if ask:
-            telling.let_go()
+            line.let_go()
             SYSTEM.sleep(ask)
     else:
         lock = turns.lock(ask)
         if not lock.acquire(blocking=False):
-            telling.let_go()  # or whoever has the turn might wait for this very connection
+            line.let_go()
             if not lock.acquire(timeout=max(0.0, telling.until - SYSTEM.monotonic())):
                 raise theirs.TimeoutError("others of this process write the same record")
         telling.turn = lock
 
 
-async def aperform(client: Any, turns: Turns, telling: Telling) -> None:
+async def aperform(line: AsyncLine, turns: Turns, telling: Telling) -> None:
     """The same in a running loop."""
     ask = telling.ask
     if isinstance(ask, tuple):
-        telling.answer = await client.execute_command(*ask)
+        telling.answer = await line.say(ask)
     elif isinstance(ask, float):
         import asyncio
 
+        if ask:
+            await line.let_go()
         await asyncio.sleep(ask)
     else:
         lock = turns.lock(ask)
+        if lock.locked():
+            await line.let_go()
         await lock.acquire()
         telling.turn = lock
 
