@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.compare import duration, ratios
-from bench.measure import METHOD, Contender, Effort, Lacks, nullary, race, reason
+from bench.measure import METHOD, Contender, Effort, Lacks, nullary, race, race_async, reason
 from bench.sqlite_records import SPACE, address, charging, folder, fsync_time
 from bench.table import Row, Table, at_most
 from mainstay import Engine
@@ -44,7 +44,7 @@ def run(effort: Effort) -> Table:
             except Exception as error:
                 rows.append(Row(f"{name}: {MINE}", None, GOAL, note=_absence(error)))
         note = f"An fsync of 4 KB takes {duration(fsync_time(place))} here."
-    method = f"{METHOD} Client and server on one core, a call with a new key each, sync. {note}"
+    method = f"{METHOD} Client and server on one core, a call with a new key each. {note}"
     return Table("servers", "Keyed calls on servers", method, rows)
 
 
@@ -66,9 +66,7 @@ def _absence(error: Exception) -> str:
     return f"not available: {reason(error)}"
 
 
-def _compared(
-    name: str, effort: Effort, raw: Callable[[], object], mine: Callable[[], object], trips: int
-) -> list[Row]:
+def _compared(name: str, effort: Effort, raw: Any, mine: Any, trips: int) -> list[Row]:
     base = RAW.format(trips)
     results = race(
         [Contender(base, lambda: (raw,), nullary), Contender(MINE, lambda: (mine,), nullary)],
@@ -77,14 +75,35 @@ def _compared(
     return ratios(results, base, {MINE: GOAL}, named=f"{name}: {{}}")
 
 
+def _compared_async(name: str, effort: Effort, raw: Any, mine: Any, trips: int) -> list[Row]:
+    base = RAW.format(trips)
+    results = race_async(
+        [Contender(base, lambda: (raw,), _awaited), Contender(MINE, lambda: (mine,), _awaited)],
+        effort.scaled(0.5),
+    )
+    return ratios(results, base, {MINE: GOAL}, named=f"{name}, async: {{}}")
+
+
+async def _awaited(n: int, f: Callable[[], Awaitable[object]]) -> None:
+    """await f(), ten times; unrolled it would be no quicker beside a round trip."""
+    for _ in range(n * 10):
+        await f()
+
+
 def _keys(first: int) -> Iterator[str]:
     return (f"order-{number:08d}" for number in itertools.count(first))
 
 
-def _charges(store: Any) -> tuple[Callable[[str, int], int], Callable[[], object]]:
-    """The keyed function, and a call of it with a new key."""
-    charge, keys = charging(Engine(store, sinks=[], audit=False)), _keys(0)
-    return charge, lambda: charge(next(keys), 500)
+def _charges(store: Any) -> tuple[Callable[[str, int], int], Any, Any]:
+    """The keyed function, and a call of it with a new key; sync and async."""
+    engine, keys = Engine(store, sinks=[], audit=False), _keys(0)
+    charge = charging(engine)
+
+    @engine.idempotent(key=lambda order, amount: order, operation="charge")
+    async def acharge(order, amount):
+        return amount
+
+    return charge, lambda: charge(next(keys), 500), lambda: acharge(next(keys), 500)
 
 
 def _rehearsed(raw: Callable[[], object], store: Any) -> Callable[[], object]:
@@ -94,6 +113,41 @@ def _rehearsed(raw: Callable[[], object], store: Any) -> Callable[[], object]:
     if value is None or b"succeeded" not in value:
         raise Lacks(f"by hand it comes to {value!r}")
     return raw
+
+
+class _Raw:
+    """What was said, said again for a new key each time: by a client for threads, or for a loop."""
+
+    def __init__(self, trips: Callable[[str], Generator[Said, Any, None]]) -> None:
+        self._trips = trips
+        self._keys = _keys(RAW_KEYS)
+        self._client: Any = None
+
+    def by(self, say: Callable[..., Any]) -> Callable[[], None]:
+        """With a function that says it and returns the answer."""
+
+        def call() -> None:
+            answer, trips = None, self._trips(next(self._keys))
+            with contextlib.suppress(StopIteration):
+                while True:
+                    args, kwargs = trips.send(answer)
+                    answer = say(*args, **kwargs)
+
+        return call
+
+    def by_async(self, connect: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[None]]:
+        """With what gives such a function, in the loop in which it is used."""
+
+        async def call() -> None:
+            if self._client is None:
+                self._client = await connect()
+            answer, trips = None, self._trips(next(self._keys))
+            with contextlib.suppress(StopIteration):
+                while True:
+                    args, kwargs = trips.send(answer)
+                    answer = await self._client(*args, **kwargs)
+
+        return call
 
 
 # --- Redis ----------------------------------------------------------------------------------------
@@ -111,29 +165,40 @@ def _redis(place: Path, effort: Effort) -> list[Row]:
     server = start_valkey(place / "valkey")
     store = RedisStore(server.url)
     try:
-        charge, mine = _charges(store)
+        charge, mine, amine = _charges(store)
         mine()
         with _noted(redis.Connection, "send_command") as said:
             charge(MARK, 500)
+        again = _Raw(_redis_again(said))
         client = redis.Redis.from_url(server.url, protocol=2)
-        raw = _rehearsed(_redis_again(client, said), store)
-        return _compared("Redis", effort, raw, mine, len(said))
+        raw = _rehearsed(again.by(client.execute_command), store)
+        araw = again.by_async(lambda: _redis_client(server.url))
+        return [
+            *_compared("Redis", effort, raw, mine, len(said)),
+            *_compared_async("Redis", effort, araw, amine, len(said)),
+        ]
     finally:
         store.close()
         server.kill()
 
 
-def _redis_again(client: Any, said: list[Said]) -> Callable[[], object]:
+async def _redis_client(url: str) -> Callable[..., Any]:
+    from redis import asyncio as aredis
+
+    return aredis.Redis.from_url(url, protocol=2).execute_command  # type: ignore[no-any-return]
+
+
+def _redis_again(said: list[Said]) -> Callable[[str], Generator[Said, Any, None]]:
     """The same commands for a new key; a record's token is in them, and so is the same again."""
-    mark, keys, say = MARK.encode(), _keys(RAW_KEYS), client.execute_command
+    mark = MARK.encode()
     pieces = [[_cut(part, mark) for part in command] for command, _ in said]
 
-    def call() -> None:
-        key = next(keys).encode()
+    def trips(key: str) -> Generator[Said, Any, None]:
+        name = key.encode()
         for command in pieces:
-            say(*[part if type(part) is not list else key.join(part) for part in command])
+            yield tuple(p if type(p) is not list else name.join(p) for p in command), {}
 
-    return call
+    return trips
 
 
 def _cut(part: Any, mark: bytes) -> Any:
@@ -167,30 +232,47 @@ def _on_postgres(name: str, effort: Effort, url: str) -> list[Row]:
 
     store = PostgresStore(url)
     try:
-        charge, mine = _charges(store)
+        charge, mine, amine = _charges(store)
         mine()
         with _noted(psycopg.Cursor, "execute") as said:
             charge(MARK, 500)
+        again = _Raw(_postgres_again(said))
         with psycopg.connect(url, autocommit=True) as connection:
-            raw = _rehearsed(_postgres_again(connection, said), store)
-            return _compared(name, effort, raw, mine, len(said))
+            raw = _rehearsed(
+                again.by(lambda *args, **kwargs: connection.execute(*args, **kwargs).fetchone()),
+                store,
+            )
+            rows = _compared(name, effort, raw, mine, len(said))
+        araw = again.by_async(lambda: _postgres_client(url))
+        return rows + _compared_async(name, effort, araw, amine, len(said))
     finally:
         store.close()
 
 
-def _postgres_again(connection: Any, said: list[Said]) -> Callable[[], object]:
-    """The same statements for a new key; what the last reading saw is the condition of a write."""
-    keys, execute = _keys(RAW_KEYS), connection.execute
+async def _postgres_client(url: str) -> Callable[..., Any]:
+    import psycopg
 
-    def call() -> None:
-        key, row = next(keys), (None, None, None)
+    connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
+
+    async def say(*args: Any, **kwargs: Any) -> Any:
+        cursor = await connection.execute(*args, **kwargs)
+        return await cursor.fetchone()
+
+    return say
+
+
+def _postgres_again(said: list[Said]) -> Callable[[str], Generator[Said, Any, None]]:
+    """The same statements for a new key; what the last reading saw is the condition of a write."""
+
+    def trips(key: str) -> Generator[Said, Any, None]:
+        row = (None, None, None)
         for (text, values), options in said:
             new = {**values, "key": values["key"].replace(MARK, key)}
             if "seen" in new:
                 new["seen"] = row[2]
-            row = execute(text, new, **options).fetchone() or row
+            row = (yield (text, new), options) or row
 
-    return call
+    return trips
 
 
 # --- what a client library is told ----------------------------------------------------------------
