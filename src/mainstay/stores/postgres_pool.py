@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import queue
 from collections import deque
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from psycopg.pq import TransactionStatus
 
 from mainstay.clock import SYSTEM
 from mainstay.stores.postgres_steps import patience
+from mainstay.stores.process import PROCESS
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -64,11 +64,13 @@ class Connection(psycopg.Connection["tuple[Any, ...]"]):
     """One for all its statements, which come one after the other: to make one is half of a trip's
     work here."""
 
-    def wait(self, gen: Any, interval: float = _INTERVAL, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg 3.3 has it, 3.2 has not
+    def wait(self, gen: Any, interval: float = 0.0, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg's
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
-            gen, *limit = _bounded(gen, self.until)
-            return waiting.wait(gen, self.pgconn.socket, min(interval, _INTERVAL), *limit)
+            if _TimedOut is Late:
+                return waiting.wait(_until(gen, self.until), self.pgconn.socket, _INTERVAL)
+            left = self.until - SYSTEM.monotonic()
+            return waiting.wait(gen, self.pgconn.socket, _INTERVAL, left)
         except BaseException as trouble:
             _leave(self.pgconn, trouble)
             raise
@@ -83,14 +85,16 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
     async def wait(
         self,
         gen: Any,
-        interval: float = _INTERVAL,
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109 -- psycopg 3.3 has it, 3.2 has not
+        interval: float = 0.0,  # noqa: ARG002 -- psycopg's; 3.2 has only this one
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109
     ) -> Any:
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
-            gen, *limit = _bounded(gen, self.until)
-            where = self.pgconn.socket
-            return await waiting.wait_async(gen, where, min(interval, _INTERVAL), *limit)
+            if _TimedOut is Late:
+                gen = _until(gen, self.until)
+                return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL)
+            left = self.until - SYSTEM.monotonic()
+            return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL, left)
         except BaseException as trouble:
             _leave(self.pgconn, trouble)
             raise
@@ -102,13 +106,6 @@ def _leave(pgconn: Any, trouble: BaseException) -> None:
         pgconn.finish()
     if type(trouble) is _TimedOut:
         raise Late from None
-
-
-def _bounded(gen: Any, until: float) -> tuple[Any, ...]:
-    """What psycopg is to wait for, and for how long."""
-    if _TimedOut is Late:
-        return (_until(gen, until),)
-    return gen, until - SYSTEM.monotonic()
 
 
 def _until(gen: Any, until: float) -> Generator[Any, Any, Any]:
@@ -270,10 +267,11 @@ class Pools:
         return pool
 
     def _here(self) -> tuple[Pool, dict[AbstractEventLoop, AsyncPool]]:
-        pid = os.getpid()
-        mine = self._by_process.get(pid)
+        mine = self._by_process.get(PROCESS.number)
         if mine is None:
-            mine = self._by_process.setdefault(pid, (Pool(self._settings, self._size), {}))
+            mine = self._by_process.setdefault(
+                PROCESS.number, (Pool(self._settings, self._size), {})
+            )
         return mine
 
     def _close_loops(self, *, only_over: bool) -> None:

@@ -12,7 +12,6 @@ connections in `redis_clients`.
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from mainstay.clock import SYSTEM
 from mainstay.core.records import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
 from mainstay.stores.options import options_of
+from mainstay.stores.process import PROCESS
 
 try:
     from redis import exceptions as theirs
@@ -317,7 +317,7 @@ class RedisStore:
 
     def _begin(self) -> None:
         """Clients without a connection; they connect when they are used."""
-        self._pid = os.getpid()
+        self._pid = PROCESS.number
         self._client: Any = blocking_client(self._address, self.pool, self.timeout)
         self._turns = Turns(threading.Lock)
         self._loops = Loops(self._async_client)
@@ -329,7 +329,7 @@ class RedisStore:
         """A forked child has connections of its own, and leaves its parent's alone."""
         if self.is_closed:
             raise StoreUnavailable(self.url, what, "it was closed")
-        if self._pid != os.getpid():
+        if self._pid != PROCESS.number:
             self._inherited = (self._client, self._loops)
             self._begin()
 

@@ -8,7 +8,6 @@ is SQLite's own; virtual time does not move it.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from contextlib import suppress
@@ -20,6 +19,7 @@ from mainstay.core.records import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import pending, statements
 from mainstay.stores.options import options_of, without_secrets
+from mainstay.stores.process import PROCESS
 from mainstay.stores.sqlite_batch import DROP, WRITE, carry_out
 from mainstay.stores.writer import Writer
 
@@ -240,7 +240,7 @@ class SqliteStore:
         if self._memory is not None:
             return self._memory
         held = self._mine.held
-        if held is None or held.pid != _PROCESS.number:  # a forked child opens its own
+        if held is None or held.pid != PROCESS.number:  # a forked child opens its own
             held = self._mine.held = self._open()
         return held
 
@@ -324,7 +324,7 @@ class _Held:
         self.connection = connection
         self.execute = connection.execute
         self.lock = threading.RLock()
-        self.pid = _PROCESS.number
+        self.pid = PROCESS.number
         self.thread = threading.current_thread()
 
     def undo(self) -> None:
@@ -334,7 +334,7 @@ class _Held:
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != _PROCESS.number:
+        if self.pid != PROCESS.number:
             _inherited.append(self.connection)
             return
         if not self.lock.acquire(timeout=patience):
@@ -353,23 +353,6 @@ class _Mine(threading.local):
     """What a thread has of its own."""
 
     held: _Held | None = None
-
-
-class _Process:
-    """Which process this is, without a call of the system for each reading."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        self.number = os.getpid()
-
-
-_PROCESS = _Process()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PROCESS.begin_anew)
 
 
 class _Bound(SqliteStore):
