@@ -277,6 +277,61 @@ def test_a_connection_that_dies_within_a_step_is_made_anew(server):
     looker.close()
 
 
+class _Interrupting:
+    """Does something instead of the next reading on a connection, or after it."""
+
+    def __init__(self, store, *, reads):
+        pool = store._client.connection_pool
+        self._connection, self._reads = pool.get_connection(), reads
+        pool.release(self._connection)
+
+    def raises(self, trouble, *, at):
+        """The n-th reading from now on raises; it has read the reply, or it has not."""
+        plain, left = self._connection.read_response, [at]
+
+        def read_response(*args, **kwargs):
+            left[0] -= 1
+            if left[0]:
+                return plain(*args, **kwargs)
+            del self._connection.read_response
+            if self._reads:
+                plain(*args, **kwargs)
+                self._connection.disconnect()
+            raise trouble
+
+        self._connection.read_response = read_response
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt(), RuntimeError("of a signal's handler")])
+def test_a_reply_that_nobody_read_is_not_taken_for_another(server, trouble):
+    """Ctrl+C between asking and reading: what comes late belongs to nobody."""
+    store = RedisStore(f"{server.url}?pool=1")
+    for key in ("a", "b", "c"):
+        store.transact("s", key, put(key.encode()))
+    _Interrupting(store, reads=False).raises(trouble, at=1)
+    with contextlib.closing(redis.Redis.from_url(server.url)) as other:
+        other.client_pause(300)  # so that the reply is not there when the next one asks
+    with pytest.raises((type(trouble), StoreUnavailable)):
+        store.read("s", "a")
+    assert [store.read("s", key)[0] for key in ("b", "c", "a")] == [b"b", b"c", b"a"]
+    store.close()
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["plain", "held"])
+def test_a_write_whose_reply_was_lost_is_not_made_twice(server, is_held, monkeypatch):
+    """The connection died with the reply; the server knows the write by its token."""
+    store = RedisStore(server.url)
+    store.transact("s", "k", put(b"6"))
+    if is_held:
+        monkeypatch.setattr("mainstay.stores.redis_telling.Rounds.hold", lambda _self: 5000)
+    _Interrupting(store, reads=True).raises(redis.ConnectionError("gone"), at=2)
+    store.transact("s", "k", count)
+    assert store.read("s", "k")[0] == b"7"
+    with contextlib.closing(redis.Redis.from_url(server.url)) as other:
+        assert not other.keys("*!*")  # nobody holds it
+    store.close()
+
+
 def test_a_step_on_an_unchanged_record_costs_one_round_trip_and_a_write_two(server):
     """Counted by the server."""
     store, looker = RedisStore(server.url), redis.Redis.from_url(server.url)
@@ -332,6 +387,26 @@ def test_a_cancelled_step_leaves_the_store_as_good_as_before(server):
 
     asyncio.run(main())
     store.close()
+
+
+def test_a_step_cancelled_while_it_waits_for_a_connection_keeps_nobody_waiting(server):
+    """The one that was told of a free connection is cancelled; the next has it."""
+
+    async def main():
+        store = RedisStore(f"{server.url}?pool=1&timeout=30")
+        await store.atransact("s", "k", put(b"1"))
+        pool = (await store._loops.client())[0].connection_pool
+        connection = await pool.get_connection()
+        first, second = [asyncio.create_task(store.aread("s", "k")) for _ in range(2)]
+        await asyncio.sleep(0.05)  # until both wait
+        await pool.release(connection)
+        first.cancel()
+        async with asyncio.timeout(10.0):
+            assert (await second)[0] == b"1"
+        assert first.cancelled()
+        store.close()
+
+    asyncio.run(main())
 
 
 def test_a_step_cancelled_while_it_waits_for_its_turn_keeps_nobody_waiting(store, space):

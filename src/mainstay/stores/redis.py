@@ -145,16 +145,20 @@ class RedisStore:
             raw, now = seen[2], int(seen[0]) + int(seen[1]) / 1e6
             change, reply = decide(None if raw is None else raw[TOKEN:], now)
             if change is KEEP or (change.value is None and raw is None):
-                if rounds.is_holding:
-                    yield from told(RELEASE, at.keys[3:], rounds.name)
-                return reply
+                break
             if not rounds.lost:
                 yield at.keys[0]
             token = b"" if raw is None else raw[:TOKEN]
             seen = yield from self._changing(at, change, (token, rounds.name, rounds.hold()))
             if not isinstance(seen, list):
                 return reply
-            yield rounds.pause(bool(seen[3]))
+            seconds = rounds.pause(bool(seen[3]))
+            if seen[2] is not None and seen[2][:TOKEN] == rounds.name:
+                break  # it is written: the reply to that was lost
+            yield seconds
+        if rounds.is_holding:
+            yield from told(RELEASE, at.keys[3:], rounds.name)
+        return reply
 
     def _changing(self, at: Place, change: Change, claim: tuple[Any, ...]) -> Story:
         """Writes or drops it; a list with the record that is there where somebody was faster."""

@@ -46,8 +46,8 @@ def async_client(address: str, pool: int, timeout: float) -> Any:
     from redis import asyncio as aredis
 
     limits = _limits(pool, timeout) | {"socket_timeout": None}
-    connections = aredis.BlockingConnectionPool.from_url(address, **limits)
-    return aredis.Redis(connection_pool=connections)
+    passing: Any = type("Passing", (_Passing, aredis.BlockingConnectionPool), {})
+    return aredis.Redis(connection_pool=passing.from_url(address, **limits))
 
 
 def _limits(pool: int, timeout: float) -> dict[str, Any]:
@@ -103,6 +103,24 @@ class _Bounded:
         if self._sock is not None:
             self._sock.settimeout(max(0.001, left))
             self._is_limited = left < DUE.most * 0.9
+
+
+class _Passing:
+    """A pool whose connections reach the next who waits; mixed into redis-py's own.
+
+    Who is told that one is free, and is cancelled before it takes it, need not tell anybody else
+    (asyncio's Condition may lose that): the next would wait for what is there.
+    """
+
+    _condition: Any
+
+    async def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().get_connection(*args, **kwargs)  # type: ignore[misc]
+        except BaseException:
+            async with self._condition:
+                self._condition.notify()
+            raise
 
 
 class Loops:

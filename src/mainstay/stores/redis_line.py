@@ -46,6 +46,11 @@ class Line:
         except theirs.ConnectionError:
             self.let_go()
             return self._client.execute_command(*command)
+        except theirs.ResponseError:
+            raise  # which is an answer
+        except BaseException:  # the answer is still to come, and would be taken for another's
+            self._connection.disconnect()
+            raise
 
     def let_go(self) -> None:
         """Gives the connection back."""
