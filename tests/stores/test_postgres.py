@@ -141,6 +141,8 @@ class TestRecords:
         assert store.read("s", long)[0] == b"1"
         with pytest.raises(StoreError, match="3001 bytes together, and PostgreSQL takes 2600"):
             store.read("s", "x" * 3000)
+        with pytest.raises(StoreError, match="2801 bytes together"):  # few characters, many bytes
+            store.read("s", "\U0001f600" * 700)
 
     def test_a_key_that_is_no_text_is_refused(self, store):
         """Half a surrogate pair cannot be sent."""
@@ -288,6 +290,20 @@ class TestConcurrency:
         with pytest.raises(StoreUnavailable, match="every connection of the pool was in use"):
             store.transact("s", "k", lambda value, now: store.read("s", "k"))
         assert asyncio.run(taken())[0] is store.read("s", "k")[0] is None
+        store.close()
+
+    def test_an_interruption_while_a_connection_comes_back_takes_no_place(self, url, monkeypatch):
+        """Ctrl+C may come there too; a pool of one is as good as before."""
+        store = PostgresStore(f"{url}?pool=1&timeout=1")
+
+        def interrupted(*_):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("mainstay.stores.postgres_pool._Idle.push", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.transact("s", "k", put(b"1"))
+        assert store.read("s", "k")[0] == b"1"
         store.close()
 
     @pytest.mark.parametrize("bounded_by", ["psycopg", "mainstay"])
@@ -632,7 +648,8 @@ class TestTrouble:
         assert asyncio.run(store.aread("s", "k"))[0] == b"1"
         store.close()
 
-    def test_a_connection_lost_in_the_middle_is_not_repeated(self, store, url):
+    @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "asyncio"])
+    def test_a_connection_lost_in_the_middle_is_not_repeated(self, store, url, is_async):
         """What was sent may have been applied: the caller has to ask again."""
 
         def decide(value, now):
@@ -641,9 +658,13 @@ class TestTrouble:
             decided.append(value)
             return Change(b"1"), None
 
+        async def twice():
+            await store.aread("s", "k")  # so that the connection is not a new one
+            await store.atransact("s", "k", decide)
+
         decided = []
         with pytest.raises(StoreUnavailable, match=r"could not write"):
-            store.transact("s", "k", decide)
+            asyncio.run(twice()) if is_async else store.transact("s", "k", decide)
         assert decided == [None]
         assert store.transact("s", "k", look) is None
 

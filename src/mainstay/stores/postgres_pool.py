@@ -189,9 +189,14 @@ class Pool:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Takes it back."""
-        self.idle.push(connection)
-        self._room.put(None)
+        """Takes it back; its place is free also where that is interrupted."""
+        try:
+            self.idle.push(connection)
+        except BaseException:
+            end(connection)
+            raise
+        finally:
+            self._room.put(None)
 
 
 class AsyncPool:
