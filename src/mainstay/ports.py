@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class Store(Protocol):
 
     A store may have `takes_hints = True`: its `transact` takes a fourth argument, what the caller
     thinks the record is (None for nothing). A hint may be wrong; it changes what a step costs, and
-    never what comes of it.
+    never what comes of it. Who derives from such a store or wraps it need not know of hints: a
+    `transact` without room for one is given none.
 
     Example:
         >>> from mainstay.core.records import Change
@@ -141,3 +143,21 @@ ABILITIES = {
     "audit": "an audit log",
 }
 """What a store may be able to do."""
+
+
+def takes_hints(store: Any) -> bool:
+    """Whether a step of the store may be given a hint: it says so, and has room for one.
+
+    What is said may be inherited, or passed on by a wrapper, by one whose own `transact` has none.
+
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> takes_hints(MemoryStore())
+    False
+    """
+    if not getattr(store, "takes_hints", False):
+        return False
+    try:
+        inspect.signature(store.transact).bind("space", "key", "decide", "hint")
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -5,7 +5,9 @@ call that has ended is replayed also while the store cannot be written.
 """
 
 import asyncio
+import contextlib
 import sqlite3
+from functools import partial
 
 import pytest
 import trio
@@ -25,7 +27,7 @@ class Watched(MemoryStore):
 
     def __init__(self):
         super().__init__()
-        self.readings, self.is_locked, self.is_gone = 0, False, False
+        self.readings, self.refused, self.is_locked, self.is_gone = 0, 0, False, False
 
     def read(self, space, key):
         self.readings += 1
@@ -35,6 +37,7 @@ class Watched(MemoryStore):
 
     def transact(self, space, key, decide):
         if self.is_locked:
+            self.refused += 1
             raise StoreUnavailable(self.url, "write", "it is locked")
         return super().transact(space, key, decide)
 
@@ -179,3 +182,36 @@ def test_whatever_comes_each_key_runs_once_and_has_its_value(orders):
             assert charge(order) == seen[order]
         assert calls == list(seen)
         assert engine.records.counts()["hit"] == len(orders) - len(seen)
+
+
+def test_a_replay_does_not_wait_for_the_store_as_a_claim_does(charging, store):
+    """What has ended is read at the first refusal, however long `store_wait` is."""
+    engine, call, calls = charging(store)
+    begin(call)
+    store.is_locked = True
+    assert call("order-3", 5) == ["order-3", 5]
+    assert store.refused == 1
+    assert len(calls) == ENOUGH
+    engine.close()
+
+
+@pytest.mark.parametrize("run", [None, _on_asyncio, trio.run], ids=["sync", "asyncio", "trio"])
+def test_a_failure_that_is_replayed_begins_the_count_anew_too(store, run):
+    engine = Engine(store, sinks=[], audit=False)
+
+    def charge(order):
+        if order == "bad":
+            raise ValueError(order)
+
+    async def acharge(order):
+        charge(order)
+
+    keyed = engine.idempotent(key=str)(charge if run is None else acharge)
+    call = keyed if run is None else partial(run, keyed)
+    orders = ["bad", *range(ENOUGH - 2), "bad", *range(100, 100 + ENOUGH)]
+    for order in orders:
+        with contextlib.suppress(ValueError):
+            call(order)
+    assert engine.records.counts()["hit"] == 1
+    assert store.readings == len(orders)
+    engine.close()

@@ -387,6 +387,43 @@ def test_a_child_does_not_close_the_connections_of_its_parent(store, connections
     held.connection.close()
 
 
+@pytest.mark.parametrize("trouble", [ValueError(), KeyboardInterrupt()])
+def test_a_step_that_fails_gives_the_lock_back_at_once(store, trouble):
+    """Not when the store is used the next time: others wait for it."""
+
+    def decide(_value, _now):
+        raise trouble
+
+    with pytest.raises(type(trouble)):
+        store.transact("s", "k", decide)
+    with closing(sqlite3.connect(store.path, isolation_level=None, timeout=0.0)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+
+def test_a_step_begins_anew_where_one_was_interrupted(store):
+    """A second Ctrl+C may come while the first is seen to; nothing of that is in the next step."""
+    store._hold().execute("BEGIN IMMEDIATE")
+    store._hold().execute("INSERT INTO mainstay_kept VALUES ('s', 'half', x'00', NULL)")
+    assert store.transact("s", "k", put(b"1")) is None
+    assert store.scan("s") == [("k", b"1")]
+
+
+def test_on_a_connection_of_the_callers_all_is_there_that_a_store_has(store, url):
+    """Seen as their transaction sees it, and gone with it."""
+    with closing(sqlite3.connect(store.path)) as mine:
+        bound = store.within(mine)
+        bound.transact("s", "k", lambda value, now: (Change(b"1", now - 1.0), None))
+        assert bound.scan("s") == [("k", b"1")]
+        assert store.scan("s") == []
+        assert bound.purge() == 1
+        assert bound.scan("s") == []
+        assert bound.describe()["url"] == url
+        mine.rollback()
+        with pytest.raises(StoreUnavailable, match="could not scan"):
+            mine.close()
+            bound.scan("s")
+
+
 def test_a_step_may_be_part_of_a_transaction_of_the_users(store, tmp_path):
     """It is committed with theirs, or rolled back with theirs."""
     mine = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)

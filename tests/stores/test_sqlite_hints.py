@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay import Engine
 from mainstay.core.idempotency import Begin, Busy, Run, decode, reduce
 from mainstay.core.records import DROP, KEEP, Change
 from mainstay.errors import StoreUnavailable
+from mainstay.stores import sqlite
 from mainstay.stores.sqlite import SqliteStore
 
 
@@ -47,6 +49,13 @@ def statements(store):
     store._hold().connection.set_trace_callback(None)
 
 
+@pytest.fixture
+def _unhurried(monkeypatch):
+    """A machine that stands still for a moment is no wait for the lock."""
+    for name in ("_INSERT", "_UPDATE"):
+        monkeypatch.setattr(sqlite, name, getattr(sqlite, name).replace("< 0.05", "< 50"))
+
+
 def outcome(function, *args):
     """What it returned, or what it raised."""
     try:
@@ -65,9 +74,9 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_a_step_with_any_hint_is_the_step_without(store, steps):
-    """Against a dict: the reply, the record and what a decision raises."""
+    """Against a dict: the reply, the record, its expiry and what a decision raises."""
     store._hold().execute("DELETE FROM mainstay_kept")
-    there, before = {}, {}
+    there, before, expiries = {}, {}, {}
     for key, name, kind in steps:
         value = there.get(key)
         hint = {"right": value, "absent": None, "stale": before.get(key), "other": b"x"}[kind]
@@ -77,15 +86,35 @@ def test_a_step_with_any_hint_is_the_step_without(store, steps):
         assert outcome(store.transact, "s", key, decide, hint) == reply
         if change is not KEEP:
             before[key], there[key] = value, change.value
+            expiries[key] = change.expires
         assert store.read("s", key)[0] == there.get(key)
+        expires = store._hold().execute("SELECT expires FROM mainstay_kept WHERE key = ?", (key,))
+        assert (expires.fetchone() or (None,))[0] == expiries.get(key)
 
 
+@pytest.mark.usefixtures("_unhurried")
 def test_a_right_hint_makes_it_one_statement(store, statements):
     """A record that is new, and one that is as it was left."""
     store.transact("s", "one", decision("x"), None)
     store.transact("s", "one", decision("y"), b"x")
     assert [each.split()[0] for each in statements] == ["INSERT", "UPDATE"]
     assert store.read("s", "one")[0] == b"xy"
+
+
+@pytest.mark.usefixtures("_unhurried")
+def test_a_keyed_call_says_as_little_as_it_can(tmp_path):
+    """A new key: looked for, claimed, ended; one that has expired is claimed as it was seen."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    with Engine(store, sinks=[], audit=False) as engine:
+        charge = engine.idempotent(key=str, ttl=0.001)(lambda order: order)
+        statements, words = [], []
+        store._hold().connection.set_trace_callback(statements.append)
+        for _ in range(2):
+            statements.clear()
+            assert charge("little") == "little"
+            words.append([each.split()[0] for each in statements])
+            time.sleep(0.01)
+        assert words == [["SELECT", "INSERT", "UPDATE"], ["SELECT", "UPDATE", "UPDATE"]]
 
 
 @pytest.mark.parametrize("there", [None, b"x"])
@@ -120,6 +149,36 @@ def test_whoever_waited_for_the_lock_has_a_whole_lease(tmp_path, there):
     other.close()
 
 
+@pytest.mark.parametrize("there", [None, b"xx"])
+def test_whoever_waited_for_the_lock_has_made_its_step_once(tmp_path, there):
+    """Also a step that is another one the second time, as that which counts an attempt."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    if there is not None:
+        store.transact("s", "k", lambda value, now: (Change(there), None))
+    other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.3, other.execute, ("ROLLBACK",))
+    release.start()
+    assert store.transact("s", "k", decision("y"), there) == there
+    release.join()
+    assert store.read("s", "k")[0] == (there or b"") + b"y"
+    store.close()
+    other.close()
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, -1.0, 1.0, 3600.0])
+@pytest.mark.parametrize("there", [None, b"xx"])
+def test_a_clock_that_is_set_meanwhile_does_not_decide(store, monkeypatch, there, seconds):
+    """The time of the guess is not the time of the write: the step is decided anew."""
+    store.transact("s", "clock", lambda value, now: (DROP if there is None else Change(there), 0))
+    times = [time.time() + seconds]
+    monkeypatch.setattr(sqlite, "_now", lambda: times.pop() if times else time.time())
+    before = time.time()
+    now = store.transact("s", "clock", lambda value, now: (Change(b"%f" % now), now), there)
+    assert before <= now <= time.time()
+    assert store.read("s", "clock")[0] == b"%f" % now
+
+
 def test_a_transaction_that_was_interrupted_takes_no_hinted_step_with_it(tmp_path):
     """Ctrl+C between BEGIN and COMMIT leaves one open; the next step is not a part of it."""
     store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
@@ -133,6 +192,17 @@ def test_a_transaction_that_was_interrupted_takes_no_hinted_step_with_it(tmp_pat
     other.close()
 
 
+def test_what_was_interrupted_is_not_read_as_if_it_had_been_written(tmp_path):
+    """A second Ctrl+C may leave a step half done: nobody replays what it held."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
+    for look in (lambda: store.read("s", "half")[0], lambda: store.scan("s")):
+        store._hold().execute("BEGIN IMMEDIATE")
+        store._hold().execute("INSERT INTO mainstay_kept VALUES ('s', 'half', x'00', NULL)")
+        assert not look()
+        assert not store._hold().connection.in_transaction
+    store.close()
+
+
 def test_trouble_with_a_hint_is_told_as_any_other(tmp_path):
     """A lock that does not come, a store that was closed."""
     store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=0.05")
@@ -144,6 +214,24 @@ def test_trouble_with_a_hint_is_told_as_any_other(tmp_path):
     other.close()
     assert store.read("s", "k")[0] is None
     store.close()
+    with pytest.raises(StoreUnavailable, match="it was closed"):
+        store.transact("s", "k", decision("x"), None)
+
+
+def test_a_store_that_is_closed_meanwhile_says_so(tmp_path):
+    """Between the moment a step has its connection and the moment it has the lock of it."""
+
+    class Closing(SqliteStore):
+        closes = False
+
+        def _hold(self):
+            held = super()._hold()
+            if self.closes:
+                self.close()
+            return held
+
+    store = Closing(f"sqlite:///{tmp_path}/kept.db")
+    store.closes = True
     with pytest.raises(StoreUnavailable, match="it was closed"):
         store.transact("s", "k", decision("x"), None)
 
@@ -168,3 +256,53 @@ def test_of_many_that_think_a_key_is_new_one_is_right(tmp_path):
     assert sorted(type(each) for each in answers if isinstance(each, Run)) == [Run]
     assert sum(isinstance(each, Busy) for each in answers) == 15
     store.close()
+
+
+class Derived(SqliteStore):
+    """A store of somebody's who has never heard of hints."""
+
+    steps = 0
+
+    def transact(self, space, key, decide):
+        self.steps += 1
+        return super().transact(space, key, decide)
+
+
+class Wrapper:
+    """The same as a wrapper that passes on what it does not know."""
+
+    def __init__(self, url):
+        self.inner, self.steps = SqliteStore(url), 0
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def transact(self, space, key, decide):
+        self.steps += 1
+        return self.inner.transact(space, key, decide)
+
+
+class Timing:
+    """A sink that wants to know what steps took."""
+
+    def __call__(self, event):
+        pass
+
+    def store_step(self, *told, failed):
+        pass
+
+
+@pytest.mark.parametrize("sinks", [(), (Timing(),)], ids=["plain", "timed"])
+@pytest.mark.parametrize("kind", [Derived, Wrapper])
+def test_a_store_made_of_one_that_takes_hints_need_not_take_them(tmp_path, kind, sinks):
+    """It is asked as before, and nothing goes past it."""
+    store = kind(f"sqlite:///{tmp_path}/kept.db")
+    with Engine(store, sinks=list(sinks), audit=False) as engine:
+
+        @engine.idempotent(key=str)
+        def charge(order):
+            return order
+
+        before = store.steps
+        assert [charge("a"), charge("a"), charge("b")] == ["a", "a", "b"]
+        assert store.steps == before + 4

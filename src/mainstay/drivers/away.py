@@ -5,8 +5,8 @@ that was lost needs. `store_wait` gives them as many seconds more: the pauses do
 are spread between callers, and never pass the call's deadline. A step may come twice: a second
 claim of one owner finds its own.
 
-A claim that nobody glanced before, and that the store does not take, is read after all: to read
-needs no lock, and a call that has ended is replayed also while nobody can write.
+A claim that nobody glanced before, and that the store does not take at once, is read after all: to
+read needs no lock, and a call that has ended is replayed also while nobody can write.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def step(this: KeyedCall, command: Any) -> Any:
         try:  # nearly always at once
             return this.ask(command)
         except StoreUnavailable as trouble:
-            return _offer_again(this, command, trouble)
+            return _seen(this, command) or _offer_again(this, command, trouble)
     except Exception as trouble:
-        if type(command) is not Begin:
-            return trouble
-        return _seen(this, trouble)
+        if type(command) is Begin:
+            raise
+        return trouble
 
 
 async def astep(this: KeyedCall, command: Any) -> Any:
@@ -53,34 +53,30 @@ async def astep(this: KeyedCall, command: Any) -> Any:
         try:  # nearly always at once: without a further coroutine
             return await this.aask(command)
         except StoreUnavailable as trouble:
-            return await _aoffer_again(this, command, trouble)
+            return await _aseen(this, command) or await _aoffer_again(this, command, trouble)
     except Exception as trouble:
-        if type(command) is not Begin:
-            return trouble
-        return await _aseen(this, trouble)
+        if type(command) is Begin:
+            raise
+        return trouble
     except BaseException:
         this.cut_off(command)
         raise
 
 
-def _seen(this: KeyedCall, trouble: Exception) -> Replay:
-    """How a call ended whose claim the store did not take; raises the trouble where it has not."""
-    if this.is_unread and isinstance(trouble, StoreUnavailable):
+def _seen(this: KeyedCall, command: Any) -> Replay | None:
+    """How a call ended whose claim the store does not take; None where that is not known."""
+    if this.is_unread and type(command) is Begin:
         with suppress(StoreUnavailable):
-            replay = this.replayed(*this.records.store.read(SPACE, this.address))
-            if replay is not None:
-                return replay
-    raise trouble
+            return this.replayed(*this.records.store.read(SPACE, this.address))
+    return None
 
 
-async def _aseen(this: KeyedCall, trouble: Exception) -> Replay:
+async def _aseen(this: KeyedCall, command: Any) -> Replay | None:
     """The same, awaited."""
-    if this.is_unread and isinstance(trouble, StoreUnavailable):
+    if this.is_unread and type(command) is Begin:
         with suppress(StoreUnavailable):
-            replay = this.replayed(*await this.records.store.aread(SPACE, this.address))
-            if replay is not None:
-                return replay
-    raise trouble
+            return this.replayed(*await this.records.store.aread(SPACE, this.address))
+    return None
 
 
 def offer(this: KeyedCall, command: Any) -> Any:

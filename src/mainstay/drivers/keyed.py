@@ -43,7 +43,8 @@ def run(
     it afterwards.
     """
     started, record, now = clock.current.monotonic(), None, 0.0
-    if records.reads_first and keying.news < ENOUGH:
+    is_read = records.reads_first and keying.news < ENOUGH
+    if is_read:
         try:
             record, now = records.store.read(SPACE, named[2])
         except StoreUnavailable:
@@ -59,7 +60,7 @@ def run(
         keying.news = 0
         records.tell_hit(keying.site, named[0])
         return this.end(replay)
-    this.kept = record
+    this.kept, this.is_unread = record, records.reads_first and not is_read
     this.begin()
     answer: Any = None
     try:
@@ -137,7 +138,8 @@ async def arun(
 ) -> Any:
     """A whole keyed call, in an event loop."""
     started, record, now = clock.current.monotonic(), None, 0.0
-    if records.reads_first and keying.news < ENOUGH:
+    is_read = records.reads_first and keying.news < ENOUGH
+    if is_read:
         try:
             record, now = await records.store.aread(SPACE, named[2])
         except StoreUnavailable:
@@ -153,7 +155,7 @@ async def arun(
         keying.news = 0
         records.tell_hit(keying.site, named[0])
         return this.end(replay)
-    this.kept = record
+    this.kept, this.is_unread = record, records.reads_first and not is_read
     this.begin()
     answer: Any = None
     try:

@@ -18,7 +18,6 @@ from mainstay.core.records import KEEP
 from mainstay.deadline import remaining
 from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.heart import HEART
-from mainstay.drivers.keying import ENOUGH
 from mainstay.errors import CallCancelled, LeaseLost
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class KeyedCall:
         self.options = keying.options
         self.function = keying.function
         self.started = started
-        self.is_unread = records.reads_first and keying.news >= ENOUGH
+        self.is_unread = False
         """Whether a store that cannot be written may still have the outcome to be read."""
         self.is_accepted = True
         self.beat: Any = None
@@ -117,10 +116,11 @@ class KeyedCall:
 
         Lets go of the beat, which holds this call: nothing is left for the collector.
         """
-        self.keying.news = self.keying.news + 1 if self.attempts else 0
-        beat, self.beat = self.beat, None
+        beat = self.beat
         if beat is not None:
-            beat.stop()
+            beat.stop()  # first: an interruption before it would let it beat for ever
+            self.beat = None
+        self.keying.news = self.keying.news + 1 if self.attempts else 0
 
     def next_attempt(self, epoch: int) -> Any:
         """The command that counts a further attempt before it is made; None for the first."""

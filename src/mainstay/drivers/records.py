@@ -25,6 +25,7 @@ from mainstay.drivers.keyed_call import SPACE, KeyedCall, new_owner
 from mainstay.drivers.keying import Keying
 from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
+from mainstay.ports import takes_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -136,7 +137,7 @@ class Records:
         """Seconds to wait for a store that is away, where an operation says nothing else."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
-        self.takes_hints: bool = getattr(store, "takes_hints", False)
+        self.takes_hints = takes_hints(store)
         """Whether the store is told what the record is thought to be."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""

@@ -39,18 +39,19 @@ _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
     f" WHERE expires <= {_CLOCK} LIMIT ?)"
 )
+_AT_ONCE = f"abs({_CLOCK} - ?) < 0.05"
+"""A step with a hint has read its time before it has the lock. Who waited for it longer than these
+seconds, or saw the clock set meanwhile, writes nothing: SQLite looks at its clock after that."""
 _INSERT = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) VALUES (?, ?, ?, ?)"
-    " ON CONFLICT (space, key) DO NOTHING"
+    "INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, ?"
+    f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
 )
 _UPDATE = (
-    "UPDATE mainstay_kept SET value = ?, expires = ? WHERE space = ? AND key = ? AND value = ?"
+    "UPDATE mainstay_kept SET value = ?, expires = ?"
+    f" WHERE space = ? AND key = ? AND value = ? AND {_AT_ONCE}"
 )
 _NO_HINT = b"no hint"
 """Told apart by what it is, not by what it holds."""
-_AT_ONCE = 0.05
-"""Seconds that a single statement may take. The time it goes by was read before it had the lock;
-where it waited long it is followed by a whole step, which finds it done and renews its lease."""
 _now = clock.SYSTEM.wall
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
 
@@ -124,12 +125,14 @@ class SqliteStore:
             raise _Wrong from None
         if change is KEEP or change.value is None:
             raise _Wrong
-        if not self._exchange(space, key, hint, change) or _now() - started > _AT_ONCE:
+        if not self._exchange((space, key), hint, change, started):
             raise _Wrong
         return reply
 
-    def _exchange(self, space: str, key: str, hint: bytes | None, change: Change) -> bool:
-        """Writes a record if it is what it was thought to be; whether it was.
+    def _exchange(
+        self, place: tuple[str, str], hint: bytes | None, change: Change, now: float
+    ) -> bool:
+        """Writes a record if it is what it was thought to be, and it is still that time; whether.
 
         One statement is a transaction of its own, without words to begin and to end it.
         """
@@ -140,9 +143,10 @@ class SqliteStore:
                     raise self._closed()
                 held.undo()  # or this would be a part of what was interrupted
                 if hint is None:
-                    made = held.execute(_INSERT, (space, key, change.value, change.expires))
+                    made = held.execute(_INSERT, (*place, change.value, change.expires, now))
                 else:
-                    made = held.execute(_UPDATE, (change.value, change.expires, space, key, hint))
+                    values = (change.value, change.expires, *place, hint, now)
+                    made = held.execute(_UPDATE, values)
                 return made.rowcount == 1
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
@@ -271,6 +275,7 @@ class SqliteStore:
             with held.lock:
                 if self._is_closed:  # meanwhile
                     raise self._closed()
+                held.undo()  # what was interrupted has not happened
                 try:
                     return work(held.connection, *args)
                 finally:
@@ -371,24 +376,32 @@ class _Bound(SqliteStore):
         self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
     ) -> Reply:
         del hint  # a step is a part of their transaction, and no statement of its own
-        try:
-            if not self._theirs.in_transaction:
-                self._theirs.execute("BEGIN IMMEDIATE")
-            return _apply(self._theirs, space, key, decide)
-        except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
+        done: Reply = self._step("write", _apply, space, key, decide)
+        return done
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         return self.transact(space, key, decide)
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
+        return self._look("read", _read, space, key)
+
+    def _look(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         try:
-            return _read(self._theirs, space, key)
+            return work(self._theirs, *args)
         except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
+            raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
+
+    def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
+        if not self._theirs.in_transaction:
+            self._look(what, _begin)
+        return self._look(what, work, *args)
 
     def close(self) -> None:
         """Nothing: the connection is theirs."""
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
 
 
 def _read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mainstay.ports import takes_hints
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -31,6 +33,7 @@ class TimedStore:
         self.url = store.url
         self.abilities = store.abilities
         self.locks = getattr(store, "locks", True)
+        self.takes_hints = takes_hints(store)
         self._kind = store.url.partition(":")[0]
         self._listeners = listeners
 
