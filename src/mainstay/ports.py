@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -156,6 +155,8 @@ def takes_hints(store: Any) -> bool:
     """
     if not getattr(store, "takes_hints", False):
         return False
+    import inspect
+
     try:
         inspect.signature(store.transact).bind("space", "key", "decide", "hint")
     except (TypeError, ValueError):

@@ -28,6 +28,7 @@ from mainstay.core.idempotency import (
     reduce,
 )
 from mainstay.core.records import DROP, KEEP
+from mainstay.errors import StoredValueError
 
 RUNNING, SUCCEEDED, FAILED, UNKNOWN = RecordState
 LEASE, MOST, TTL = 10.0, 3, 50.0
@@ -441,3 +442,13 @@ def test_metadata_is_kept_beside_the_outcome_and_not_before():
     )
     change, _ = reduce(value, Settle("a", 1, RecordState.SUCCEEDED, b"1", 50.0), 1.0)
     assert b"metadata" not in change.value
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"state":"gone"}', b"\xff", b"[" * 100_000])
+def test_a_damaged_record_says_so(value):
+    """Whoever asks, and whatever for: the way to it is a person's."""
+    for command in (Begin("me", "f", 30.0, 3), Renew("me", 1, 30.0), Forget()):
+        with pytest.raises(StoredValueError, match="the record of the call is damaged"):
+            reduce(value, command, 0.0)
+    with pytest.raises(StoredValueError, match="the record of the call is damaged"):
+        glimpse(value, "f", 0.0)

@@ -24,6 +24,7 @@ from mainstay import (
     RetryPolicy,
     deadline,
 )
+from mainstay.core.canonical import canonical, fingerprint
 from mainstay.core.idempotency import Begin, RecordState, Release, Settle, decode, reduce
 from mainstay.core.records import Change
 from mainstay.drivers import keyed
@@ -34,6 +35,7 @@ from mainstay.errors import (
     Conflict,
     LeaseLost,
     MainstayWarning,
+    StoredValueError,
     StoreUnavailable,
     UsageError,
 )
@@ -171,8 +173,6 @@ def scripted(colour, *steps):
 
 def record_of(engine, operation, key, who=None):
     """The record as the store has it, or None."""
-    from mainstay.core.canonical import canonical
-
     value, _ = engine.store.read("records", canonical([who, operation, key]).decode())
     return None if value is None else decode(value)
 
@@ -180,7 +180,6 @@ def record_of(engine, operation, key, who=None):
 def claim(engine, operation, key, function, *args, lease=30.0, owner="ghost", most=3):
     """What a process leaves behind that begins a call and is gone."""
     from mainstay.core.arguments import bound_arguments
-    from mainstay.core.canonical import canonical, fingerprint
 
     command = Begin(owner, fingerprint(bound_arguments(function, args, {})), lease, most)
     address = canonical([None, operation, key]).decode()
@@ -908,6 +907,18 @@ def test_a_listener_that_raises_changes_nothing(store, colour, caplog):
         ] * 2
         assert plain.calls == 1
     assert "a listener raised" in caplog.text
+
+
+def test_a_damaged_record_is_told_as_such_and_nothing_is_run(engine, colour):
+    """Better no call than one that may have been made before."""
+    function, plain = scripted(colour, "done")
+    operation = engine.operation("work", key="k")
+    assert colour.call(operation, function) == "done"
+    address = canonical([None, "work", "k"]).decode()
+    engine.store.transact("records", address, lambda *_: (Change(b'{"state":'), None))
+    with pytest.raises(StoredValueError, match="the record of the call is damaged"):
+        colour.call(operation, function)
+    assert plain.calls == 1
 
 
 # --- a store that is away -------------------------------------------------------------------------

@@ -306,6 +306,19 @@ class TestConcurrency:
         assert store.read("s", "k")[0] == b"1"
         store.close()
 
+    def test_an_idle_connection_keeps_no_large_record(self, store):
+        """Neither what it wrote nor what it read; its cursor is used again for small ones."""
+        pool = store._pools.of_threads()
+        store.transact("s", "small", put(b"1"))
+        first = pool.idle._connections[-1].own_cursor
+        store.transact("s", "small", put(b"2"))
+        assert pool.idle._connections[-1].own_cursor is first
+        store.transact("s", "large", put(b"x" * 100_000))
+        assert pool.idle._connections[-1].own_cursor is not first
+        assert pool.idle._connections[-1].own_cursor.pgresult is None
+        assert len(store.read("s", "large")[0]) == 100_000
+        assert pool.idle._connections[-1].own_cursor.pgresult is None
+
     @pytest.mark.parametrize("bounded_by", ["psycopg", "mainstay"])
     def test_waiting_for_an_answer_has_an_end(self, store, monkeypatch, bounded_by):
         """Whoever bounds it, as psycopg does since 3.3; the connection is not used again."""

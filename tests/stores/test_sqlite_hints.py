@@ -53,7 +53,7 @@ def statements(store):
 def _unhurried(monkeypatch):
     """A machine that stands still for a moment is no wait for the lock."""
     for name in ("_INSERT", "_UPDATE"):
-        monkeypatch.setattr(sqlite, name, getattr(sqlite, name).replace("< 0.05", "< 50"))
+        monkeypatch.setattr(sqlite, name, getattr(sqlite, name).replace("< 0.01", "< 50"))
 
 
 def outcome(function, *args):

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.records import DROP, KEEP, Change
+from mainstay.core.records import DROP, KEEP, Change, read_as
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
     >>> reduce(change.value, Begin("you", "abc", lease=30.0, max_attempts=3), now=10.0)[1]
     Busy(retry_after=20.0)
     """
-    record = None if value is None else decode(value)
+    record = None if value is None else _read(value)
     if type(command) is Begin:
         return _begin(record, command, now)
     if type(command) is Resolve:
@@ -340,9 +340,19 @@ decode = msgspec.json.Decoder(Record).decode
 """The record of such a text."""
 
 
+def _read(value: bytes) -> Record:
+    try:
+        return decode(value)
+    except (ValueError, RecursionError):
+        return read_as(Record, value, "call")  # which says that it is damaged
+
+
 def glimpse(value: bytes, fingerprint: str, now: float) -> Replay | None:
     """What a plain reading of a record is enough for: the outcome of a call that has ended."""
-    seen = _glimpser.decode(value)
+    try:
+        seen = _glimpser.decode(value)
+    except (ValueError, RecursionError):
+        seen = read_as(_Glimpse, value, "call")
     if seen.fingerprint != fingerprint or not seen.state.is_terminal:
         return None
     if seen.expires is not None and seen.expires <= now:

@@ -276,7 +276,8 @@ def _driver_connection(connection: Any) -> Any:
 
 def _say(connection: Any, trip: Trip) -> Rows:
     """One round trip."""
-    cursor = getattr(connection, "own_cursor", None) or _cursor(connection)
+    kept = getattr(connection, "own_cursor", None) if "key" in trip.values else None
+    cursor = kept or _cursor(connection)
     if trip.before is None and trip.after is None:
         cursor.execute(trip.text, trip.values, binary=True)
     else:
@@ -286,12 +287,16 @@ def _say(connection: Any, trip: Trip) -> Rows:
             cursor.execute(trip.text, trip.values, binary=True)
             if trip.after is not None:
                 _cursor(connection).execute(*trip.after)
-    return cursor.fetchall() if _has_rows(cursor) else []
+    rows = cursor.fetchall() if _has_rows(cursor) else []
+    if kept is not None and _is_large(trip, rows):
+        connection.own_cursor = _cursor(connection)
+    return rows
 
 
 async def _asay(connection: Any, trip: Trip) -> Rows:
     """The same, awaiting."""
-    cursor = getattr(connection, "own_cursor", None) or _acursor(connection)
+    kept = getattr(connection, "own_cursor", None) if "key" in trip.values else None
+    cursor = kept or _acursor(connection)
     if trip.before is None and trip.after is None:
         await cursor.execute(trip.text, trip.values, binary=True)
     else:
@@ -301,7 +306,21 @@ async def _asay(connection: Any, trip: Trip) -> Rows:
             await cursor.execute(trip.text, trip.values, binary=True)
             if trip.after is not None:
                 await _acursor(connection).execute(*trip.after)
-    return await cursor.fetchall() if _has_rows(cursor) else []
+    rows = await cursor.fetchall() if _has_rows(cursor) else []
+    if kept is not None and _is_large(trip, rows):
+        connection.own_cursor = _acursor(connection)
+    return rows
+
+
+def _is_large(trip: Trip, rows: Rows) -> bool:
+    """Whether a cursor would hold much until its next statement: what it sent, or what it got."""
+    sent = trip.values.get("value")
+    got = rows[0][1] if rows and len(rows[0]) > 1 else None
+    return (sent is not None and len(sent) > _LARGE) or (got is not None and len(got) > _LARGE)
+
+
+_LARGE = 65_536
+"""Bytes."""
 
 
 def _cursor(connection: Any) -> psycopg.Cursor[tuple[Any, ...]]:

@@ -61,8 +61,8 @@ class Connection(psycopg.Connection["tuple[Any, ...]"]):
 
     until: float = math.inf
     own_cursor: Any = None
-    """One for all its statements, which come one after the other: to make one is half of a trip's
-    work here."""
+    """One for all statements about one record, which come one after the other: to make one is half
+    of a trip's work here."""
 
     def wait(self, gen: Any, interval: float = 0.0, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg's
         """Waits for an answer; a connection that was left waiting is closed."""

@@ -125,7 +125,7 @@ def step_within(space: str, key: str, decide: Decide[Reply], timeout: float) -> 
 
 def patience(timeout: float) -> str:
     """How long to wait for a lock: a little less, so that the server is the first to speak."""
-    return f"{max(1, int(timeout * 950))}ms"
+    return f"{max(1, int(timeout * 900))}ms"
 
 
 def _decided(

@@ -39,7 +39,7 @@ _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
     f" WHERE expires <= {_CLOCK} LIMIT ?)"
 )
-_AT_ONCE = f"abs({_CLOCK} - ?) < 0.05"
+_AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
 """A step with a hint has read its time before it has the lock. Who waited for it longer than these
 seconds, or saw the clock set meanwhile, writes nothing: SQLite looks at its clock after that."""
 _INSERT = (
