@@ -7,7 +7,7 @@ import pytest
 
 from mainstay import Engine
 from mainstay.drivers.keying import ENOUGH
-from mainstay.stores import sqlite
+from mainstay.stores import sqlite_steps
 from mainstay.stores.sqlite import SqliteStore
 from tests.costs import costs
 
@@ -35,7 +35,9 @@ def statements(entered):
 def test_a_call_with_a_new_key_says_two_statements(charge, monkeypatch):
     """The claim and the outcome, each a commit of its own; nothing is read."""
     for name in ("_INSERT", "_UPDATE"):  # a machine that stands still is no wait for the lock
-        monkeypatch.setattr(sqlite, name, getattr(sqlite, name).replace("< 0.01", "< 50"))
+        monkeypatch.setattr(
+            sqlite_steps, name, getattr(sqlite_steps, name).replace("< 0.01", "< 50")
+        )
     entered = costs(charge, "another", 5)
     assert statements(entered) == 2
     assert len(entered) <= 115

@@ -379,7 +379,7 @@ def test_a_child_does_not_close_the_connections_of_its_parent(store, connections
     """Nor does its garbage collector: they are kept, whatever becomes of the store."""
     store.read("s", "k")
     (held,) = store._opened
-    monkeypatch.setattr("mainstay.stores.sqlite._inherited", inherited := [])
+    monkeypatch.setattr("mainstay.stores.sqlite_held._inherited", inherited := [])
     held.pid = -1
     store.close()
     assert inherited == [held.connection]

@@ -12,7 +12,7 @@ from mainstay import Engine
 from mainstay.core.idempotency import Begin, Busy, Run, decode, reduce
 from mainstay.core.records import DROP, KEEP, Change
 from mainstay.errors import StoreUnavailable
-from mainstay.stores import sqlite
+from mainstay.stores import sqlite_steps
 from mainstay.stores.sqlite import SqliteStore
 
 
@@ -53,7 +53,9 @@ def statements(store):
 def _unhurried(monkeypatch):
     """A machine that stands still for a moment is no wait for the lock."""
     for name in ("_INSERT", "_UPDATE"):
-        monkeypatch.setattr(sqlite, name, getattr(sqlite, name).replace("< 0.01", "< 50"))
+        monkeypatch.setattr(
+            sqlite_steps, name, getattr(sqlite_steps, name).replace("< 0.01", "< 50")
+        )
 
 
 def outcome(function, *args):
@@ -172,7 +174,7 @@ def test_a_clock_that_is_set_meanwhile_does_not_decide(store, monkeypatch, there
     """The time of the guess is not the time of the write: the step is decided anew."""
     store.transact("s", "clock", lambda value, now: (DROP if there is None else Change(there), 0))
     times = [time.time() + seconds]
-    monkeypatch.setattr(sqlite, "_now", lambda: times.pop() if times else time.time())
+    monkeypatch.setattr(sqlite_steps, "now", lambda: times.pop() if times else time.time())
     before = time.time()
     now = store.transact("s", "clock", lambda value, now: (Change(b"%f" % now), now), there)
     assert before <= now <= time.time()

@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import mainstay.clock as clock
 from mainstay.core.records import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores.migrations import pending, statements
+from mainstay.stores import sqlite_steps as steps
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.process import PROCESS
-from mainstay.stores.sqlite_batch import DROP, WRITE, carry_out
+from mainstay.stores.sqlite_batch import carry_out
+from mainstay.stores.sqlite_held import Held, Mine
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -32,27 +32,8 @@ if TYPE_CHECKING:
 
     Done = TypeVar("Done")
 
-_CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
-_READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
-_SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
-_PURGE = (
-    "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
-    f" WHERE expires <= {_CLOCK} LIMIT ?)"
-)
-_AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
-"""A step with a hint has read its time before it has the lock. Who waited for it longer than these
-seconds, or saw the clock set meanwhile, writes nothing: SQLite looks at its clock after that."""
-_INSERT = (
-    "INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, ?"
-    f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
-)
-_UPDATE = (
-    "UPDATE mainstay_kept SET value = ?, expires = ?"
-    f" WHERE space = ? AND key = ? AND value = ? AND {_AT_ONCE}"
-)
 _NO_HINT = b"no hint"
 """Told apart by what it is, not by what it holds."""
-_now = clock.SYSTEM.wall
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
 
 
@@ -90,10 +71,10 @@ class SqliteStore:
         self.path = path_of(url)
         if self.path == ":memory:":  # there is only one connection to it
             self.abilities = self.abilities - {"audit"}
-        self._memory = _Held(self._connect()) if self.path == ":memory:" else None
+        self._memory = Held(self._connect()) if self.path == ":memory:" else None
         self._lock = threading.RLock()
-        self._mine = _Mine()
-        self._opened: list[_Held] = []
+        self._mine = Mine()
+        self._opened: list[Held] = []
         self._is_closed = False
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
         try:
@@ -113,12 +94,12 @@ class SqliteStore:
                 return self._guess(space, key, decide, hint)
             except _Wrong:
                 pass
-        done: Reply = self._step("write", _apply, space, key, decide)
+        done: Reply = self._step("write", steps.apply, space, key, decide)
         return done
 
     def _guess(self, space: str, key: str, decide: Decide[Reply], hint: bytes | None) -> Reply:
         """The reply, where the record is what it was thought to be and is changed at once."""
-        started = _now()
+        started = steps.now()
         try:
             change, reply = decide(hint, started)
         except Exception:  # it may be only of the hint
@@ -132,22 +113,14 @@ class SqliteStore:
     def _exchange(
         self, place: tuple[str, str], hint: bytes | None, change: Change, now: float
     ) -> bool:
-        """Writes a record if it is what it was thought to be, and it is still that time; whether.
-
-        One statement is a transaction of its own, without words to begin and to end it.
-        """
+        """Writes a record if it is what it was thought to be, and still that time; whether."""
         try:
             held = self._hold()
             with held.lock:
                 if self._is_closed:
                     raise self._closed()
                 held.undo()  # or this would be a part of what was interrupted
-                if hint is None:
-                    made = held.execute(_INSERT, (*place, change.value, change.expires, now))
-                else:
-                    values = (change.value, change.expires, *place, hint, now)
-                    made = held.execute(_UPDATE, values)
-                return made.rowcount == 1
+                return steps.exchange(held.connection, place, hint, change, now)
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
 
@@ -161,11 +134,11 @@ class SqliteStore:
             held = self._hold()
             with held.lock:
                 if not held.connection.in_transaction:  # the shorter way: nothing is to be ended
-                    row = held.execute(_READ, (space, key)).fetchone()
-                    return (None if row is None else row[0]), _now()
+                    row = held.execute(steps.READ, (space, key)).fetchone()
+                    return (None if row is None else row[0]), steps.now()
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
-        return self._look("read", _read, space, key)
+        return self._look("read", steps.read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
         """The same; reading never waits for a writer, and takes microseconds."""
@@ -173,21 +146,21 @@ class SqliteStore:
 
     def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
         """The records of a space in the order of their keys, page by page."""
-        return self._look("scan", _scan, space, after, limit)
+        return self._look("scan", steps.scan, space, after, limit)
 
     def purge(self, limit: int = 1000) -> int:
         """Drops records that have expired; how many."""
-        return self._step("purge", _purge, limit)
+        return self._step("purge", steps.purge, limit)
 
-    def _write_batch(self, steps: list[tuple[str, str, Any]]) -> list[Any]:
+    def _write_batch(self, batch: list[tuple[str, str, Any]]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
-        return self._step("write", carry_out, steps, _now)
+        return self._step("write", carry_out, batch, steps.now)
 
     # --- looking ---------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
         """What there is to know: version, schema, settings and how long a reading took."""
-        schema, latency = self._look("describe", _measured)
+        schema, latency = self._look("describe", steps.measured)
         return {
             "store": "sqlite",
             "url": self.url,
@@ -237,7 +210,7 @@ class SqliteStore:
             raise
         return connection
 
-    def _hold(self) -> _Held:
+    def _hold(self) -> Held:
         """The connection of this thread, or the only one there is of a store in memory."""
         if self._is_closed:
             raise self._closed()
@@ -248,9 +221,9 @@ class SqliteStore:
             held = self._mine.held = self._open()
         return held
 
-    def _open(self) -> _Held:
+    def _open(self) -> Held:
         """A connection that `close` will find, or none where it has been by meanwhile."""
-        held = _Held(self._connect())
+        held = Held(self._connect())
         with self._lock:
             self._drop_idle_locked()
             if not self._is_closed:
@@ -308,56 +281,12 @@ class SqliteStore:
     def _migrate(self) -> None:
         """Brings the schema up to date; of several processes that start, one does it."""
         if self._memory is None:
-            self._look("open", _into_wal, self.timeout)
-        self._step("migrate", _migrated, self.url)
+            self._look("open", steps.into_wal, self.timeout)
+        self._step("migrate", steps.migrated, self.url)
 
 
 class _Wrong(Exception):
     """A hint was wrong, or of no use."""
-
-
-class _Held:
-    """A connection, and the lock of whoever uses or closes it.
-
-    SQLite's own locks do not cover a connection that is closed under a running statement: the
-    process would be gone.
-    """
-
-    __slots__ = ("connection", "execute", "lock", "pid", "thread")
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.execute = connection.execute
-        self.lock = threading.RLock()
-        self.pid = PROCESS.number
-        self.thread = threading.current_thread()
-
-    def undo(self) -> None:
-        """Ends a transaction that is still open."""
-        if self.connection.in_transaction:
-            self.execute("ROLLBACK")
-
-    def close(self, patience: float) -> None:
-        """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != PROCESS.number:
-            _inherited.append(self.connection)
-            return
-        if not self.lock.acquire(timeout=patience):
-            return
-        try:
-            self.connection.close()
-        finally:
-            self.lock.release()
-
-
-_inherited: list[sqlite3.Connection] = []
-"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
-
-
-class _Mine(threading.local):
-    """What a thread has of its own."""
-
-    held: _Held | None = None
 
 
 class _Bound(SqliteStore):
@@ -376,14 +305,14 @@ class _Bound(SqliteStore):
         self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
     ) -> Reply:
         del hint  # a step is a part of their transaction, and no statement of its own
-        done: Reply = self._step("write", _apply, space, key, decide)
+        done: Reply = self._step("write", steps.apply, space, key, decide)
         return done
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         return self.transact(space, key, decide)
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
-        return self._look("read", _read, space, key)
+        return self._look("read", steps.read, space, key)
 
     def _look(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         try:
@@ -393,50 +322,11 @@ class _Bound(SqliteStore):
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         if not self._theirs.in_transaction:
-            self._look(what, _begin)
+            self._look(what, steps.begin)
         return self._look(what, work, *args)
 
     def close(self) -> None:
         """Nothing: the connection is theirs."""
-
-
-def _begin(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-
-
-def _read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
-    row = connection.execute(_READ, (space, key)).fetchone()
-    return (None if row is None else row[0]), _now()
-
-
-def _scan(
-    connection: sqlite3.Connection, space: str, after: str, limit: int
-) -> list[tuple[str, bytes]]:
-    return connection.execute(_SCAN, (space, after, limit)).fetchall()
-
-
-def _purge(connection: sqlite3.Connection, limit: int) -> int:
-    return connection.execute(_PURGE, (limit,)).rowcount
-
-
-def _measured(connection: sqlite3.Connection) -> tuple[int, float]:
-    """The version of the schema, and the seconds that a reading took."""
-    started = clock.current.monotonic()
-    connection.execute(_READ, ("", "")).fetchone()
-    return _version_of(connection), clock.current.monotonic() - started
-
-
-def _apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
-    execute = connection.execute
-    row = execute(_READ, (space, key)).fetchone()
-    change, reply = decide(None if row is None else row[0], _now())
-    if change is KEEP:
-        return reply
-    if change.value is None:
-        execute(DROP, (space, key))
-    else:
-        execute(WRITE, (space, key, change.value, change.expires))
-    return reply
 
 
 def path_of(url: str) -> str:
@@ -449,41 +339,6 @@ def path_of(url: str) -> str:
             hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db",
         )
     return path
-
-
-def _has_schema(connection: sqlite3.Connection) -> bool:
-    question = (
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'mainstay_schema'"
-    )
-    return bool(connection.execute(question).fetchone()[0])
-
-
-def _version_of(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT version FROM mainstay_schema").fetchone()[0])
-
-
-def _migrated(connection: sqlite3.Connection, url: str) -> None:
-    if not _has_schema(connection):
-        connection.execute("CREATE TABLE mainstay_schema (version INTEGER NOT NULL)")
-        connection.execute("INSERT INTO mainstay_schema VALUES (0)")
-    for version, script in pending("sqlite", _version_of(connection), url).items():
-        for statement in statements(script):
-            connection.execute(statement)
-        connection.execute("UPDATE mainstay_schema SET version = ?", (version,))
-
-
-def _into_wal(connection: sqlite3.Connection, timeout: float) -> None:
-    """Switches to write-ahead logging; that does not wait for a lock by itself."""
-    end = clock.SYSTEM.monotonic() + timeout
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as trouble:
-            if "locked" not in str(trouble) or clock.SYSTEM.monotonic() > end:
-                raise
-            clock.SYSTEM.sleep(0.01)
-        else:
-            return
 
 
 def _told(trouble: sqlite3.Error, store: SqliteStore) -> str:

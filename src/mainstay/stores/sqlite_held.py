@@ -1,0 +1,55 @@
+"""Connections to SQLite as they are held: one for each thread, none of a parent process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from mainstay.stores.process import PROCESS
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+class Held:
+    """A connection, and the lock of whoever uses or closes it.
+
+    SQLite's own locks do not cover a connection that is closed under a running statement: the
+    process would be gone.
+    """
+
+    __slots__ = ("connection", "execute", "lock", "pid", "thread")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.execute = connection.execute
+        self.lock = threading.RLock()
+        self.pid = PROCESS.number
+        self.thread = threading.current_thread()
+
+    def undo(self) -> None:
+        """Ends a transaction that is still open."""
+        if self.connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    def close(self, patience: float) -> None:
+        """Closes it once it is free; the connections of a parent process are not a child's."""
+        if self.pid != PROCESS.number:
+            _inherited.append(self.connection)
+            return
+        if not self.lock.acquire(timeout=patience):
+            return
+        try:
+            self.connection.close()
+        finally:
+            self.lock.release()
+
+
+_inherited: list[sqlite3.Connection] = []
+"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
+
+
+class Mine(threading.local):
+    """What a thread has of its own."""
+
+    held: Held | None = None

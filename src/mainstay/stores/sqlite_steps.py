@@ -1,0 +1,139 @@
+"""What is said to SQLite: statements, and steps as functions of a connection.
+
+Whoever calls them has begun a transaction, where one is needed, and ends it. `exchange` needs none:
+one statement is a transaction of its own, without words to begin and to end it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import mainstay.clock as clock
+from mainstay.core.records import KEEP
+from mainstay.stores.migrations import pending, statements
+from mainstay.stores.sqlite_batch import DROP, WRITE
+
+if TYPE_CHECKING:
+    from mainstay.core.records import Change, Decide, Reply
+
+_CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
+READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
+_SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
+_PURGE = (
+    "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
+    f" WHERE expires <= {_CLOCK} LIMIT ?)"
+)
+_AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
+"""A step with a hint has read its time before it has the lock. Who waited for it longer than these
+seconds, or saw the clock set meanwhile, writes nothing: SQLite looks at its clock after that."""
+_INSERT = (
+    "INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, ?"
+    f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
+)
+_UPDATE = (
+    "UPDATE mainstay_kept SET value = ?, expires = ?"
+    f" WHERE space = ? AND key = ? AND value = ? AND {_AT_ONCE}"
+)
+now = clock.SYSTEM.wall
+"""The store's clock: the machine's, as it is SQLite's own."""
+
+
+def begin(connection: sqlite3.Connection) -> None:
+    """Begins a transaction that may write."""
+    connection.execute("BEGIN IMMEDIATE")
+
+
+def read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
+    """The record and the store's clock."""
+    row = connection.execute(READ, (space, key)).fetchone()
+    return (None if row is None else row[0]), now()
+
+
+def scan(
+    connection: sqlite3.Connection, space: str, after: str, limit: int
+) -> list[tuple[str, bytes]]:
+    """The records of a space in the order of their keys, from one on."""
+    return connection.execute(_SCAN, (space, after, limit)).fetchall()
+
+
+def purge(connection: sqlite3.Connection, limit: int) -> int:
+    """Drops records that have expired; how many."""
+    return connection.execute(_PURGE, (limit,)).rowcount
+
+
+def measured(connection: sqlite3.Connection) -> tuple[int, float]:
+    """The version of the schema, and the seconds that a reading took."""
+    started = clock.current.monotonic()
+    connection.execute(READ, ("", "")).fetchone()
+    return version_of(connection), clock.current.monotonic() - started
+
+
+def apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
+    """Reads, decides and writes."""
+    execute = connection.execute
+    row = execute(READ, (space, key)).fetchone()
+    change, reply = decide(None if row is None else row[0], now())
+    if change is KEEP:
+        return reply
+    if change.value is None:
+        execute(DROP, (space, key))
+    else:
+        execute(WRITE, (space, key, change.value, change.expires))
+    return reply
+
+
+def exchange(
+    connection: sqlite3.Connection,
+    place: tuple[str, str],
+    hint: bytes | None,
+    change: Change,
+    moment: float,
+) -> bool:
+    """Writes a record if it is what it was thought to be, and it is still that time; whether."""
+    if hint is None:
+        made = connection.execute(_INSERT, (*place, change.value, change.expires, moment))
+    else:
+        values = (change.value, change.expires, *place, hint, moment)
+        made = connection.execute(_UPDATE, values)
+    return made.rowcount == 1
+
+
+# --- the schema -----------------------------------------------------------------------------------
+
+
+def _has_schema(connection: sqlite3.Connection) -> bool:
+    question = (
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'mainstay_schema'"
+    )
+    return bool(connection.execute(question).fetchone()[0])
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version of the schema."""
+    return int(connection.execute("SELECT version FROM mainstay_schema").fetchone()[0])
+
+
+def migrated(connection: sqlite3.Connection, url: str) -> None:
+    """Brings the schema up to date."""
+    if not _has_schema(connection):
+        connection.execute("CREATE TABLE mainstay_schema (version INTEGER NOT NULL)")
+        connection.execute("INSERT INTO mainstay_schema VALUES (0)")
+    for version, script in pending("sqlite", version_of(connection), url).items():
+        for statement in statements(script):
+            connection.execute(statement)
+        connection.execute("UPDATE mainstay_schema SET version = ?", (version,))
+
+
+def into_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switches to write-ahead logging; that does not wait for a lock by itself."""
+    end = clock.SYSTEM.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as trouble:
+            if "locked" not in str(trouble) or clock.SYSTEM.monotonic() > end:
+                raise
+            clock.SYSTEM.sleep(0.01)
+        else:
+            return
