@@ -481,3 +481,57 @@ def test_reading_leaves_a_sqlite_file_as_it_was(tmp_path):
         with pytest.raises(StoreUnavailable, match="readonly"):
             add(journal, b"2")
     assert (tmp_path / "a.db").read_bytes() == before
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    """Every connection to SQLite that is opened."""
+    made, connect = [], sqlite3.connect
+
+    def opened(*args, **options):
+        made.append(connect(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", opened)
+    yield made
+    for each in made:
+        each.close()
+
+
+def is_closed(connection):
+    try:
+        connection.execute("SELECT 1")
+    except sqlite3.ProgrammingError as error:
+        return "closed" in str(error)
+    return False
+
+
+@pytest.mark.parametrize("reads_only", [False, True])
+@pytest.mark.parametrize("use", ["tail", "blocks"])
+def test_a_file_that_is_no_database_leaves_no_connection(tmp_path, connections, use, reads_only):
+    """It cannot be set up, and there is nobody else who could close it."""
+    (tmp_path / "audit.db").write_bytes(b"no database at all, and long enough to show it" * 9)
+    journal = SqliteJournal(tmp_path / "audit.db", reads_only=reads_only)
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        list(getattr(journal, use)() or ())
+    assert connections
+    assert all(is_closed(each) for each in connections)
+
+
+@pytest.mark.parametrize("use", ["tail", "close"])
+def test_a_child_keeps_the_connection_of_its_parent_as_it_is(
+    tmp_path, connections, monkeypatch, use
+):
+    """Its garbage collector does not end it either: that would act on the parent's files."""
+    journal = SqliteStore(f"sqlite:///{tmp_path}/audit.db").journal(closes=True)
+    add(journal, b"1")
+    parents = connections[-1]
+    monkeypatch.setattr("mainstay.stores.journal_sqlite._inherited", inherited := [])
+    journal._pid = -1
+    getattr(journal, use)()
+    assert inherited == [parents]
+    assert not is_closed(parents)
+    assert journal.tail().number == 1
+    assert connections[-1] is not parents
+    journal.close()
+    assert is_closed(connections[-1])

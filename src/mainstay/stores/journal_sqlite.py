@@ -136,8 +136,9 @@ class SqliteJournal:
     def close(self) -> None:
         """Closes the connection; the next use opens another."""
         with self._lock:
+            self._leave_inherited()
             connection, self._connection = self._connection, None
-            if connection is not None and self._pid == os.getpid():
+            if connection is not None:
                 connection.close()
 
     def __del__(self) -> None:
@@ -175,10 +176,17 @@ class SqliteJournal:
 
     def _open(self) -> sqlite3.Connection:
         """The connection of this process; a forked child opens its own."""
-        if self._connection is None or self._pid != os.getpid():
+        self._leave_inherited()
+        if self._connection is None:
             self._connection = self._connected()
             self._pid = os.getpid()
         return self._connection
+
+    def _leave_inherited(self) -> None:
+        """Lets go of the connection of a parent process, without ending it."""
+        if self._connection is not None and self._pid != os.getpid():
+            _inherited.append(self._connection)
+            self._connection = None
 
     def _connected(self) -> sqlite3.Connection:
         return self._connect_to_read() if self._reads_only else self._connect()
@@ -187,8 +195,12 @@ class SqliteJournal:
         connection = sqlite3.connect(
             self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False
         )
-        connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        except BaseException:  # nobody else could close it
+            connection.close()
+            raise
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
@@ -200,12 +212,16 @@ class SqliteJournal:
             return _opened_to_read(f"{where}&immutable=1")
 
 
+_inherited: list[sqlite3.Connection] = []
+"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
+
+
 def _opened_to_read(where: str) -> sqlite3.Connection:
     connection = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
-    except sqlite3.Error:
+    except BaseException:
         connection.close()
         raise
     return connection
