@@ -185,7 +185,7 @@ def test_ctrl_c_stops_it_at_once(terminal):
 
 def test_ctrl_c_with_json_says_nothing(monkeypatch, capsys):
     """A program that reads JSON gets none, rather than a piece of it or a line of prose."""
-    monkeypatch.setattr(Traffic, "run", Interrupting(KeyboardInterrupt()).at_once)
+    monkeypatch.setattr(Traffic, "_run", Interrupting(KeyboardInterrupt()).at_once)
     assert guard.run(["demo", "--json"]) == 130
     assert capsys.readouterr() == ("", "")
 

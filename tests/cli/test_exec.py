@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -425,7 +426,7 @@ def test_a_locked_store_keeps_nothing_from_running(mainstay, tmp_path):
     """Somebody holds its lock all the time: the command runs, and ends."""
     mainstay(*sh("exit 0"))
     path = tmp_path / "state" / "mainstay" / "mainstay.db"
-    with sqlite3.connect(path, isolation_level=None) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         done = mainstay(*QUICK, *sh("echo ran; exit 5"))
         connection.execute("ROLLBACK")
