@@ -4,7 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mainstay import (
@@ -97,6 +97,7 @@ POLICIES = st.builds(
     retry_if_result=st.sampled_from([None, lambda value: value == "not this"]),
     deadline=st.sampled_from([None, 0.5, 2.0]),
 )
+STEADY = RetryPolicy(name="op", max_attempts=4, backoff=Backoff.constant(0.2), jitter=Jitter.none())
 SCRIPTS = st.lists(st.lists(st.integers(-1, len(FAILURES) - 1), max_size=6), min_size=1, max_size=6)
 
 
@@ -139,6 +140,7 @@ def told(outcome):
 @pytest.mark.req("CP-19", "CP-16")
 @settings(max_examples=100)
 @given(POLICIES, SCRIPTS)
+@example(STEADY, [[0, 4, 0]])  # 0.2 + 0.7 + 0.2 is not what `sum` makes of it from Python 3.12 on
 def test_the_recorded_policy_gives_the_record(policy, scripts):
     """Nothing is assumed, and every wait is the same to the bit."""
     for call in calls_of(run(policy, scripts)).values():

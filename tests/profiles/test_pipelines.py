@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, UsageError
+from mainstay.core.telemetry import first_try
 from mainstay.profiles.pipelines import (
     SCHEMAS,
     ComplianceRecord,
@@ -92,6 +93,13 @@ def test_a_run_that_failed_says_so(path):
     (record,) = ran(path, *[TimeoutError] * 5)
     assert (record.attempts, record.final_status) == (5, "failure")
     assert record.errors == ["TimeoutError"] * 5
+
+
+def test_the_energy_of_the_attempts_is_added_in_order():
+    """The same in every version of Python, to the bit: `sum` is not."""
+    attempts = [msgspec.structs.replace(first_try("etl", "poll"), energy_wh=0.1, co2_g=0.1)] * 10
+    record = ComplianceRecord.of(attempts, "exp_full_jitter", "t.json")
+    assert (record.energy_wh, record.co2_g) == (0.9999999999999999,) * 2
 
 
 def test_a_call_that_has_not_ended_has_no_record():

@@ -23,6 +23,7 @@ from mainstay.core.figures import Figures, most_first, note
 from mainstay.core.moments import sortable
 from mainstay.core.ranking import Ranking
 from mainstay.core.sketch import bucket_of
+from mainstay.core.sums import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -260,7 +261,7 @@ class Stats:
         """Counts the waits of a call; returns their sum."""
         if not call.waits:
             return 0.0
-        waited = sum(call.waits)
+        waited = in_order(call.waits)
         buckets = [bucket_of(delay) for delay in call.waits]
         for figures in all_figures:
             figures.waited += waited

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple, replace
 
 from mainstay.core.energy import EnergyModel, Statement  # noqa: TC001 -- msgspec reads them
+from mainstay.core.sums import in_order
 
 MOST_STAGES = 1_000
 MOST_CLASSES = 50
@@ -179,7 +180,7 @@ def _sum(pipeline_id: str, stage_name: str, model: str, group: list[StageTotals]
         stage_name=stage_name,
         energy_model=model,
         error_classes=_classes(named["error_classes"]),
-        **{name: sum(named[name]) for name in _NUMBERS},
+        **{name: in_order(named[name]) for name in _NUMBERS},
     )
 
 

@@ -26,6 +26,7 @@ from mainstay.core.events import (
     decode,
 )
 from mainstay.core.evidence import Evidence, Opening
+from mainstay.core.sums import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,7 +78,7 @@ class Call(msgspec.Struct):
 
     @property
     def waited(self) -> float:
-        return sum(attempt.wait for attempt in self.attempts) + self.unused_wait
+        return in_order(attempt.wait for attempt in self.attempts) + self.unused_wait
 
     @property
     def met_a_failure(self) -> bool:

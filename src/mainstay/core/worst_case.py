@@ -11,6 +11,7 @@ from itertools import islice, repeat
 from msgspec import Struct
 
 from mainstay.core.deadline import NEVER, fits
+from mainstay.core.sums import in_order
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -216,7 +217,7 @@ def fit(case: Case, settings: BreakerSettings, failures: int) -> bool:
     """Whether so many failures of one call come within the breaker's window."""
     if settings.window is None or settings.window.kind == "calls":
         return True
-    shortest = sum(low for low, _ in islice(_envelope(case.policy), failures - 1))
+    shortest = in_order(low for low, _ in islice(_envelope(case.policy), failures - 1))
     return shortest < settings.window.size
 
 

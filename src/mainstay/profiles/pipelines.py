@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from mainstay.core.energy import EnergyModel, Statement
+from mainstay.core.sums import in_order
 from mainstay.core.telemetry import Telemetry, TelemetryRecord, schema_of, sequences
 from mainstay.errors import UsageError
 from mainstay.sinks.telemetry import TelemetrySink
@@ -88,8 +89,8 @@ class ComplianceRecord(Struct, frozen=True, kw_only=True):
             errors=[each.error_class for each in records if each.error_class is not None],
             final_status=last.outcome,
             circuit_open=any(each.circuit_open for each in records),
-            energy_wh=sum(each.energy_wh for each in records),
-            co2_g=sum(each.co2_g for each in records),
+            energy_wh=in_order(each.energy_wh for each in records),
+            co2_g=in_order(each.co2_g for each in records),
             telemetry_ref=str(telemetry_ref),
         )
 
