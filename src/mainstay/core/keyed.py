@@ -133,22 +133,22 @@ def keyed(call: Keyed, policy: Policy) -> KeyedLife:
     answer = yield Step(begin)
     if type(answer) is Busy:
         answer = yield from _wait(call, begin, answer)
-    if type(answer) is not Run:
+    if type(answer) is Run:
+        outcome = yield Invoke(answer.epoch, max(1, policy.max_attempts - answer.attempts + 1))
+        if type(outcome) is Returned and outcome.is_accepted:
+            data, trouble = _kept(outcome.value)
+            settle = Settle(call.owner, answer.epoch, _SUCCEEDED, data, call.ttl, call.metadata)
+            answer = yield Step(settle)
+            if type(answer) is not Done:
+                yield from _unsettled(call, answer, outcome)
+            yield _RECORDED
+            if trouble is not None:  # said last: a warning may be made an error
+                yield Notice(MainstayWarning, _UNKEPT.format(call.operation, trouble))
+            yield outcome
+        else:
+            yield from _failed(call, policy, answer, outcome)
+    else:
         yield from _not_run(call, answer)
-        return
-    outcome = yield Invoke(answer.epoch, max(1, policy.max_attempts - answer.attempts + 1))
-    if type(outcome) is not Returned or not outcome.is_accepted:
-        yield from _failed(call, policy, answer, outcome)
-        return
-    data, trouble = _kept(outcome.value)
-    settle = Settle(call.owner, answer.epoch, _SUCCEEDED, data, call.ttl, call.metadata)
-    answer = yield Step(settle)
-    if type(answer) is not Done:
-        yield from _unsettled(call, answer, outcome)
-    yield _RECORDED
-    if trouble is not None:  # said last: a warning may be made an error
-        yield Notice(MainstayWarning, f"the result of {call.operation} is not kept: {trouble}")
-    yield outcome
 
 
 def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedLife:
@@ -200,6 +200,7 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Any) -> KeyedLife:
 
 
 _RECORDED = Tell("record")
+_UNKEPT = "the result of {} is not kept: {}"
 _SUCCEEDED, _FAILED = RecordState.SUCCEEDED, RecordState.FAILED
 _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
 """Failures of ours that may be gone the next time."""
