@@ -40,7 +40,7 @@ def test_a_call_with_a_new_key_says_two_statements(charge, monkeypatch):
         )
     entered = costs(charge, "another", 5)
     assert statements(entered) == 2
-    assert len(entered) <= 115
+    assert len(entered) <= 105
 
 
 @pytest.mark.req("NFR-041-02")
@@ -49,4 +49,4 @@ def test_a_call_whose_key_is_known_says_one(charge):
     charge("order-1", 5)
     entered = costs(charge, "order-2", 5)
     assert statements(entered) == 1
-    assert len(entered) <= 40
+    assert len(entered) <= 36

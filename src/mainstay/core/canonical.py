@@ -104,7 +104,9 @@ def _is_simple(value: Any, room: int) -> bool:
         for key, each in value.items():
             if type(key) is not str or key[:1] == "$":
                 return False
-            if type(each) not in _SCALARS and not _is_simple(each, room - 1):
+            if type(each) in _SCALARS or (type(each) is int and LEAST <= each <= MOST):
+                continue
+            if not _is_simple(each, room - 1):
                 return False
         return True
     return (kind is list or kind is tuple) and all(_is_simple(each, room - 1) for each in value)

@@ -54,9 +54,14 @@ class Heart:
 
     def beat(self, lease: float, renew: Callable[[], object]) -> Beat:
         """Calls `renew` at every third of the lease, until the beat is stopped."""
-        beat = Beat(self, lease / 3.0, renew)
+        every = lease / 3.0
+        beat, due = Beat(self, every, renew), SYSTEM.monotonic() + every
         with self._lock:  # the condition's own, without a call of Python
-            if self._push_locked(beat) < self._wakes_at:
+            lane = self._lanes.get(every)
+            if lane is None:
+                lane = self._lanes[every] = OrderedDict()
+            lane[beat] = due
+            if due < self._wakes_at:
                 self._wake_locked()
         return beat
 
@@ -76,15 +81,6 @@ class Heart:
             if lane is not None:  # there is none in a forked child
                 lane.pop(beat, None)
 
-    def _push_locked(self, beat: Beat) -> float:
-        """Puts it at the end of its lane; when it is due."""
-        due = SYSTEM.monotonic() + beat.every
-        lane = self._lanes.get(beat.every)
-        if lane is None:
-            lane = self._lanes[beat.every] = OrderedDict()
-        lane[beat] = due
-        return due
-
     def _next_locked(self) -> tuple[float, Beat] | None:
         """The head that is due first; lanes that have become empty are closed here."""
         self._lanes = {every: lane for every, lane in self._lanes.items() if lane}
@@ -99,7 +95,9 @@ class Heart:
                     beat.renew()
                 with self._changed:
                     if not beat.stopped:
-                        self._push_locked(beat)
+                        self._lanes.setdefault(beat.every, OrderedDict())[beat] = (
+                            SYSTEM.monotonic() + beat.every
+                        )
                 del beat
         finally:
             self._wakes_at = NEVER  # whoever comes next starts another one

@@ -8,7 +8,7 @@ import mainstay.clock as clock
 from mainstay.core.effects import Returned
 from mainstay.core.hit import MISS, hit
 from mainstay.core.idempotency import Release, Replay
-from mainstay.core.keyed import Escalate, Invoke, Pause, Step
+from mainstay.core.keyed import Escalate, Invoke, Pause, Step, Tell
 from mainstay.drivers import aio, away, sync
 from mainstay.drivers.escalation import about
 from mainstay.drivers.keyed_call import SPACE, KeyedCall
@@ -70,6 +70,8 @@ def run(
                 answer = away.step(this, effect.command)
             elif type(effect) is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
+            elif type(effect) is Tell:
+                answer = records.tell(keying.site, this.call, effect.what)
             elif isinstance(effect, _LAST):
                 return this.end(effect)
             elif type(effect) in (Pause, Escalate):
@@ -165,6 +167,8 @@ async def arun(
                 answer = await away.astep(this, effect.command)
             elif type(effect) is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
+            elif type(effect) is Tell:
+                answer = records.tell(keying.site, this.call, effect.what)
             elif isinstance(effect, _LAST):
                 return this.end(effect)
             elif type(effect) in (Pause, Escalate):

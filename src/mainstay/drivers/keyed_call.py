@@ -6,13 +6,15 @@ import warnings
 from os import urandom
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, CANCEL, UNBOUND
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import Begin, Done, Release, Renew, glimpse, reduce
 from mainstay.core.inbox import Item
-from mainstay.core.keyed import Notice, Tell, keyed
+from mainstay.core.keyed import Notice, keyed
 from mainstay.core.outcome import Failed, decode_outcome
 from mainstay.core.records import KEEP
 from mainstay.deadline import remaining
@@ -72,7 +74,9 @@ class KeyedCall:
 
     def begin(self) -> None:
         """Makes what only a call that is not replayed needs."""
-        self.call = self.records.keyed_of(self)
+        keying = self.keying
+        draft = keying.draft or self.records.draft_of(keying)
+        self.call = replace(draft, key=self.key, fingerprint=self.fingerprint, owner=new_owner())
         self.story = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
 
@@ -135,14 +139,12 @@ class KeyedCall:
 
     def answer(self, effect: Any) -> Any:
         """The answer to what needs neither the store nor the function."""
-        if type(effect) is Tell:
-            self.records.tell(self.site, self.call, effect.what)
-        elif effect is Question.NOW:
+        if effect is Question.NOW:
             return clock.current.monotonic()
-        elif effect is Question.LEFT:
+        if effect is Question.LEFT:
             left = remaining()
             return NEVER if left is None else left
-        elif type(effect) is Notice:
+        if type(effect) is Notice:
             warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
         return None
 

@@ -6,8 +6,6 @@ import threading
 from functools import wraps
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.canonical import canonical
@@ -21,7 +19,7 @@ from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit
 from mainstay.drivers.gates import Tally
 from mainstay.drivers.inbox import Inbox
-from mainstay.drivers.keyed_call import SPACE, KeyedCall, new_owner
+from mainstay.drivers.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.keying import Keying
 from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
@@ -176,17 +174,13 @@ class Records:
     ) -> Keying:
         return Keying(site, options, function, is_kept=is_kept, place=self.place)
 
-    def keyed_of(self, call: KeyedCall) -> Keyed:
-        """What the core is told of a call that is not replayed."""
-        draft = call.keying.draft
-        if draft is None:
-            draft = call.keying.draft = self._draft(call.keying)
-        return replace(draft, key=call.key, fingerprint=call.fingerprint, owner=new_owner())
+    def draft_of(self, keying: Keying) -> Keyed:
+        """What the core is told of every call of a function that is not replayed.
 
-    def _draft(self, keying: Keying) -> Keyed:
-        """What is the same for all calls of a function."""
+        Its key, its payload, and an owner that nobody else has, come with the call.
+        """
         site, options = keying.site, keying.options
-        return Keyed(
+        keying.draft = Keyed(
             operation=site.operation,
             key="",
             fingerprint="",
@@ -199,6 +193,7 @@ class Records:
             metadata=options.metadata,
             redact=site.redact,
         )
+        return keying.draft
 
     def decorate(self, function: Any, site: Site, options: KeyOptions) -> Any:
         """The function, every call of it keyed."""

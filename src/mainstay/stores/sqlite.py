@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from mainstay.core.records import Change, Decide, Reply
+    from mainstay.core.records import Decide, Reply
     from mainstay.ports import Journal
 
     Done = TypeVar("Done")
@@ -99,30 +99,27 @@ class SqliteStore:
 
     def _guess(self, space: str, key: str, decide: Decide[Reply], hint: bytes | None) -> Reply:
         """The reply, where the record is what it was thought to be and is changed at once."""
-        started = steps.now()
+        now = steps.now()
         try:
-            change, reply = decide(hint, started)
+            change, reply = decide(hint, now)
         except Exception:  # it may be only of the hint
             raise _Wrong from None
         if change is KEEP or change.value is None:
             raise _Wrong
-        if not self._exchange((space, key), hint, change, started):
-            raise _Wrong
-        return reply
-
-    def _exchange(
-        self, place: tuple[str, str], hint: bytes | None, change: Change, now: float
-    ) -> bool:
-        """Writes a record if it is what it was thought to be, and still that time; whether."""
         try:
             held = self._hold()
             with held.lock:
                 if self._is_closed:
                     raise self._closed()
-                held.undo()  # or this would be a part of what was interrupted
-                return steps.exchange(held.connection, place, hint, change, now)
+                connection = held.connection
+                if connection.in_transaction:
+                    held.undo()  # or this would be a part of what was interrupted
+                is_right = steps.exchange(connection, space, key, hint, change, now)
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
+        if not is_right:
+            raise _Wrong
+        return reply
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""

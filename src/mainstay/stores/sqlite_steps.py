@@ -85,17 +85,18 @@ def apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[R
 
 def exchange(
     connection: sqlite3.Connection,
-    place: tuple[str, str],
+    space: str,
+    key: str,
     hint: bytes | None,
     change: Change,
     moment: float,
 ) -> bool:
     """Writes a record if it is what it was thought to be, and it is still that time; whether."""
+    value, expires = change.value, change.expires
     if hint is None:
-        made = connection.execute(_INSERT, (*place, change.value, change.expires, moment))
+        made = connection.execute(_INSERT, (space, key, value, expires, moment))
     else:
-        values = (change.value, change.expires, *place, hint, moment)
-        made = connection.execute(_UPDATE, values)
+        made = connection.execute(_UPDATE, (value, expires, space, key, hint, moment))
     return made.rowcount == 1
 
 
