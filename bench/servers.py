@@ -11,6 +11,7 @@ came out at 1.04 and at 1.69. On one core a round trip is quickest, which is har
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -67,21 +68,11 @@ def _absence(error: Exception) -> str:
 
 
 def _compared(name: str, effort: Effort, raw: Any, mine: Any, trips: int) -> list[Row]:
-    base = RAW.format(trips)
-    results = race(
-        [Contender(base, lambda: (raw,), nullary), Contender(MINE, lambda: (mine,), nullary)],
-        effort.scaled(0.5),
-    )
+    is_async = inspect.iscoroutinefunction(raw)
+    base, loop = RAW.format(trips), _awaited if is_async else nullary
+    contenders = [Contender(base, lambda: (raw,), loop), Contender(MINE, lambda: (mine,), loop)]
+    results = (race_async if is_async else race)(contenders, effort.scaled(0.5))
     return ratios(results, base, {MINE: GOAL}, named=f"{name}: {{}}")
-
-
-def _compared_async(name: str, effort: Effort, raw: Any, mine: Any, trips: int) -> list[Row]:
-    base = RAW.format(trips)
-    results = race_async(
-        [Contender(base, lambda: (raw,), _awaited), Contender(MINE, lambda: (mine,), _awaited)],
-        effort.scaled(0.5),
-    )
-    return ratios(results, base, {MINE: GOAL}, named=f"{name}, async: {{}}")
 
 
 async def _awaited(n: int, f: Callable[[], Awaitable[object]]) -> None:
@@ -175,7 +166,7 @@ def _redis(place: Path, effort: Effort) -> list[Row]:
         araw = again.by_async(lambda: _redis_client(server.url))
         return [
             *_compared("Redis", effort, raw, mine, len(said)),
-            *_compared_async("Redis", effort, araw, amine, len(said)),
+            *_compared("Redis, async", effort, araw, amine, len(said)),
         ]
     finally:
         store.close()
@@ -244,7 +235,7 @@ def _on_postgres(name: str, effort: Effort, url: str) -> list[Row]:
             )
             rows = _compared(name, effort, raw, mine, len(said))
         araw = again.by_async(lambda: _postgres_client(url))
-        return rows + _compared_async(name, effort, araw, amine, len(said))
+        return rows + _compared(f"{name}, async", effort, araw, amine, len(said))
     finally:
         store.close()
 

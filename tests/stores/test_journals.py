@@ -18,6 +18,7 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.journal_jsonl import JsonlJournal
 from mainstay.stores.journal_sqlite import SqliteJournal
 from mainstay.stores.sqlite import SqliteStore
+from tests.connections import is_closed
 
 KINDS = ("sqlite", "postgres", "jsonl")
 
@@ -496,14 +497,6 @@ def connections(monkeypatch):
     yield made
     for each in made:
         each.close()
-
-
-def is_closed(connection):
-    try:
-        connection.execute("SELECT 1")
-    except sqlite3.ProgrammingError as error:
-        return "closed" in str(error)
-    return False
 
 
 @pytest.mark.parametrize("reads_only", [False, True])

@@ -19,6 +19,7 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
 from mainstay.stores.sqlite import SqliteStore
 from mainstay.testing.stores import StoreContract
+from tests.connections import is_closed
 from tests.processes import wait_until
 
 
@@ -334,14 +335,6 @@ def connections(monkeypatch):
         SqliteStore, "_connect", lambda store: made.append(connect(store)) or made[-1]
     )
     return made
-
-
-def is_closed(connection):
-    try:
-        connection.execute("SELECT 1")
-    except sqlite3.ProgrammingError as error:
-        return "closed" in str(error)
-    return False
 
 
 def test_a_store_that_cannot_be_opened_leaves_no_connection(url, connections):

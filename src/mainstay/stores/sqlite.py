@@ -1,16 +1,16 @@
 """The embedded store: one SQLite file, shared by threads and processes.
 
-A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT. Sync callers do that on a
-connection of their thread. Async callers hand it to one writer thread, which makes one transaction
-of all that wait: a commit is shared by everybody in it. The store's clock is the machine's, as it
-is SQLite's own; virtual time does not move it.
+A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT; or one statement, where the
+caller has said what the record is and was right. Sync callers do that on a connection of their
+thread. Async callers hand it to one writer thread, which makes one transaction of all that wait: a
+commit is shared by everybody in it. The store's clock is the machine's, as it is SQLite's own;
+virtual time does not move it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -89,7 +89,7 @@ class SqliteStore:
         self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
     ) -> Reply:
         """Reads, decides and writes as one step; a hint that is right makes it one statement."""
-        if hint is not _NO_HINT:
+        if hint is not _NO_HINT and self.takes_hints:
             try:
                 return self._guess(space, key, decide, hint)
             except _Wrong:
@@ -106,18 +106,7 @@ class SqliteStore:
             raise _Wrong from None
         if change is KEEP or change.value is None:
             raise _Wrong
-        try:
-            held = self._hold()
-            with held.lock:
-                if self._is_closed:
-                    raise self._closed()
-                connection = held.connection
-                if connection.in_transaction:
-                    held.undo()  # or this would be a part of what was interrupted
-                is_right = steps.exchange(connection, space, key, hint, change, now)
-        except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, "write", _told(trouble, self)) from trouble
-        if not is_right:
+        if not self._use("write", steps.exchange, space, key, hint, change, now):
             raise _Wrong
         return reply
 
@@ -135,7 +124,7 @@ class SqliteStore:
                     return (None if row is None else row[0]), steps.now()
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
-        return self._look("read", steps.read, space, key)
+        return self._use("read", steps.read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
         """The same; reading never waits for a writer, and takes microseconds."""
@@ -143,7 +132,7 @@ class SqliteStore:
 
     def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
         """The records of a space in the order of their keys, page by page."""
-        return self._look("scan", steps.scan, space, after, limit)
+        return self._use("scan", steps.scan, space, after, limit)
 
     def purge(self, limit: int = 1000) -> int:
         """Drops records that have expired; how many."""
@@ -157,7 +146,7 @@ class SqliteStore:
 
     def describe(self) -> dict[str, Any]:
         """What there is to know: version, schema, settings and how long a reading took."""
-        schema, latency = self._look("describe", steps.measured)
+        schema, latency = self._use("describe", steps.measured)
         return {
             "store": "sqlite",
             "url": self.url,
@@ -238,47 +227,29 @@ class SqliteStore:
             self._opened.remove(held)
             held.close(0.0)
 
-    def _look(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
-        """The work on this thread's connection, without a transaction; says what went wrong."""
+    def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
+        """The work on this thread's connection; says what went wrong."""
         try:
             held = self._hold()
             with held.lock:
                 if self._is_closed:  # meanwhile
                     raise self._closed()
-                held.undo()  # what was interrupted has not happened
-                try:
-                    return work(held.connection, *args)
-                finally:
-                    held.undo()
+                connection = held.connection
+                if connection.in_transaction:
+                    steps.undo(connection)  # what was interrupted has not happened
+                return work(connection, *args)
         except sqlite3.Error as trouble:
             raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
-        """The work as one transaction, or nothing of it; says what went wrong."""
-        try:
-            held = self._hold()
-            with held.lock:
-                if self._is_closed:
-                    raise self._closed()
-                connection = held.connection
-                try:
-                    if connection.in_transaction:
-                        held.undo()  # what was interrupted between its beginning and its end
-                    connection.execute("BEGIN IMMEDIATE")
-                    done = work(connection, *args)
-                    connection.execute("COMMIT")
-                except BaseException:
-                    with suppress(sqlite3.Error):  # the next step undoes it
-                        held.undo()
-                    raise
-                return done
-        except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
+        """The work as one transaction, or nothing of it."""
+        done: Done = self._use(what, steps.whole, work, *args)
+        return done
 
     def _migrate(self) -> None:
         """Brings the schema up to date; of several processes that start, one does it."""
         if self._memory is None:
-            self._look("open", steps.into_wal, self.timeout)
+            self._use("open", steps.into_wal, self.timeout)
         self._step("migrate", steps.migrated, self.url)
 
 
@@ -298,20 +269,13 @@ class _Bound(SqliteStore):
         self.path = store.path
         self._theirs = connection
 
-    def transact(
-        self, space: str, key: str, decide: Decide[Reply], hint: bytes | None = _NO_HINT
-    ) -> Reply:
-        del hint  # a step is a part of their transaction, and no statement of its own
-        done: Reply = self._step("write", steps.apply, space, key, decide)
-        return done
-
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         return self.transact(space, key, decide)
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
-        return self._look("read", steps.read, space, key)
+        return self._use("read", steps.read, space, key)
 
-    def _look(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
+    def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         try:
             return work(self._theirs, *args)
         except sqlite3.Error as trouble:
@@ -319,8 +283,8 @@ class _Bound(SqliteStore):
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         if not self._theirs.in_transaction:
-            self._look(what, steps.begin)
-        return self._look(what, work, *args)
+            self._use(what, steps.begin)
+        return self._use(what, work, *args)
 
     def close(self) -> None:
         """Nothing: the connection is theirs."""

@@ -27,11 +27,6 @@ class Held:
         self.pid = PROCESS.number
         self.thread = threading.current_thread()
 
-    def undo(self) -> None:
-        """Ends a transaction that is still open."""
-        if self.connection.in_transaction:
-            self.execute("ROLLBACK")
-
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
         if self.pid != PROCESS.number:

@@ -1,12 +1,13 @@
 """What is said to SQLite: statements, and steps as functions of a connection.
 
-Whoever calls them has begun a transaction, where one is needed, and ends it. `exchange` needs none:
-one statement is a transaction of its own, without words to begin and to end it.
+What needs a transaction is given to `whole`, or is a part of the caller's own. `exchange` needs
+none: one statement is a transaction of its own, without words to begin and to end it.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
@@ -15,7 +16,12 @@ from mainstay.stores.migrations import pending, statements
 from mainstay.stores.sqlite_batch import DROP, WRITE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
     from mainstay.core.records import Change, Decide, Reply
+
+    Done = TypeVar("Done")
 
 _CLOCK = "(julianday('now') - 2440587.5) * 86400.0"
 READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
@@ -42,6 +48,25 @@ now = clock.SYSTEM.wall
 def begin(connection: sqlite3.Connection) -> None:
     """Begins a transaction that may write."""
     connection.execute("BEGIN IMMEDIATE")
+
+
+def undo(connection: sqlite3.Connection) -> None:
+    """Ends a transaction that is still open."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def whole(connection: sqlite3.Connection, work: Callable[..., Done], *args: Any) -> Done:
+    """The work as one transaction, or nothing of it."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        done = work(connection, *args)
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # who comes next undoes it
+            undo(connection)
+        raise
+    return done
 
 
 def read(connection: sqlite3.Connection, space: str, key: str) -> tuple[bytes | None, float]:
