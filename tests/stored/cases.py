@@ -169,6 +169,13 @@ def _noted():
     return error
 
 
+def _given_up():
+    policy = mainstay.RetryPolicy(
+        max_attempts=2, retry_on=ValueError, backoff=mainstay.Backoff.constant(0.0)
+    )
+    return policy.run(int, "x").last_exception
+
+
 PROBLEM = errors.Problem("max_attempts", -1, "an integer")
 ERRORS = {
     "AttemptTimeout": lambda: errors.AttemptTimeout(1.5),
@@ -258,6 +265,7 @@ PICKLED = {
     "Explanation": mainstay.RetryPolicy(max_attempts=3).explain(),
     "control_plane.RetryPolicy": control_plane.RetryPolicy(),
     "agents.STANDARD": agents.STANDARD,
+    "given up": _given_up(),
     "Fallback": mainstay.Fallback({"a": 1}),
     "BulkheadSnapshot": mainstay.Bulkhead("pool", 2).snapshot(),
     "PolicyRegistry": mainstay.Engine(sinks=[], operations={"db.*": "standard"}).policies,
