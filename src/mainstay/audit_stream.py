@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import mainstay.clock as clock
+from mainstay.core.base.moments import parse_moment, sortable, written
 from mainstay.core.comparison import compare
 from mainstay.core.events import Event, decode, encode
 from mainstay.core.facts import Fact, read_fact
 from mainstay.core.figures import note
-from mainstay.core.moments import parse_moment, sortable, written
 from mainstay.core.policy import Policy
 from mainstay.core.rate import FIELDS, Rate, minutes_between
 from mainstay.core.stats import DIMENSIONS, stats

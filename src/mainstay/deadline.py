@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, Bound, current_bound
+from mainstay.core.base.validate import Checker
 from mainstay.core.deadline import NEVER
 from mainstay.core.deadline import remaining as _remaining
 from mainstay.core.deadline import until as _until
-from mainstay.core.validate import Checker
 from mainstay.frames import enclosing_end
 
 TYPE_CHECKING = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.drivers.callables import name_of
 from mainstay.drivers.circuits import CircuitRegistry
 from mainstay.drivers.escalation import Escalation

@@ -14,11 +14,11 @@ from msgspec.structs import force_setattr
 
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
+from mainstay.core.base.timestamps import stamp
 from mainstay.core.call import life
 from mainstay.core.effects import Question, Returned
 from mainstay.core.events import Event, Teller, name_of, shown
 from mainstay.core.evidence import Opening, evidence_of
-from mainstay.core.timestamps import stamp
 
 if TYPE_CHECKING:
     from mainstay.core.classify import Classification

@@ -14,9 +14,9 @@ from mainstay.core.declare import declared
 if TYPE_CHECKING:
     from collections.abc import MutableSet
 
+    from mainstay.core.base.value import Value
     from mainstay.core.events import Event, PlanDeclared
     from mainstay.core.policy import Policy
-    from mainstay.core.value import Value
 
 _MOST = 10_000
 _plans: dict[str, PlanDeclared] = {}

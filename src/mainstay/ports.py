@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Sequence
 
+    from mainstay.core.base.change import Decide, Reply
     from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.events import Event
-    from mainstay.core.records import Decide, Reply
 
 
 class Clock(Protocol):
@@ -78,7 +78,7 @@ class Store(Protocol):
     `transact` without room for one is given none.
 
     Example:
-        >>> from mainstay.core.records import Change
+        >>> from mainstay.core.base.change import Change
         >>> from mainstay.stores.memory import MemoryStore
         >>> store: Store = MemoryStore()
         >>> store.transact("seen", "a", lambda value, now: (Change(b"1"), value is None))

@@ -16,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.call import GIVE_UP, glance, life
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import (
@@ -27,7 +28,6 @@ from mainstay.core.effects import (
     Stop,
     Warn,
 )
-from mainstay.core.entropy import key_of, uniform
 from mainstay.core.events import (
     AttemptFailed,
     CallFailed,

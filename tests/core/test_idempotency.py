@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mainstay.core.base.change import DROP, KEEP
 from mainstay.core.idempotency import (
     Begin,
     Busy,
@@ -27,7 +28,6 @@ from mainstay.core.idempotency import (
     glimpse,
     reduce,
 )
-from mainstay.core.records import DROP, KEEP
 from mainstay.errors import StoredValueError
 
 RUNNING, SUCCEEDED, FAILED, UNKNOWN = RecordState

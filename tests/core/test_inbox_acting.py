@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from mainstay.core.base.change import KEEP
 from mainstay.core.inbox import ACTIONS, Item, decode, encode, put
 from mainstay.core.inbox_acting import (
     Already,
@@ -18,7 +19,6 @@ from mainstay.core.inbox_acting import (
     is_json,
     trouble_with,
 )
-from mainstay.core.records import KEEP
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="?", revision=3)
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from mainstay.core.base.change import DROP, KEEP
 from mainstay.core.operators import (
     FIRST_LOCK,
     LONGEST_LOCK,
@@ -29,7 +30,6 @@ from mainstay.core.operators import (
     remove,
     statement,
 )
-from mainstay.core.records import DROP, KEEP
 from mainstay.errors import StoredValueError
 
 CHEAP = Hash(salt="ab" * 16, n=2**4)

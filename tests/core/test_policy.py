@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.backoff import Backoff, Jitter
-from mainstay.core.entropy import key_of, uniform
+from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.kinds import Kind
 from mainstay.core.policy import KindRule, Policy
 from mainstay.errors import PolicyError

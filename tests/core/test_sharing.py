@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.base.change import KEEP
 from mainstay.core.breaker import Circuit, CircuitState, Signal, record, voted
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.records import KEEP
 from mainstay.core.sharing import (
     Bucket,
     Flow,

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
-from mainstay.core.entropy import key_of
+from mainstay.core.base.entropy import key_of
 from mainstay.drivers.site import Entropy
 from mainstay.testing import Trace, record, virtual_time
 

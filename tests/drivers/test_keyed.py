@@ -24,9 +24,9 @@ from mainstay import (
     RetryPolicy,
     deadline,
 )
+from mainstay.core.base.change import Change
 from mainstay.core.canonical import canonical, fingerprint
 from mainstay.core.idempotency import Begin, RecordState, Release, Settle, decode, reduce
-from mainstay.core.records import Change
 from mainstay.drivers import keyed
 from mainstay.drivers.heart import HEART
 from mainstay.drivers.keyed_call import KeyedCall

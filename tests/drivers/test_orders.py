@@ -157,7 +157,7 @@ def test_what_nobody_was_there_to_follow_the_next_one_follows(url, node):
 
 def test_an_order_in_a_store_that_was_emptied_counts_from_the_start(url, node):
     """Its number is one that was followed long ago in the store before; still it is followed."""
-    from mainstay.core.records import DROP
+    from mainstay.core.base.change import DROP
 
     one = node()
     for signal in (Signal.FORCE_OPEN, Signal.RESET):
@@ -232,7 +232,7 @@ def test_orders_reach_two_running_processes(url):
 
 def test_an_order_whose_number_was_followed_in_the_store_before_is_followed(url, node):
     """Where the store was emptied the first order has the first number again."""
-    from mainstay.core.records import DROP
+    from mainstay.core.base.change import DROP
 
     one = node()
     order(url, Signal.RESET)
@@ -246,7 +246,7 @@ def test_an_order_whose_number_was_followed_in_the_store_before_is_followed(url,
 
 def test_a_damaged_table_costs_its_own_circuit_and_no_other(url, node, caplog):
     """The others are listed, shared and ordered; it is said which one is damaged."""
-    from mainstay.core.records import Change
+    from mainstay.core.base.change import Change
     from mainstay.errors import StoredValueError
 
     one = node(sinks=[])

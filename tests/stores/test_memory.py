@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstay.core.records import KEEP, Change
+from mainstay.core.base.change import KEEP, Change
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from mainstay.testing.stores import StoreContract

@@ -22,8 +22,8 @@ import trio
 from nats.aio.client import Client
 
 import mainstay.clock
+from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency import Begin, Busy, Run, reduce
-from mainstay.core.records import DROP, KEEP, Change
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores import nats_link, nats_wire
 from mainstay.stores.nats import NatsStore
@@ -165,7 +165,7 @@ def test_nobody_starves_on_a_key_that_ten_connections_fight_for(nats_url, opened
 def test_ten_processes_that_start_at_once_make_one_bucket(server):
     """On an empty server, each making it if it is not there; all of their counts are kept."""
     program = (
-        "import sys; from mainstay.core.records import Change; "
+        "import sys; from mainstay.core.base.change import Change; "
         "from mainstay.stores.nats import NatsStore; "
         "store = NatsStore(sys.argv[1]); sys.stdin.readline(); "
         "step = lambda v, now: (Change(str(int(v or b'0') + 1).encode()), None); "

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 import trio
 
-from mainstay.core.records import DROP, KEEP, Change
+from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
 from mainstay.stores import postgres_pool
 from mainstay.stores.migrations import scripts
@@ -419,7 +419,7 @@ class TestConcurrency:
         """On an empty database: one makes the tables, and all can count."""
         script = textwrap.dedent("""
             import sys
-            from mainstay.core.records import Change
+            from mainstay.core.base.change import Change
             from mainstay.stores.postgres import PostgresStore
             sys.stdin.readline()
             store = PostgresStore(sys.argv[1])

@@ -18,8 +18,8 @@ import redis
 import trio
 
 from mainstay.clock import SYSTEM
+from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency import Begin, Busy, RecordState, Replay, Run, Settle, reduce
-from mainstay.core.records import DROP, KEEP, Change
 from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable
 from mainstay.stores.redis import RedisStore
 from mainstay.stores.redis_names import explained as _explained

@@ -14,7 +14,7 @@ from contextlib import closing
 
 import pytest
 
-from mainstay.core.records import Change
+from mainstay.core.base.change import Change
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
 from mainstay.stores.sqlite import SqliteStore
@@ -76,7 +76,7 @@ def run(program, *arguments, **more):
 
 OPEN = """
 import sys
-from mainstay.core.records import Change
+from mainstay.core.base.change import Change
 from mainstay.stores.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1])
 for _ in range(20):
@@ -135,7 +135,7 @@ def test_a_full_disk_is_told_of_and_loses_nothing(url):
     program = """
         import resource, signal, sys
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        from mainstay.core.records import Change
+        from mainstay.core.base.change import Change
         from mainstay.errors import StoreUnavailable
         from mainstay.stores.sqlite import SqliteStore
         store = SqliteStore(sys.argv[1])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.records import DROP, KEEP, Change
+from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.stores.sqlite import SqliteStore
 from mainstay.stores.sqlite_batch import carry_out
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay import Engine
+from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency import Begin, Busy, Run, decode, reduce
-from mainstay.core.records import DROP, KEEP, Change
 from mainstay.errors import StoreUnavailable
 from mainstay.stores import sqlite_steps
 from mainstay.stores.sqlite import SqliteStore

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from mainstay import Engine
-from mainstay.core.records import Change
+from mainstay.core.base.change import Change
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.timed import TimedStore, timed
 from mainstay.testing import StoreContract, virtual_time

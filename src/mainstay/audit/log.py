@@ -21,10 +21,10 @@ from msgspec.structs import force_setattr, replace
 import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, load, open_journal
+from mainstay.core.base.timestamps import stamp
+from mainstay.core.base.validate import Checker
 from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.events import CallSucceeded, describe, encode
-from mainstay.core.timestamps import stamp
-from mainstay.core.validate import Checker
 from mainstay.errors import UsageError
 from mainstay.plans import plan_before, plan_numbered
 from mainstay.sinks.buffer import Buffer

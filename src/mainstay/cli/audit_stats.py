@@ -65,7 +65,7 @@ def _moment(option: str, text: str) -> str:
     from datetime import UTC, datetime
 
     from mainstay import clock
-    from mainstay.core.moments import parse_moment, written
+    from mainstay.core.base.moments import parse_moment, written
 
     try:
         return written(parse_moment(text, datetime.fromtimestamp(clock.current.wall(), UTC)))

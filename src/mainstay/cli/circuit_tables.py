@@ -84,7 +84,7 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
     ]  # fmt: skip
     order = standing.order
     if order is not None:
-        from mainstay.core.timestamps import stamp
+        from mainstay.core.base.timestamps import stamp
 
         when = stamp(order.at)[:19].replace("T", " ")
         told.append(("last order", f"{order.signal.value} by {order.by}, {when} UTC"))

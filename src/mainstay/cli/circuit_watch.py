@@ -86,7 +86,7 @@ def _seen(standing: Standing) -> tuple[str, ...]:
 def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> None:
     from mainstay import clock
     from mainstay.cli.circuit_tables import row
-    from mainstay.core.timestamps import stamp
+    from mainstay.core.base.timestamps import stamp
 
     at = stamp(clock.current.wall())
     if as_json:

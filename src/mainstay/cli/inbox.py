@@ -217,7 +217,7 @@ def _age(seconds: float) -> str:
 
 
 def _when(at: float) -> str:
-    from mainstay.core.timestamps import stamp
+    from mainstay.core.base.timestamps import stamp
 
     return stamp(at)[:19].replace("T", " ") + " UTC"
 

@@ -65,7 +65,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def _plain(operator: Operator, now: float) -> dict[str, Any]:
     """An operator as anybody may know them: neither hash nor salt."""
-    from mainstay.core.timestamps import stamp
+    from mainstay.core.base.timestamps import stamp
 
     state = "enabled" if operator.is_enabled else "disabled"
     return {

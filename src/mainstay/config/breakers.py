@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.policies import jitter_of
 from mainstay.core.backoff import Backoff
+from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.plain import from_plain
-from mainstay.core.validate import MAX_SECONDS, Checker
 from mainstay.core.window import Window
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from mainstay.config.shapes import (
     duration,
 )
 from mainstay.core.alerts import COUNTED, GROUPS
+from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.budget import MIN_WINDOW
 from mainstay.core.fields import NESTED_MODES
-from mainstay.core.validate import MAX_SECONDS
 from mainstay.ports import ABILITIES
 
 SCHEMES = (

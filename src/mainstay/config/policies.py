@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from mainstay.config.report import nearest
 from mainstay.config.retry_fields import PER_KIND
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.validate import Checker
 from mainstay.core.fields import KindRule
 from mainstay.core.plain import from_plain
-from mainstay.core.validate import Checker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from mainstay.config.shapes import (
     duration,
 )
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.validate import MAX_ATTEMPTS
 from mainstay.core.fields import LOG_LEVELS, NESTED_MODES, TIMEOUT_MODES
 from mainstay.core.kinds import Kind
-from mainstay.core.validate import MAX_ATTEMPTS
 
 KINDS = tuple(kind.value for kind in Kind)
 CURVES = ("constant", "linear", "exponential")

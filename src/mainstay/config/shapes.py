@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mainstay.core.validate import MAX_SECONDS
+from mainstay.core.base.validate import MAX_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,6 +10,8 @@ Nothing here knows the time: it comes in as `now`, in seconds of any one clock.
 
 from __future__ import annotations
 
+from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.value import Value
 from mainstay.core.budget import is_spent
 from mainstay.core.events import (
     AlertCleared,
@@ -22,8 +24,6 @@ from mainstay.core.events import (
     RetryExhausted,
 )
 from mainstay.core.rolling import Rolling
-from mainstay.core.validate import MAX_SECONDS, Checker
-from mainstay.core.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

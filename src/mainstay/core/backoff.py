@@ -7,8 +7,8 @@ the jitter, so that clients at the cap still spread; additive and decorrelated a
 
 from __future__ import annotations
 
-from mainstay.core.validate import MAX_SECONDS, Checker
-from mainstay.core.value import Value
+from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.entropy import uniform
+from mainstay.core.base.entropy import uniform
 from mainstay.core.window import Evidence, Totals, added, begun, moved, totals
 
 TYPE_CHECKING = False

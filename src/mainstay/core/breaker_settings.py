@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mainstay.core.attributes import attribute
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.attributes import attribute
+from mainstay.core.base.validate import Checker
+from mainstay.core.base.value import Value
 from mainstay.core.classify import first_match
 from mainstay.core.fields import CHECKS
 from mainstay.core.kinds import NEVER_RETRIED, Kind, kind_of, qualified_name, status_of
-from mainstay.core.validate import Checker
-from mainstay.core.value import Value
 from mainstay.core.window import Window
 from mainstay.errors import Refused
 

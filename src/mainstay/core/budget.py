@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from math import ceil, floor
 
-from mainstay.core.validate import MAX_SECONDS, Checker
-from mainstay.core.value import Value
+from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.value import Value
 
 BUCKETS = 10
 """A window forgets a tenth of itself at a time."""

@@ -10,6 +10,7 @@ is handed in, and the happy path never comes here.
 
 from __future__ import annotations
 
+from mainstay.core.base.entropy import MASK, uniform
 from mainstay.core.classify import Classification, classify
 from mainstay.core.deadline import NEVER, fits
 from mainstay.core.effects import (
@@ -28,7 +29,6 @@ from mainstay.core.effects import (
     Stop,
     Warn,
 )
-from mainstay.core.entropy import MASK, uniform
 from mainstay.core.hooks import CallHook, RetryInfo
 from mainstay.core.kinds import Kind
 from mainstay.core.marks import take_mark

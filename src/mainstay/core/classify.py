@@ -8,7 +8,7 @@ those answers are kept in a bounded cache.
 
 from __future__ import annotations
 
-from mainstay.core.attributes import attribute
+from mainstay.core.base.attributes import attribute
 from mainstay.core.kinds import (
     NEVER_RETRIED,
     RETRIED_KINDS,

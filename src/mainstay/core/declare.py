@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mainstay.core.backoff import Backoff
+    from mainstay.core.base.value import Value
     from mainstay.core.fields import KindRule
     from mainstay.core.policy import Policy
-    from mainstay.core.value import Value
 
 RULES = ("retry_on", "never_retry_on")
 PLAIN = (

@@ -11,7 +11,7 @@ import hashlib
 import msgspec
 from msgspec import Struct
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 
 METHOD = (
     "energy_wh = (cpu_seconds + waiting_seconds * waiting_share) * watts * pue / 3600;"

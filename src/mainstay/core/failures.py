@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 
-from mainstay.core.attributes import attribute
+from mainstay.core.base.attributes import attribute
 from mainstay.core.classes import a_type, find_class, members_of, mro_of, type_name
 from mainstay.core.rebuild import read, read_list
 from mainstay.core.recorder import recorded

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.validate import Checker
+from mainstay.core.base.value import Value
 from mainstay.core.kinds import Kind
-from mainstay.core.validate import Checker
-from mainstay.core.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.value import Value
+from mainstay.core.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

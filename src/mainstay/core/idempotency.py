@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.records import DROP, KEEP, Change, read_as
+from mainstay.core.base.change import DROP, KEEP, Change, read_as
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from mainstay.core.records import KEEP, Change, read_as
+from mainstay.core.base.change import KEEP, Change, read_as
 from mainstay.errors import StoredValueError
 
 SPACE = "inbox"

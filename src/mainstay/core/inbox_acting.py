@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainstay.core.base.change import KEEP, Change
 from mainstay.core.inbox import Decision, Item, decode, encode, noted
 from mainstay.core.outcome import Succeeded, encode_outcome
-from mainstay.core.records import KEEP, Change
 from mainstay.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from enum import Enum
 
-from mainstay.core.attributes import attribute
+from mainstay.core.base.attributes import attribute
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,

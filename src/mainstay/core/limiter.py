@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
+from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.value import Value
 from mainstay.core.budget import LAG, MIN_WINDOW, MOST
 from mainstay.core.kinds import Kind, kind_of
-from mainstay.core.validate import MAX_SECONDS, Checker
-from mainstay.core.value import Value
 
 # --- the adaptive throttle ------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ does not repeat the work.
 
 from __future__ import annotations
 
-from mainstay.core.attributes import attribute
+from mainstay.core.base.attributes import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainstay.core.base.change import DROP, KEEP, Change, read_as
 from mainstay.core.canonical import canonical
-from mainstay.core.records import DROP, KEEP, Change, read_as
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from mainstay.core.base.value import Value
 from mainstay.core.failures import read_failure, record_failure
 from mainstay.core.rebuild import read
 from mainstay.core.recorder import is_native, recorded
-from mainstay.core.value import Value
 from mainstay.core.walk import MAX_DEPTH
 from mainstay.errors import StoredValueError
 

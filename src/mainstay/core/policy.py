@@ -7,12 +7,12 @@ something can wait and call.
 
 from __future__ import annotations
 
+from mainstay.core.base.entropy import POWERS, SCALE, key_of, uniform
+from mainstay.core.base.validate import Checker
+from mainstay.core.base.value import Value
 from mainstay.core.classify import Classification, Rules, classify
-from mainstay.core.entropy import POWERS, SCALE, key_of, uniform
 from mainstay.core.fields import CHECKS, DEFAULTS, KindRule, nearest_field
 from mainstay.core.plain import from_plain, to_plain
-from mainstay.core.validate import Checker
-from mainstay.core.value import Value
 from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False

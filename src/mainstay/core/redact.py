@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from mainstay.core.base.validate import Checker
+from mainstay.core.base.value import Value
 from mainstay.core.redact_fields import Names, squashed
 from mainstay.core.redact_patterns import MARK, without_secrets
-from mainstay.core.validate import Checker
-from mainstay.core.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from mainstay.core.attributes import attribute
+from mainstay.core.base.attributes import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainstay.core.base.change import KEEP, Change, read_as
 from mainstay.core.breaker import Circuit, CircuitState, Signal, merged
-from mainstay.core.records import KEEP, Change, read_as
 
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
@@ -161,7 +161,7 @@ def give(
 ) -> tuple[Change, Table | None]:
     """Lays an order on the table; without a table nothing, and no answer.
 
-    >>> from mainstay.core.records import KEEP
+    >>> from mainstay.core.base.change import KEEP
     >>> give(None, Signal.RESET, "ann", "it is back", 0.0) == (KEEP, None)
     True
     """

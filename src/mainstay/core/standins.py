@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import mainstay.errors as errors
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.declare import PLAIN, RULES
 from mainstay.core.fields import KindRule
 from mainstay.core.kinds import Kind
 from mainstay.core.policy import Policy
 from mainstay.core.retry_after import Hint
-from mainstay.core.validate import MAX_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import astuple, replace
 
+from mainstay.core.base.sums import in_order
 from mainstay.core.energy import EnergyModel, Statement  # noqa: TC001 -- msgspec reads them
-from mainstay.core.sums import in_order
 
 MOST_STAGES = 1_000
 MOST_CLASSES = 50

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.sums import in_order
 from mainstay.core.effects import TOO_LATE, Enclosing
 from mainstay.core.events import (
     AttemptFailed,
@@ -26,7 +27,6 @@ from mainstay.core.events import (
     decode,
 )
 from mainstay.core.evidence import Evidence, Opening
-from mainstay.core.sums import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

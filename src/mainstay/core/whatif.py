@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.entropy import uniform
+from mainstay.core.base.validate import MAX_ATTEMPTS
 from mainstay.core.call import life
 from mainstay.core.deadline import NEVER
 from mainstay.core.declare import declared
 from mainstay.core.effects import Consult, Question, Returned, Stop
-from mainstay.core.entropy import uniform
 from mainstay.core.marks import GaveUp
 from mainstay.core.plan import Plan
 from mainstay.core.standins import REJECTED, exception_of, policy_of
-from mainstay.core.validate import MAX_ATTEMPTS
 from mainstay.errors import AttemptTimeout, UsageError
 
 if TYPE_CHECKING:

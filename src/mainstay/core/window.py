@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.validate import MAX_SECONDS, Checker
-from mainstay.core.value import Value
+from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.value import Value
 
 _MAX_CALLS = 10_000
 _MAX_BUCKETS = 60

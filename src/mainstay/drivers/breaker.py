@@ -14,14 +14,14 @@ from weakref import ref
 
 import mainstay.clock as clock
 from mainstay.core import breaker as core
+from mainstay.core.base.entropy import key_of
+from mainstay.core.base.validate import Checker
 from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.breaker_summary import CircuitSnapshot, summary
 from mainstay.core.circuit_commands import apply, changed
 from mainstay.core.effects import Stop
-from mainstay.core.entropy import key_of
 from mainstay.core.policy import Policy
-from mainstay.core.validate import Checker
 from mainstay.core.window import begun
 from mainstay.drivers.emit import emit
 from mainstay.drivers.gates import Counted, Gate, Guard, Tally, guards_around

@@ -12,9 +12,9 @@ from msgspec.structs import force_setattr
 
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
+from mainstay.core.base.timestamps import stamp
 from mainstay.core.events import Teller
 from mainstay.core.evidence import Opening
-from mainstay.core.timestamps import stamp
 from mainstay.errors import SinkError
 from mainstay.plans import register
 

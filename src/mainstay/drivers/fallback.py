@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
+from mainstay.core.base.validate import Checker
 from mainstay.core.events import FallbackUsed, describe
 from mainstay.core.kinds import NEVER_RETRIED, qualified_name
-from mainstay.core.validate import Checker
 from mainstay.drivers.around import note_on, put_around, tell
 from mainstay.drivers.callables import is_async, name_of
 from mainstay.drivers.layers import REDACT

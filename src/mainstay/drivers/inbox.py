@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from mainstay.core import inbox as core
 from mainstay.core import inbox_acting as acting
+from mainstay.core.base.change import KEEP
 from mainstay.core.events import InboxClosed, InboxDecided, InboxRaised
 from mainstay.core.inbox import SPACE, Item
 from mainstay.core.inbox_acting import OUTCOMES, Already, Gone, Stale, Won
-from mainstay.core.records import KEEP
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.emit import emit
 from mainstay.drivers.listing import listed
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias
 
+    from mainstay.core.base.change import Change
     from mainstay.core.events import Event
     from mainstay.core.inbox import Decision
     from mainstay.core.inbox_acting import Answer
-    from mainstay.core.records import Change
     from mainstay.core.redact import Redactor
     from mainstay.drivers.verifying import Credential
     from mainstay.ports import Sink, Store

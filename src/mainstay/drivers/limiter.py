@@ -9,9 +9,9 @@ import sys
 import threading
 
 import mainstay.clock as clock
+from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.budget import SlidingCounts
 from mainstay.core.effects import Stop
-from mainstay.core.entropy import key_of, uniform
 from mainstay.core.limiter import (
     Calendar,
     MemoryRule,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from mainstay.core.records import Change
+    from mainstay.core.base.change import Change
     from mainstay.drivers.verifying import Credential
 
 _SHORTEST = 8

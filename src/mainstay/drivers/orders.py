@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core import sharing as core
+from mainstay.core.base.change import KEEP
 from mainstay.core.breaker import Signal
 from mainstay.core.events import CircuitOrdered
-from mainstay.core.records import KEEP
 from mainstay.core.redact import REDACTOR
 from mainstay.core.standing import Standing, standing
 from mainstay.drivers.listing import listed
@@ -18,7 +18,7 @@ from mainstay.drivers.sharing import CIRCUITS
 from mainstay.drivers.verifying import writable
 
 if TYPE_CHECKING:
-    from mainstay.core.records import Change
+    from mainstay.core.base.change import Change
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.verifying import Credential
     from mainstay.ports import Store

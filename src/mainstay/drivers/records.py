@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
+from mainstay.core.base.validate import Checker
+from mainstay.core.base.value import Value
 from mainstay.core.canonical import canonical
 from mainstay.core.deadline import NEVER
 from mainstay.core.events import Idempotency
 from mainstay.core.keyed import Keyed
-from mainstay.core.validate import Checker
-from mainstay.core.value import Value
 from mainstay.drivers import keyed as driver
 from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.drivers.gates import gate_of
 from mainstay.drivers.layers import Layers
 from mainstay.drivers.listeners import listeners_of

@@ -24,7 +24,7 @@ from mainstay.errors import StoredValueError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mainstay.core.records import Change
+    from mainstay.core.base.change import Change
     from mainstay.core.sharing import Bucket, Order, Table
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.gates import Guard

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from _random import Random  # what random.Random derives from; random itself loads OpenSSL
 
-from mainstay.core.entropy import key_of
+from mainstay.core.base.entropy import key_of
 from mainstay.core.plan import Plan
 
 TYPE_CHECKING = False

@@ -19,7 +19,7 @@ from mainstay.errors import IdentityRefused, UsageError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from mainstay.core.records import Change
+    from mainstay.core.base.change import Change
     from mainstay.core.redact import Redactor
     from mainstay.ports import Sink, Store
 

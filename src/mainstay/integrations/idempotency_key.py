@@ -18,7 +18,7 @@ from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.errors import MainstayWarning, UsageError
 from mainstay.frames import enclosures
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
 from mainstay.core.breaker import CircuitState
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.kinds import status_of
-from mainstay.core.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
 from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.sharing import Sharing

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from mainstay.core.base.sums import in_order
 from mainstay.core.energy import EnergyModel, Statement
-from mainstay.core.sums import in_order
 from mainstay.core.telemetry import Telemetry, TelemetryRecord, schema_of, sequences
 from mainstay.errors import UsageError
 from mainstay.sinks.telemetry import TelemetrySink

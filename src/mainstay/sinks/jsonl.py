@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.validate import Checker
 from mainstay.core.events import encode
-from mainstay.core.validate import Checker
 from mainstay.filelock import lock, unlock
 from mainstay.sinks.buffered import BufferedSink
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.timestamps import stamp
 from mainstay.core.events import (
     AlertCleared,
     AlertFired,
@@ -39,7 +40,6 @@ from mainstay.core.events import (
     RetryExhausted,
     shown,
 )
-from mainstay.core.timestamps import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable

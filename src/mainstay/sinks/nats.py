@@ -17,8 +17,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from mainstay.core.base.validate import Checker
 from mainstay.core.events import encode
-from mainstay.core.validate import Checker
 from mainstay.errors import MissingExtraError, UsageError
 from mainstay.sinks.buffered import BufferedSink
 

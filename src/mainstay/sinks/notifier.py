@@ -13,9 +13,9 @@ from socket import SHUT_RDWR
 from socket import socket as Socket  # noqa: N812 -- the class, beside what is called so
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.validate import Checker
 from mainstay.core.events import InboxRaised
 from mainstay.core.inbox import RANKS
-from mainstay.core.validate import Checker
 from mainstay.report import report
 from mainstay.sinks.buffered import BufferedSink
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.report import report
 from mainstay.sinks.notifier import Notifier
 from mainstay.sinks.notify_mail import NotifyMail

@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.report import report
 from mainstay.sinks.notifier import Notifier, Refused, delivery_of
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 import mainstay.clock as clock
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.errors import UsageError
 from mainstay.sinks.notifier import Notifier, Refused, delivery_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.errors import MissingExtraError, UsageError
 from mainstay.sinks.catalogue import METRICS
 from mainstay.sinks.watching import WatchingMeter

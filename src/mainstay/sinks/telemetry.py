@@ -15,10 +15,10 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.validate import Checker
 from mainstay.core.energy import EnergyModel
 from mainstay.core.events import describe
 from mainstay.core.telemetry import Telemetry, merged, summed, total_of, with_energy
-from mainstay.core.validate import Checker
 from mainstay.sinks.cpu_meter import thread_time
 from mainstay.sinks.telemetry_file import add_to_file
 from mainstay.sinks.telemetry_records import Recorder

@@ -7,16 +7,16 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import mainstay.clock as clock
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 
 if TYPE_CHECKING:
-    from mainstay.core.records import Change, Decide, Reply
+    from mainstay.core.base.change import Change, Decide, Reply
 
 
 class MemoryStore:
     """Keeps records in this process.
 
-    >>> from mainstay.core.records import Change
+    >>> from mainstay.core.base.change import Change
     >>> store = MemoryStore()
     >>> store.transact("seen", "a", lambda value, now: (Change(b"new"), value))
     >>> store.read("seen", "a")[0]

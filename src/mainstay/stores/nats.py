@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from mainstay.core.records import Decide, Reply
+    from mainstay.core.base.change import Decide, Reply
     from mainstay.stores.nats_link import Work
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError
 from mainstay.stores.nats_line import LostError
 from mainstay.stores.nats_link import Operation, measure
@@ -35,7 +35,7 @@ from mainstay.stores.nats_wire import (
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-    from mainstay.core.records import Change, Decide
+    from mainstay.core.base.change import Change, Decide
     from mainstay.stores.nats_line import Line
     from mainstay.stores.nats_link import Link
     from mainstay.stores.nats_wire import Answer

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from mainstay.core.records import Decide, Reply
+    from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Journal
     from mainstay.stores.postgres_steps import Rows, Steps, Trip
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError
 from mainstay.stores.migrations import pending, statements
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeAlias, TypeVar
 
-    from mainstay.core.records import Decide, Reply
+    from mainstay.core.base.change import Decide, Reply
 
     Answer = TypeVar("Answer")
     Values: TypeAlias = dict[str, Any]

@@ -17,7 +17,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
 from mainstay.stores.options import options_of
 from mainstay.stores.process import PROCESS
@@ -56,7 +56,7 @@ from mainstay.stores.redis_telling import Rounds, Telling, Turns, aperform, perf
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.records import Change, Decide, Reply
+    from mainstay.core.base.change import Change, Decide, Reply
     from mainstay.stores.redis_names import Story
 
 _OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}

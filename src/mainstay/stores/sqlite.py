@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores import sqlite_steps as steps
 from mainstay.stores.options import options_of, without_secrets
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from mainstay.core.records import Decide, Reply
+    from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Journal
 
     Done = TypeVar("Done")
@@ -46,7 +46,7 @@ class SqliteStore:
             against power loss) or `NORMAL` (safe against a crash of the process).
 
     >>> store = SqliteStore("sqlite:///:memory:")
-    >>> from mainstay.core.records import Change
+    >>> from mainstay.core.base.change import Change
     >>> store.transact("seen", "a", lambda value, now: (Change(b"1"), value))
     >>> store.transact("seen", "a", lambda value, now: (Change(b"2"), value))
     b'1'

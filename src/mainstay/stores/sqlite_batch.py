@@ -9,13 +9,13 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from mainstay.core.records import Change
+    from mainstay.core.base.change import Change
 
     Batch = list[tuple[str, str, Any]]
     Kept = dict[tuple[str, str], bytes | None]

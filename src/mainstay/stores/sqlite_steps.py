@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.records import KEEP
+from mainstay.core.base.change import KEEP
 from mainstay.stores.migrations import pending, statements
 from mainstay.stores.sqlite_batch import DROP, WRITE
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from mainstay.core.records import Change, Decide, Reply
+    from mainstay.core.base.change import Change, Decide, Reply
 
     Done = TypeVar("Done")
 

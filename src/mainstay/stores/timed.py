@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.records import Decide, Reply
+    from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Store
 
 

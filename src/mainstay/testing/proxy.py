@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstay.clock import SYSTEM
+from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency import (
     Begin,
     Busy,
@@ -35,7 +36,6 @@ from mainstay.core.idempotency import (
     reduce,
 )
 from mainstay.core.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.records import DROP, KEEP, Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

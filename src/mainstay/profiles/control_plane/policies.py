@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstay.core.backoff import Backoff, Jitter
-from mainstay.core.validate import Checker
+from mainstay.core.base.validate import Checker
 from mainstay.drivers.policy import RetryPolicy as EnginePolicy
 from mainstay.profiles.control_plane.categories import RetryCategory
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.entropy import MULTIPLIER, key_of, uniform
+from mainstay.core.base.entropy import MULTIPLIER, key_of, uniform
 
 KEYS = st.integers(min_value=0, max_value=2**52 - 1)
 NUMBERS = st.one_of(st.integers(0, 200), st.integers(0, 10**6), st.integers(0, 2**64))
@@ -176,7 +176,7 @@ def test_golden_numbers(seed, call, key, numbers):
 _PROGRAM = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from mainstay.core.entropy import key_of, uniform
+from mainstay.core.base.entropy import key_of, uniform
 print(json.dumps([[key_of(s, c), uniform(key_of(s, c), n).hex()]
                   for s in (0, 7, -5, 2**65) for c in (0, 1, 99) for n in (1, 2, 64, 10**5)]))
 """

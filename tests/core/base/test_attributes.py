@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay.core.attributes import attribute
+from mainstay.core.base.attributes import attribute
 from mainstay.core.classify import Rules, classify
 from mainstay.core.kinds import Kind
 from mainstay.core.marks import take_mark

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.moments import parse_moment, seconds_between, sortable, written
+from mainstay.core.base.moments import parse_moment, seconds_between, sortable, written
 
 NOW = datetime(2026, 1, 25, 12, tzinfo=UTC)
 MOMENTS = st.datetimes(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay.core.records import read_as
+from mainstay.core.base.change import read_as
 from mainstay.errors import StoredValueError
 
 

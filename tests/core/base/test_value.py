@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from mainstay.core.backoff import Backoff, Jitter
-from mainstay.core.value import Value
+from mainstay.core.base.value import Value
 
 
 class Point(Value):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
+from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
 from mainstay.errors import PolicyError
 
 

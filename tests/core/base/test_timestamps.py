@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.timestamps import stamp
+from mainstay.core.base.timestamps import stamp
 
 
 @given(st.floats(0.0, 4e9))

@@ -1,0 +1,1 @@
+"""What every room of the core builds on: values, validation, arithmetic, time, stored changes."""
