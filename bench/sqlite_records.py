@@ -22,8 +22,8 @@ from bench.compare import duration, ratios
 from bench.measure import METHOD, Absent, Contender, Effort, Results, nullary, race, reason
 from bench.table import Row, Table, at_least, at_most
 from mainstay import Engine
+from mainstay.core.codec.outcome import Succeeded, encode_outcome
 from mainstay.core.idempotency import Begin, RecordState, Settle, reduce
-from mainstay.core.outcome import Succeeded, encode_outcome
 from mainstay.stores.migrations import scripts, statements
 
 ORDER = 13

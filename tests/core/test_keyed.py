@@ -4,6 +4,7 @@ from concurrent.futures import CancelledError as FutureCancelled
 
 import pytest
 
+from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome
 from mainstay.core.deadline import NEVER
 from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import (
@@ -21,7 +22,6 @@ from mainstay.core.idempotency import (
     Unknown,
 )
 from mainstay.core.keyed import Escalate, Invoke, Keyed, Notice, Pause, Step, Tell, keyed
-from mainstay.core.outcome import Failed, Succeeded, decode_outcome
 from mainstay.core.policy import Policy
 from mainstay.errors import (
     CircuitOpenError,

@@ -30,11 +30,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from mainstay.core.canonical import canonical
+from mainstay.core.codec.canonical import canonical
+from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency import Record, RecordState, decode
 from mainstay.core.inbox import Item
 from mainstay.core.inbox import decode as decode_item
-from mainstay.core.outcome import Failed, decode_outcome
 from tests.crash.worker import MOST, SCENARIOS, opened
 
 ROOT = Path(__file__).parents[2]

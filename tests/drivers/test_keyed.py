@@ -25,7 +25,7 @@ from mainstay import (
     deadline,
 )
 from mainstay.core.base.change import Change
-from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.idempotency import Begin, RecordState, Release, Settle, decode, reduce
 from mainstay.drivers import keyed
 from mainstay.drivers.heart import HEART
@@ -179,7 +179,7 @@ def record_of(engine, operation, key, who=None):
 
 def claim(engine, operation, key, function, *args, lease=30.0, owner="ghost", most=3):
     """What a process leaves behind that begins a call and is gone."""
-    from mainstay.core.arguments import bound_arguments
+    from mainstay.core.codec.arguments import bound_arguments
 
     command = Begin(owner, fingerprint(bound_arguments(function, args, {})), lease, most)
     address = canonical([None, operation, key]).decode()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay import Engine, context
-from mainstay.core.arguments import bound_arguments
+from mainstay.core.codec.arguments import bound_arguments
 from mainstay.drivers.keying import Keying, binder_of
 from mainstay.drivers.records import KeyOptions
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from mainstay import Engine
-from mainstay.core.canonical import canonical
+from mainstay.core.codec.canonical import canonical
+from mainstay.core.codec.outcome import decode_outcome
 from mainstay.core.idempotency import RecordState, decode
-from mainstay.core.outcome import decode_outcome
 from mainstay.errors import MainstayError, StoreUnavailable
 from mainstay.testing.proxy import FaultProxy
 from tests.servers.nats import nats_url

@@ -15,8 +15,8 @@ from mainstay.cli.exec_engine import engine_of
 from mainstay.cli.exec_says import Says, what_failed
 from mainstay.cli.exits import Exit
 from mainstay.cli.trouble import CommandError
-from mainstay.core.arguments import key_text
-from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.codec.arguments import key_text
+from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.inbox import Item
 from mainstay.drivers import process
 from mainstay.drivers.command import is_output, output_of

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from mainstay.core.outcome import VERSION
-from mainstay.core.rebuild import read
-from mainstay.core.recorder import NESTED
+from mainstay.core.codec.decode import read
+from mainstay.core.codec.encode import NESTED
+from mainstay.core.codec.outcome import VERSION
 
 MISS = object()
 """Not to be told by a glance."""

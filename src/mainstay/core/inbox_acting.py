@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change
+from mainstay.core.codec.outcome import Succeeded, encode_outcome
 from mainstay.core.inbox import Decision, Item, decode, encode, noted
-from mainstay.core.outcome import Succeeded, encode_outcome
 from mainstay.errors import UsageError
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mainstay.core.codec.outcome import Failed, encode_outcome, encode_value
 from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import (
     Begin,
@@ -26,7 +27,6 @@ from mainstay.core.idempotency import (
     Unknown,
 )
 from mainstay.core.kinds import NEVER_RETRIED, Kind, qualified_name
-from mainstay.core.outcome import Failed, encode_outcome, encode_value
 from mainstay.errors import (
     Conflict,
     LeaseLost,

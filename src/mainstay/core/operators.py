@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change, read_as
-from mainstay.core.canonical import canonical
+from mainstay.core.codec.canonical import canonical
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 A decorated function is called again and again, so its parameters are compiled into a binder: a
 lambda with those parameters, which Python itself binds, and which returns the arguments by name.
-What it cannot bind goes to `core/arguments.py`, which says what is wrong or knows better.
+What it cannot bind goes to `core/codec/arguments.py`, which says what is wrong or knows better.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.ambient import CONTEXT
-from mainstay.core.arguments import bound_arguments, key_text, shape_of
-from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.codec.arguments import bound_arguments, key_text, shape_of
+from mainstay.core.codec.canonical import canonical, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.canonical import canonical
+from mainstay.core.codec.canonical import canonical
 from mainstay.core.deadline import NEVER
 from mainstay.core.events import Idempotency
 from mainstay.core.keyed import Keyed

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.breaker import ORDERS, Signal
+from mainstay.core.codec.outcome import Failed, Succeeded, encode_outcome
 from mainstay.core.idempotency import Done, Forget, RecordState, Resolve, reduce
-from mainstay.core.outcome import Failed, Succeeded, encode_outcome
 from mainstay.drivers.orders import reset_circuit
 from mainstay.errors import CallAbandoned
 

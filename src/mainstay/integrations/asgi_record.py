@@ -12,6 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mainstay.core.codec.outcome import Succeeded, encode_outcome
 from mainstay.core.idempotency import (
     Lost,
     RecordState,
@@ -23,7 +24,6 @@ from mainstay.core.idempotency import (
     glimpse,
     reduce,
 )
-from mainstay.core.outcome import Succeeded, encode_outcome
 from mainstay.core.redact import REDACTOR
 from mainstay.errors import StoreUnavailable
 from mainstay.integrations.asgi_messages import declared_length, lasting

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.clock import SYSTEM
 from mainstay.core.base.change import DROP, KEEP, Change
+from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency import (
     Begin,
     Busy,
@@ -35,7 +36,6 @@ from mainstay.core.idempotency import (
     Unknown,
     reduce,
 )
-from mainstay.core.outcome import Failed, Succeeded, decode_outcome, encode_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ tells. The walk knows the way to the value at hand, so that the message can name
 
 from __future__ import annotations
 
-from mainstay.core.classes import a_type
+from mainstay.core.codec.introspect import a_type
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False

@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 
-from mainstay.core.classes import (
+from mainstay.core.codec.introspect import (
     a_type,
     field_names,
     find_class,
@@ -27,8 +27,8 @@ from mainstay.core.classes import (
     pydantic_fields,
     static,
 )
+from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 from mainstay.core.kinds import qualified_name
-from mainstay.core.walk import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

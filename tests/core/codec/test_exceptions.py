@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mainstay.core.outcome import Failed, decode_outcome, encode_outcome
+from mainstay.core.codec.outcome import Failed, decode_outcome, encode_outcome
 from mainstay.errors import StoredFailure, UsageError
 
 HERE = __name__

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from types import MethodType
 
-from mainstay.core.canonical import canonical, fingerprint
+from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False

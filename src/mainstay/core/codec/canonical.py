@@ -38,7 +38,7 @@ from functools import partial
 
 import msgspec
 
-from mainstay.core.classes import (
+from mainstay.core.codec.introspect import (
     is_dataclass,
     is_named_tuple,
     is_pydantic,
@@ -48,8 +48,8 @@ from mainstay.core.classes import (
     pydantic_fields,
     static,
 )
+from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 from mainstay.core.kinds import qualified_name
-from mainstay.core.walk import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 
 _sha256 = hashlib.sha256
 # A digest without OpenSSL's set-up, where the build has it.

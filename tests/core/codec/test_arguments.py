@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core import arguments as room
-from mainstay.core.arguments import bound_arguments, key_text
-from mainstay.core.canonical import fingerprint
+from mainstay.core.codec import arguments as room
+from mainstay.core.codec.arguments import bound_arguments, key_text
+from mainstay.core.codec.canonical import fingerprint
 from mainstay.errors import UsageError
 
 HERE = __name__

@@ -23,10 +23,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.core import outcome as room
-from mainstay.core.classes import find_class
-from mainstay.core.outcome import Succeeded, decode_outcome, encode_outcome
-from mainstay.core.recorder import Recorder
+from mainstay.core.codec import outcome as room
+from mainstay.core.codec.encode import Recorder
+from mainstay.core.codec.introspect import find_class
+from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.errors import StoredFailure, StoredValueError, UsageError
 
 HERE = __name__
@@ -815,7 +815,7 @@ def test_a_forged_failure_runs_nothing(where, armed):
 
 AUDITED = """
 import os, pickle, subprocess, sys, threading, importlib, asyncio, pathlib, zoneinfo, fractions
-from mainstay.core.outcome import decode_outcome
+from mainstay.core.codec.outcome import decode_outcome
 from mainstay.errors import StoredFailure, StoredValueError
 seen = []
 records = eval(sys.stdin.read())

@@ -23,9 +23,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.core.canonical import _Writer, canonical, fingerprint
+from mainstay.core.codec.canonical import _Writer, canonical, fingerprint
+from mainstay.core.codec.visitor import ROOT
 from mainstay.core.kinds import Kind
-from mainstay.core.walk import ROOT
 from mainstay.errors import UsageError
 
 HERE = __name__
@@ -421,7 +421,7 @@ PROGRAM = """
 import sys, uuid, pathlib
 from datetime import datetime, timezone
 from decimal import Decimal
-from mainstay.core.canonical import fingerprint
+from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.kinds import Kind
 print(fingerprint({
     "set": {"a", "b", "c", 1, 2.5, None, b"x", ("t", 1), Kind.AUTH, Decimal("1.10")},

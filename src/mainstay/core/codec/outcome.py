@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from mainstay.core.base.value import Value
-from mainstay.core.failures import read_failure, record_failure
-from mainstay.core.rebuild import read
-from mainstay.core.recorder import is_native, recorded
-from mainstay.core.walk import MAX_DEPTH
+from mainstay.core.codec.decode import read
+from mainstay.core.codec.encode import is_native, recorded
+from mainstay.core.codec.exceptions import read_failure, record_failure
+from mainstay.core.codec.visitor import MAX_DEPTH
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

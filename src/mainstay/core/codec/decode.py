@@ -20,7 +20,8 @@ from enum import EnumMeta, Flag
 import msgspec
 from msgspec.structs import force_setattr
 
-from mainstay.core.classes import (
+from mainstay.core.codec.encode import NESTED, PATHS
+from mainstay.core.codec.introspect import (
     field_names,
     find_class,
     is_dataclass,
@@ -34,7 +35,6 @@ from mainstay.core.classes import (
     static,
 )
 from mainstay.core.kinds import qualified_name
-from mainstay.core.recorder import NESTED, PATHS
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

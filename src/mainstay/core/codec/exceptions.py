@@ -10,9 +10,9 @@ from __future__ import annotations
 import builtins
 
 from mainstay.core.base.attributes import attribute
-from mainstay.core.classes import a_type, find_class, members_of, mro_of, type_name
-from mainstay.core.rebuild import read, read_list
-from mainstay.core.recorder import recorded
+from mainstay.core.codec.decode import read, read_list
+from mainstay.core.codec.encode import recorded
+from mainstay.core.codec.introspect import a_type, find_class, members_of, mro_of, type_name
 from mainstay.errors import StoredFailure, UsageError
 
 TYPE_CHECKING = False

@@ -1,0 +1,1 @@
+"""Values and exceptions as bytes: keys and fingerprints, recorded outcomes, and the way back."""
