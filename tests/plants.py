@@ -6,7 +6,7 @@ import string
 
 from hypothesis import strategies as st
 
-from mainstay.core import redact_patterns
+from mainstay.core.redact import patterns as redact_patterns
 
 JWT = (
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0"

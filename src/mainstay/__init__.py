@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainstay.core.inbox import Item
     from mainstay.core.kinds import Kind
     from mainstay.core.policy import KindRule
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.core.window import Window
     from mainstay.drivers.blocks import Attempt, Attempts
     from mainstay.drivers.breaker import CircuitBreaker
@@ -94,7 +94,7 @@ _HOMES = {
     "mainstay.core.inbox": ("Item",),
     "mainstay.core.kinds": ("Kind",),
     "mainstay.core.policy": ("KindRule",),
-    "mainstay.core.redact": ("Redactor",),
+    "mainstay.core.redact.redactor": ("Redactor",),
     "mainstay.core.window": ("Window",),
     "mainstay.drivers.blocks": ("Attempt", "Attempts"),
     "mainstay.drivers.breaker": ("CircuitBreaker",),

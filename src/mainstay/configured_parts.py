@@ -34,7 +34,7 @@ HOMES = {
     "prometheus": ("mainstay.sinks.prometheus", "PrometheusSink"),
     "otel": ("mainstay.sinks.otel", "OpenTelemetrySink"),
     "audit": ("mainstay.audit.log", "AuditLog"),
-    "redaction": ("mainstay.core.redact", "Redactor"),
+    "redaction": ("mainstay.core.redact.redactor", "Redactor"),
     "alerts": ("mainstay.sinks.alerts", "Alerts"),
     "rule": ("mainstay.core.alerts", "AlertRule"),
     "notify": ("mainstay.sinks.notify", "NotifySink"),

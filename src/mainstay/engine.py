@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
     from mainstay.core.policy import Policy
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
     from mainstay.drivers.counting import CallCounts
@@ -528,7 +528,7 @@ class Engine:
 
 def _check_redactor(redact: Any) -> None:
     if redact is not None:
-        from mainstay.core.redact import Redactor
+        from mainstay.core.redact.redactor import Redactor
 
         if not isinstance(redact, Redactor):
             raise UsageError(

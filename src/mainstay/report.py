@@ -12,10 +12,10 @@ import traceback
 from typing import TYPE_CHECKING
 
 from mainstay.core.events import describe
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
 
 _log = logging.getLogger("mainstay")
 

@@ -42,7 +42,7 @@ from mainstay.core.evidence import Evidence, Opening, Proof, evidence_of
 from mainstay.core.kinds import Kind
 from mainstay.core.plan import Plan
 from mainstay.core.policy import Policy
-from mainstay.core.redact import Redactor
+from mainstay.core.redact.redactor import Redactor
 from mainstay.core.retry_after import Hint
 from mainstay.errors import CallShed, CircuitOpenError
 

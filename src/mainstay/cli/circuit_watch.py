@@ -110,6 +110,6 @@ def _say_away(trouble: StoreUnavailable, as_json: bool) -> None:
 def _write_line(document: object) -> None:
     import json
 
-    from mainstay.core.redact import REDACTOR
+    from mainstay.core.redact.redactor import REDACTOR
 
     write(json.dumps(REDACTOR.data(document), allow_nan=False))

@@ -35,7 +35,7 @@ def write_json_error(document: object) -> None:
 
 def shown(text: str) -> str:
     """A text as anybody may read it; a long one line by line, since a text has a limit."""
-    from mainstay.core.redact import LONGEST, REDACTOR
+    from mainstay.core.redact.redactor import LONGEST, REDACTOR
 
     if len(text) <= LONGEST:
         return REDACTOR.text(text)
@@ -56,7 +56,7 @@ def shielded(text: str) -> str:
 def _json(document: object, indent: int | None = None) -> str:
     import json
 
-    from mainstay.core.redact import REDACTOR
+    from mainstay.core.redact.redactor import REDACTOR
 
     return json.dumps(REDACTOR.data(document), indent=indent, allow_nan=False)
 

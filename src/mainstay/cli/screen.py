@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mainstay.cli.output import shown, write
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

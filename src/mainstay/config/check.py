@@ -24,7 +24,7 @@ from mainstay.config.shapes import (
     snake,
 )
 from mainstay.config.tree import SECRET, Node, Template, scalar
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable

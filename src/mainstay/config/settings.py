@@ -27,7 +27,7 @@ from mainstay.core.breaker_settings import BreakerSettings  # noqa: TC001 -- a f
 from mainstay.core.budget import RatioRule, TokenRule
 from mainstay.core.limiter import MemoryRule, RateRule, ThrottleRule
 from mainstay.core.policy import Policy  # noqa: TC001 -- a field's type
-from mainstay.core.redact import Redactor
+from mainstay.core.redact.redactor import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

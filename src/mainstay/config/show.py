@@ -2,7 +2,7 @@
 
 A value that comes from the environment by `${NAME}` is shown as that, unless it is known to be a
 secret: fields that hold one, options that are called like one, passwords in URLs, and whatever else
-core/redact.py finds are shown as `[redacted]`.
+core/redact/redactor.py finds are shown as `[redacted]`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.shapes import Anything, Either, Listing, Names, Section, Text, camel
 from mainstay.config.tree import SECRET, Node, Template, joined
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

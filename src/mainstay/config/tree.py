@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from mainstay.core.redact import REDACTOR
-from mainstay.core.redact_patterns import MARK
+from mainstay.core.redact.patterns import MARK
+from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainstay.core.effects import Stop
     from mainstay.core.evidence import Evidence
     from mainstay.core.plan import Plan
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
@@ -666,6 +666,8 @@ def name_of(cls: type) -> str:
 
 def shown(text: str, redact: Redactor | None = None) -> str:
     """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
-    from mainstay.core.redact import REDACTOR  # when it is needed: its expressions take a moment
+    from mainstay.core.redact.redactor import (
+        REDACTOR,  # when it is needed: its expressions take a moment
+    )
 
     return (redact or REDACTOR).text(text.encode("utf-8", "backslashreplace").decode())

@@ -17,7 +17,7 @@ from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:
     from mainstay.core.classify import Classification
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
 
 MOST_MEMBERS = 64
 """Members of a group that are kept; a greater group is not replayed."""
@@ -132,7 +132,7 @@ def _gathered(
 
 def _shown(code: str, redact: Redactor | None) -> str:
     """What a service calls its error; one that holds a secret is none that a rule would name."""
-    from mainstay.core.redact import REDACTOR
+    from mainstay.core.redact.redactor import REDACTOR
 
     return (redact or REDACTOR).text(code.encode("utf-8", "backslashreplace").decode())
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from mainstay.core.policy import Policy
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
 
     KeyedLife = Generator[Any, Any, None]
 
@@ -274,7 +274,7 @@ def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
         f" {call.key!r}{'' if is_value else f' ({answer})'}; once its lease of {call.lease:g} s is"
         " over it may run again"
     )
-    from mainstay.core.redact import REDACTOR
+    from mainstay.core.redact.redactor import REDACTOR
 
     told.add_note((call.redact or REDACTOR).text(note))
     yield told

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.effects import Stop
     from mainstay.core.policy import Policy
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
 
 
 class Plan:
@@ -34,7 +34,7 @@ class Plan:
 
     def shown(self, text: str) -> str:
         """A text as people may read it."""
-        from mainstay.core.redact import REDACTOR
+        from mainstay.core.redact.redactor import REDACTOR
 
         return (self.redact or REDACTOR).text(text)
 

@@ -307,7 +307,7 @@ class CircuitBreaker(Guard, Verbs):
     def obey(self, signal: Signal, reason: str) -> None:
         """Follows an order that is given as a value, such as one that came through a store."""
         if reason:
-            from mainstay.core.redact import REDACTOR
+            from mainstay.core.redact.redactor import REDACTOR
 
             reason = REDACTOR.text(reason)
         self._change(lambda _, now: ("order", signal, now, reason))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.events import Event
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink
 

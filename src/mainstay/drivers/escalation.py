@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mainstay.core.events import Event
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.keyed_call import KeyedCall
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mainstay.core.events import Event
     from mainstay.core.inbox import Decision
     from mainstay.core.inbox_acting import Answer
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.verifying import Credential
     from mainstay.ports import Sink, Store
 
@@ -110,7 +110,7 @@ class Inbox:
         return replace(item, text=self._text(item.text), **about)
 
     def _text(self, text: str) -> str:
-        from mainstay.core.redact import REDACTOR
+        from mainstay.core.redact.redactor import REDACTOR
 
         return (self._redact or REDACTOR).text(writable(text))
 

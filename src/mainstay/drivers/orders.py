@@ -11,7 +11,7 @@ from mainstay.core import sharing as core
 from mainstay.core.base.change import KEEP
 from mainstay.core.breaker import Signal
 from mainstay.core.events import CircuitOrdered
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 from mainstay.core.standing import Standing, standing
 from mainstay.drivers.listing import listed
 from mainstay.drivers.sharing import CIRCUITS

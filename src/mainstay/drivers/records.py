@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Self, TypedDict
 
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.result import RetryResult
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink, Store

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.policy import Policy
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.gates import Gate
     from mainstay.ports import Sink
 

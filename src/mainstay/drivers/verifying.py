@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from mainstay.core.base.change import Change
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
     from mainstay.ports import Sink, Store
 
     Credential: TypeAlias = str | Secret | OperatorKey | Signature

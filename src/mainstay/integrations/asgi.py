@@ -34,7 +34,7 @@ from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Keyed
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, UsageError
 from mainstay.integrations.asgi_messages import (
     NEVER_REPLAYED,

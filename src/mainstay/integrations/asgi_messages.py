@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.idempotency import Busy, Mismatch
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping

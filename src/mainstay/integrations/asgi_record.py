@@ -24,7 +24,7 @@ from mainstay.core.idempotency import (
     glimpse,
     reduce,
 )
-from mainstay.core.redact import REDACTOR
+from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable
 from mainstay.integrations.asgi_messages import declared_length, lasting
 

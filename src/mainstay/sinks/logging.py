@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.events import Event
-    from mainstay.core.redact import Redactor
+    from mainstay.core.redact.redactor import Redactor
 
 
 class LoggingSink:
@@ -113,7 +113,7 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
     def _looked_at(self, fields: dict[str, Any]) -> dict[str, Any]:
-        from mainstay.core.redact import REDACTOR
+        from mainstay.core.redact.redactor import REDACTOR
 
         plain = msgspec.json.decode(msgspec.json.encode(fields, enc_hook=str))
         return (self._redact or REDACTOR).data(plain)  # type: ignore[no-any-return]

@@ -63,7 +63,7 @@ def _opened(url: str) -> Store:
     home = STORES.get(ALSO.get(scheme, scheme))
     if home is None:
         known = ", ".join(f"{scheme}://" for scheme in STORES)
-        from mainstay.core.redact import REDACTOR
+        from mainstay.core.redact.redactor import REDACTOR
 
         told = f"no store answers to {REDACTOR.text(url)!r}"
         raise StoreError(told, hint=f"known stores: {known}")

@@ -32,7 +32,7 @@ def without_secrets(reason: str) -> str:
     >>> without_secrets("cannot reach redis://:hunter2@db")
     'cannot reach redis://:[redacted]@db'
     """
-    from mainstay.core.redact import REDACTOR
+    from mainstay.core.redact.redactor import REDACTOR
 
     return REDACTOR.text(reason)
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.redact_fields import Names, squashed
-from mainstay.core.redact_patterns import MARK, without_secrets
+from mainstay.core.redact.fields import Names, squashed
+from mainstay.core.redact.patterns import MARK, without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact_patterns import MARK
+from mainstay.core.redact.patterns import MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

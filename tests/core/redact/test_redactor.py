@@ -9,10 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mainstay.core import redact, redact_fields, redact_patterns
-from mainstay.core.redact import LONGEST, REDACTOR, Redactor
-from mainstay.core.redact_fields import ENDINGS, WORDS, Names
-from mainstay.core.redact_patterns import MARK
+from mainstay.core.redact import fields as redact_fields
+from mainstay.core.redact import patterns as redact_patterns
+from mainstay.core.redact import redactor as redact
+from mainstay.core.redact.fields import ENDINGS, WORDS, Names
+from mainstay.core.redact.patterns import MARK
+from mainstay.core.redact.redactor import LONGEST, REDACTOR, Redactor
 from mainstay.errors import PolicyError
 from tests.plants import GITHUB, JWT, NAMES, PEM, planted, spelled
 

@@ -1,0 +1,1 @@
+"""Secrets taken out of whatever a person or a log can read."""
