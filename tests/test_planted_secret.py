@@ -31,7 +31,7 @@ from mainstay import (
     StoreUnavailable,
     UsageError,
 )
-from mainstay.core.effects import Stop
+from mainstay.core.retry.effects import Stop
 from mainstay.events import encode
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from mainstay.stores.memory import MemoryStore

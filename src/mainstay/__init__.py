@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from mainstay.ambient import Context, carry, carrying, context, current_context
     from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
-    from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker import CircuitState
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.breaker_summary import CircuitSnapshot
-    from mainstay.core.classify import Classification
-    from mainstay.core.hooks import RetryInfo
     from mainstay.core.inbox import Item
-    from mainstay.core.kinds import Kind
-    from mainstay.core.policy import KindRule
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.backoff import Backoff, Jitter
+    from mainstay.core.retry.classify import Classification
+    from mainstay.core.retry.hooks import RetryInfo
+    from mainstay.core.retry.kinds import Kind
+    from mainstay.core.retry.policy import KindRule
     from mainstay.core.window import Window
     from mainstay.drivers.blocks import Attempt, Attempts
     from mainstay.drivers.breaker import CircuitBreaker
@@ -85,15 +85,15 @@ _HOMES = {
     "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
     "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
-    "mainstay.core.backoff": ("Backoff", "Jitter"),
+    "mainstay.core.retry.backoff": ("Backoff", "Jitter"),
     "mainstay.core.breaker": ("CircuitState",),
     "mainstay.core.breaker_settings": ("BreakerSettings",),
     "mainstay.core.breaker_summary": ("CircuitSnapshot",),
-    "mainstay.core.classify": ("Classification",),
-    "mainstay.core.hooks": ("RetryInfo",),
+    "mainstay.core.retry.classify": ("Classification",),
+    "mainstay.core.retry.hooks": ("RetryInfo",),
     "mainstay.core.inbox": ("Item",),
-    "mainstay.core.kinds": ("Kind",),
-    "mainstay.core.policy": ("KindRule",),
+    "mainstay.core.retry.kinds": ("Kind",),
+    "mainstay.core.retry.policy": ("KindRule",),
     "mainstay.core.redact.redactor": ("Redactor",),
     "mainstay.core.window": ("Window",),
     "mainstay.drivers.blocks": ("Attempt", "Attempts"),

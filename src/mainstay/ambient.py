@@ -10,7 +10,7 @@ import sys
 from contextvars import ContextVar, Token, copy_context
 
 from mainstay.core.base.value import Value
-from mainstay.core.deadline import NEVER
+from mainstay.core.retry.deadline import NEVER
 from mainstay.frames import enclosing_end
 
 TYPE_CHECKING = False

@@ -21,8 +21,8 @@ from mainstay.core.comparison import compare
 from mainstay.core.events import Event, decode, encode
 from mainstay.core.facts import Fact, read_fact
 from mainstay.core.figures import note
-from mainstay.core.policy import Policy
 from mainstay.core.rate import FIELDS, Rate, minutes_between
+from mainstay.core.retry.policy import Policy
 from mainstay.core.stats import DIMENSIONS, stats
 from mainstay.errors import MainstayWarning, UsageError
 

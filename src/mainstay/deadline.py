@@ -13,9 +13,9 @@ from __future__ import annotations
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, Bound, current_bound
 from mainstay.core.base.validate import Checker
-from mainstay.core.deadline import NEVER
-from mainstay.core.deadline import remaining as _remaining
-from mainstay.core.deadline import until as _until
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.deadline import remaining as _remaining
+from mainstay.core.retry.deadline import until as _until
 from mainstay.frames import enclosing_end
 
 TYPE_CHECKING = False

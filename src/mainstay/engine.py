@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from mainstay.config.settings import Settings
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation
-    from mainstay.core.policy import Policy
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.policy import Policy
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.circuits import HealthReport
     from mainstay.drivers.counting import CallCounts

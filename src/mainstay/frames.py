@@ -15,8 +15,8 @@ from __future__ import annotations
 import builtins
 import sys
 
-from mainstay.core.call import life
-from mainstay.core.deadline import NEVER
+from mainstay.core.retry.call import life
+from mainstay.core.retry.deadline import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from mainstay.core.plan import Plan
+    from mainstay.core.retry.plan import Plan
 
 FRAMES: dict[str, Any] = {
     "__name__": "mainstay.drivers.wrap",

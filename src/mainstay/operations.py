@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import ParamSpec, TypeVar
 
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.records import KeyOptions, Records
     from mainstay.drivers.result import RetryResult

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.value import Value
     from mainstay.core.events import Event, PlanDeclared
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
 
 _MOST = 10_000
 _plans: dict[str, PlanDeclared] = {}

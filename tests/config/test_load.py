@@ -583,7 +583,7 @@ def test_the_stores_are_those_of_the_engine():
 def test_every_field_of_a_policy_is_declared():
     """A field that a policy learns is one that a file may have, or says why not."""
     from mainstay.config.retry_fields import BREAKER, POLICY
-    from mainstay.core.fields import DEFAULTS
+    from mainstay.core.retry.policy_fields import DEFAULTS
 
     declared = {field.name for field in POLICY.fields} | set(POLICY.refused)
     assert set(DEFAULTS) <= declared

@@ -21,7 +21,6 @@ from hypothesis.stateful import (
 )
 
 from mainstay.core import breaker as core
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.breaker import (
     ORDERS,
     TABLE,
@@ -43,6 +42,7 @@ from mainstay.core.breaker import (
 )
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.breaker_summary import summary
+from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.window import Evidence, Totals, Window, begun
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN

@@ -8,10 +8,10 @@ import urllib.error
 
 import pytest
 
-from mainstay.core.backoff import Backoff
 from mainstay.core.breaker import CircuitState
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.backoff import Backoff
+from mainstay.core.retry.kinds import Kind
 from mainstay.core.window import Window
 from mainstay.errors import (
     AttemptTimeout,

@@ -10,18 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core import events
-from mainstay.core.classify import Classification
-from mainstay.core.effects import (
-    COLLAPSED,
-    EXHAUSTED,
-    GIVEN_UP_INSIDE,
-    KIND_EXHAUSTED,
-    MAY_BE_APPLIED,
-    NOT_RETRYABLE,
-    OUT_OF_TIME,
-    RETRY_AFTER,
-    Returned,
-)
 from mainstay.core.events import (
     CATALOGUE,
     AttemptFailed,
@@ -39,11 +27,23 @@ from mainstay.core.events import (
     encode,
 )
 from mainstay.core.evidence import Evidence, Opening, Proof, evidence_of
-from mainstay.core.kinds import Kind
-from mainstay.core.plan import Plan
-from mainstay.core.policy import Policy
 from mainstay.core.redact.redactor import Redactor
-from mainstay.core.retry_after import Hint
+from mainstay.core.retry.classify import Classification
+from mainstay.core.retry.effects import (
+    COLLAPSED,
+    EXHAUSTED,
+    GIVEN_UP_INSIDE,
+    KIND_EXHAUSTED,
+    MAY_BE_APPLIED,
+    NOT_RETRYABLE,
+    OUT_OF_TIME,
+    RETRY_AFTER,
+    Returned,
+)
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.plan import Plan
+from mainstay.core.retry.policy import Policy
+from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import CallShed, CircuitOpenError
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("v*/*.json"))

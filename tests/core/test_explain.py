@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.call import life
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import TOO_LATE, Question
 from mainstay.core.explain import explain_engine, explain_policy
 from mainstay.core.explain_rules import RULES, Remark
-from mainstay.core.fields import KindRule
-from mainstay.core.plan import Plan
-from mainstay.core.policy import Policy
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.call import life
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import TOO_LATE, Question
+from mainstay.core.retry.plan import Plan
+from mainstay.core.retry.policy import Policy
+from mainstay.core.retry.policy_fields import KindRule
 from mainstay.core.window import Window
 from mainstay.core.worst_case import LAYERS
 from mainstay.errors import UsageError

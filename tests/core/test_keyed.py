@@ -5,8 +5,6 @@ from concurrent.futures import CancelledError as FutureCancelled
 import pytest
 
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import (
     Begin,
     Busy,
@@ -22,7 +20,9 @@ from mainstay.core.idempotency import (
     Unknown,
 )
 from mainstay.core.keyed import Escalate, Invoke, Keyed, Notice, Pause, Step, Tell, keyed
-from mainstay.core.policy import Policy
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import Question, Returned
+from mainstay.core.retry.policy import Policy
 from mainstay.errors import (
     CircuitOpenError,
     Conflict,

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.kinds import Kind
 from mainstay.core.limiter import (
     Calendar,
     MemoryRule,
@@ -16,6 +15,7 @@ from mainstay.core.limiter import (
     is_refusal,
     readable,
 )
+from mainstay.core.retry.kinds import Kind
 from mainstay.errors import CallShed, PolicyError
 
 NO_NUMBERS = [True, "1", None, math.nan, math.inf, -math.inf, -1, -0.5, 10**400]

@@ -29,10 +29,10 @@ from mainstay.core import evidence, standins
 from mainstay.core.declare import declared
 from mainstay.core.events import CallRefused, CircuitStateChanged, Teller, decode, encode
 from mainstay.core.evidence import MOST_MEMBERS, Opening, evidence_of
-from mainstay.core.kinds import Kind
-from mainstay.core.plan import Plan
 from mainstay.core.replay import MOST_OPEN, Replay
 from mainstay.core.retelling import Declared, Retelling
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.plan import Plan
 from mainstay.core.standins import exception_of, policy_of
 from mainstay.drivers.gates import Guard
 from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mainstay import clock
 from mainstay.core.budget import RatioRule, TokenRule
-from mainstay.core.effects import Stop
+from mainstay.core.retry.effects import Stop
 from mainstay.drivers.budget import RetryBudget, TokenBudget
 from mainstay.drivers.gates import Gate
 from mainstay.errors import PolicyError

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mainstay import Backoff, Jitter, RetryPolicy
-from mainstay.core.effects import Stop
+from mainstay.core.retry.effects import Stop
 from mainstay.drivers.gates import Counted, Gate, Guard, Tally
 from mainstay.drivers.site import Site
 from mainstay.drivers.wrap import wrap

@@ -13,7 +13,7 @@ import trio.testing
 import mainstay
 from mainstay import Backoff, PolicyError, RetryPolicy, UsageError, WrapError, deadline
 from mainstay.ambient import CANCEL
-from mainstay.core.effects import Stop
+from mainstay.core.retry.effects import Stop
 from mainstay.drivers import race as module
 from mainstay.drivers.hedge import Hedge
 from mainstay.testing import Trace, no_retry, record, virtual_time

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mainstay import clock
-from mainstay.core.effects import Stop
+from mainstay.core.retry.effects import Stop
 from mainstay.drivers import limiter
 from mainstay.drivers.gates import Gate, Guard
 from mainstay.drivers.limiter import (

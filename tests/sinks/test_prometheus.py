@@ -25,7 +25,7 @@ from mainstay import (
 )
 from mainstay.core import events
 from mainstay.core.breaker import CircuitState
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.kinds import Kind
 from mainstay.sinks.catalogue import METRICS
 from mainstay.sinks.metrics import RULES
 from mainstay.sinks.prometheus import PrometheusSink

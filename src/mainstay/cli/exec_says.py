@@ -15,7 +15,7 @@ from mainstay.cli.output import write_error, write_json_error
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.hooks import RetryInfo
+    from mainstay.core.retry.hooks import RetryInfo
 
 
 class Says:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.config.policies import jitter_of
-from mainstay.core.backoff import Backoff
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.plain import from_plain
+from mainstay.core.retry.backoff import Backoff
+from mainstay.core.retry.policy_codec import from_plain
 from mainstay.core.window import Window
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mainstay.config.report import Report
 from mainstay.config.search import candidates
 from mainstay.config.settings import settings_of
 from mainstay.config.tree import Node
-from mainstay.core.policy import Policy
+from mainstay.core.retry.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

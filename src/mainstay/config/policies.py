@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.report import nearest
 from mainstay.config.retry_fields import PER_KIND
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import Checker
-from mainstay.core.fields import KindRule
-from mainstay.core.plain import from_plain
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.policy_codec import from_plain
+from mainstay.core.retry.policy_fields import KindRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
     from mainstay.config.blame import Place
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
 
 BUILT_IN = "standard"
 _CURVE = ("kind", "initial", "factor", "step", "max_delay")

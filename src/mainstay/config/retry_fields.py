@@ -13,10 +13,10 @@ from mainstay.config.shapes import (
     Whole,
     duration,
 )
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import MAX_ATTEMPTS
-from mainstay.core.fields import LOG_LEVELS, NESTED_MODES, TIMEOUT_MODES
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.policy_fields import LOG_LEVELS, NESTED_MODES, TIMEOUT_MODES
 
 KINDS = tuple(kind.value for kind in Kind)
 CURVES = ("constant", "linear", "exponential")

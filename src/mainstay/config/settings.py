@@ -26,8 +26,8 @@ from mainstay.core.alerts import AlertRule
 from mainstay.core.breaker_settings import BreakerSettings  # noqa: TC001 -- a field's type
 from mainstay.core.budget import RatioRule, TokenRule
 from mainstay.core.limiter import MemoryRule, RateRule, ThrottleRule
-from mainstay.core.policy import Policy  # noqa: TC001 -- a field's type
 from mainstay.core.redact.redactor import Redactor
+from mainstay.core.retry.policy import Policy  # noqa: TC001 -- a field's type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

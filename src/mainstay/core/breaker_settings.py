@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.attributes import attribute
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.classify import first_match
-from mainstay.core.fields import CHECKS
-from mainstay.core.kinds import NEVER_RETRIED, Kind, kind_of, qualified_name, status_of
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.classify import first_match
+from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, kind_of, qualified_name, status_of
+from mainstay.core.retry.policy_fields import CHECKS
 from mainstay.core.window import Window
 from mainstay.errors import Refused
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Self, TypedDict
 
-    from mainstay.core.classify import Rule
+    from mainstay.core.retry.classify import Rule
 
     class BreakerFields(TypedDict, total=False):
         """The settings as keywords."""

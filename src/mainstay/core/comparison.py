@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
     from mainstay.core.traffic import Call
 
 NAMES = 256

@@ -15,15 +15,15 @@ import msgspec
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.circuit_commands import settings_to_plain
 from mainstay.core.events import PlanDeclared
-from mainstay.core.kinds import Kind, spelled
+from mainstay.core.retry.kinds import Kind, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mainstay.core.backoff import Backoff
     from mainstay.core.base.value import Value
-    from mainstay.core.fields import KindRule
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.backoff import Backoff
+    from mainstay.core.retry.policy import Policy
+    from mainstay.core.retry.policy_fields import KindRule
 
 RULES = ("retry_on", "never_retry_on")
 PLAIN = (

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from mainstay.core.effects import (
+from mainstay.core.evidence import Opening, Proof, evidence_of
+from mainstay.core.retry.effects import (
     COLLAPSED,
     GIVEN_UP_INSIDE,
     MAY_BE_APPLIED,
     NOT_RETRYABLE,
     Returned,
 )
-from mainstay.core.evidence import Opening, Proof, evidence_of
-from mainstay.core.kinds import qualified_name
+from mainstay.core.retry.kinds import qualified_name
 
 if TYPE_CHECKING:
-    from mainstay.core.classify import Classification
-    from mainstay.core.effects import Stop
     from mainstay.core.evidence import Evidence
-    from mainstay.core.plan import Plan
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.classify import Classification
+    from mainstay.core.retry.effects import Stop
+    from mainstay.core.retry.plan import Plan
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):

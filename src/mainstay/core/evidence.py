@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from mainstay.core.classify import codes_of
-from mainstay.core.effects import Returned
-from mainstay.core.kinds import number_of, spelled, status_of, wrapped
+from mainstay.core.retry.classify import codes_of
+from mainstay.core.retry.effects import Returned
+from mainstay.core.retry.kinds import number_of, spelled, status_of, wrapped
 from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:
-    from mainstay.core.classify import Classification
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.classify import Classification
 
 MOST_MEMBERS = 64
 """Members of a group that are kept; a greater group is not replayed."""

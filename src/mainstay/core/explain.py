@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.deadline import NEVER
 from mainstay.core.explain_rules import Remark, remarks
+from mainstay.core.retry.deadline import NEVER
 from mainstay.core.worst_case import Case, known_layers, number, numbers, order, reach, s
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.breaker_settings import BreakerSettings
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
     from mainstay.core.worst_case import Span
 
 _WIDTH = 96
@@ -30,7 +30,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     `str()` is a text for a terminal, `to_dict()` plain data. What makes a retry wait its turn, such
     as a rate limit, and the second attempts of a hedge are not counted.
 
-    >>> from mainstay.core.policy import Policy
+    >>> from mainstay.core.retry.policy import Policy
     >>> explanation = explain_policy(Policy(name="api", max_attempts=4, attempt_timeout=2.0))
     >>> explanation.attempts, explanation.added_load, round(explanation.wall_seconds, 2)
     (4, 3.0, 8.77)
@@ -67,7 +67,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON can hold it.
 
-        >>> from mainstay.core.policy import Policy
+        >>> from mainstay.core.retry.policy import Policy
         >>> explain_policy(Policy(max_attempts=1, deadline=5.0)).to_dict()["wall_seconds"]
         5.0
         """
@@ -101,7 +101,7 @@ def explain_policy(
         layers: what else there is, by the names of worst_case.LAYERS.
         subject: what it is called, if not by the policy's name.
 
-    >>> from mainstay.core.policy import Policy
+    >>> from mainstay.core.retry.policy import Policy
     >>> for warning in explain_policy(Policy(attempt_timeout=10.0, deadline=8.0)).warnings:
     ...     print(warning.text.partition(":")[0])
     attempt_timeout 10 s exceeds deadline 8 s
@@ -127,7 +127,7 @@ def explain_policy(
 class EngineExplanation(Struct, frozen=True):
     """What the operations of an engine come to: each of them, and the worst.
 
-    >>> from mainstay.core.policy import Policy
+    >>> from mainstay.core.retry.policy import Policy
     >>> bounded = explain_policy(Policy(name="bounded", deadline=9.0))
     >>> endless = explain_policy(Policy(name="endless"))
     >>> engine = explain_engine([("read", bounded), ("write", endless)])

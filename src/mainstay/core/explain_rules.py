@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.deadline import NEVER
-from mainstay.core.fields import DEFAULTS
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.policy_fields import DEFAULTS
 from mainstay.core.worst_case import Curve, attempt_limit, fit, nesting, own_curves, reach, s, span
 
 TYPE_CHECKING = False

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 
 from mainstay.core.codec.outcome import Failed, encode_outcome, encode_value
-from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import (
     Begin,
     Busy,
@@ -26,7 +25,8 @@ from mainstay.core.idempotency import (
     Settle,
     Unknown,
 )
-from mainstay.core.kinds import NEVER_RETRIED, Kind, qualified_name
+from mainstay.core.retry.effects import Question, Returned
+from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, qualified_name
 from mainstay.errors import (
     Conflict,
     LeaseLost,
@@ -43,8 +43,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from mainstay.core.policy import Policy
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.policy import Policy
 
     KeyedLife = Generator[Any, Any, None]
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core.call import life
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
 from mainstay.core.events import (
     AttemptFailed,
     CallSucceeded,
@@ -17,8 +14,11 @@ from mainstay.core.events import (
     RetryAttempt,
     Teller,
 )
-from mainstay.core.marks import GaveUp
-from mainstay.core.plan import Plan
+from mainstay.core.retry.call import life
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
+from mainstay.core.retry.give_up import GaveUp
+from mainstay.core.retry.plan import Plan
 from mainstay.core.standins import REJECTED, exception_of, policy_of
 
 if TYPE_CHECKING:

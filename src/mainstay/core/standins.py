@@ -13,13 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import mainstay.errors as errors
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.declare import PLAIN, RULES
-from mainstay.core.fields import KindRule
-from mainstay.core.kinds import Kind
-from mainstay.core.policy import Policy
-from mainstay.core.retry_after import Hint
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.policy import Policy
+from mainstay.core.retry.policy_fields import KindRule
+from mainstay.core.retry.retry_after import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

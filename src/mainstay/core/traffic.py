@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.effects import TOO_LATE, Enclosing
 from mainstay.core.events import (
     AttemptFailed,
     CallInterrupted,
@@ -27,6 +26,7 @@ from mainstay.core.events import (
     decode,
 )
 from mainstay.core.evidence import Evidence, Opening
+from mainstay.core.retry.effects import TOO_LATE, Enclosing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from itertools import islice, repeat
 from msgspec import Struct
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.deadline import NEVER, fits
+from mainstay.core.retry.deadline import NEVER, fits
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, TypeAlias
 
-    from mainstay.core.backoff import Backoff, Jitter
     from mainstay.core.breaker_settings import BreakerSettings
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.backoff import Backoff, Jitter
+    from mainstay.core.retry.policy import Policy
 
     Span: TypeAlias = tuple[float, float]
 

@@ -1,4 +1,4 @@
-"""The async driver: performs what core/call.py asks, under asyncio or trio."""
+"""The async driver: performs what core/retry/call.py asks, under asyncio or trio."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, UNBOUND
-from mainstay.core.call import glance
-from mainstay.core.effects import TOO_LATE, Returned
-from mainstay.core.hooks import CallHook
+from mainstay.core.retry.call import glance
+from mainstay.core.retry.effects import TOO_LATE, Returned
+from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling, rest_of
 from mainstay.drivers.notes import Notes
 from mainstay.frames import aside, enclosures, opened
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, Protocol
 
-    from mainstay.core.effects import Stop
+    from mainstay.core.retry.effects import Stop
     from mainstay.drivers.site import Site
 
     class Scope(Protocol):

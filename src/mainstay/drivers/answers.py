@@ -9,10 +9,10 @@ import sys
 
 import mainstay.clock as clock
 from mainstay.ambient import CANCEL, current_bound
-from mainstay.core import deadline
-from mainstay.core.call import life
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.core.retry import deadline
+from mainstay.core.retry.call import life
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers import following
 from mainstay.drivers.callables import check_callable, name_of
 from mainstay.drivers.gates import guards_around
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from mainstay.core.call import Life
     from mainstay.core.events import Teller
-    from mainstay.core.hooks import CallHook
+    from mainstay.core.retry.call import Life
+    from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.notes import Notes
     from mainstay.drivers.site import Site
     from mainstay.frames import Enclosure

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.deadline import NEVER
 from mainstay.core.idempotency import Begin, Release, Renew
+from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
 from mainstay.drivers.keyed_call import SPACE
 from mainstay.errors import CallCancelled, StoreUnavailable

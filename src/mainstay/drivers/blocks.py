@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from types import CoroutineType
 
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Returned, Stop
-from mainstay.core.hooks import CallHook
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import Returned, Stop
+from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers import sync
 from mainstay.drivers.answers import Call
 from mainstay.errors import UsageError, WrapError

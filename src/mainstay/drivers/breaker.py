@@ -20,8 +20,8 @@ from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
 from mainstay.core.breaker_settings import BreakerSettings
 from mainstay.core.breaker_summary import CircuitSnapshot, summary
 from mainstay.core.circuit_commands import apply, changed
-from mainstay.core.effects import Stop
-from mainstay.core.policy import Policy
+from mainstay.core.retry.effects import Stop
+from mainstay.core.retry.policy import Policy
 from mainstay.core.window import begun
 from mainstay.drivers.emit import emit
 from mainstay.drivers.gates import Counted, Gate, Guard, Tally, guards_around

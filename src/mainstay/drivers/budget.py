@@ -13,9 +13,9 @@ from contextvars import ContextVar
 import mainstay.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.budget import RatioRule, SlidingCounts, TokenRule, spent, thousandths
-from mainstay.core.effects import Stop
-from mainstay.core.kinds import Kind, kind_of
 from mainstay.core.limiter import is_refusal
+from mainstay.core.retry.effects import Stop
+from mainstay.core.retry.kinds import Kind, kind_of
 from mainstay.drivers.gates import Counted, Guard
 
 TYPE_CHECKING = False

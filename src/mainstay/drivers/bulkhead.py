@@ -19,7 +19,7 @@ import mainstay.clock as clock
 from mainstay.ambient import CANCEL
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.deadline import NEVER
+from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import moment
 from mainstay.drivers.around import put_around
 from mainstay.errors import BulkheadFull, CallCancelled

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from mainstay.core.kinds import RETRIED_KINDS, kind_of
+from mainstay.core.retry.kinds import RETRIED_KINDS, kind_of
 from mainstay.drivers.pump import Pump
 from mainstay.errors import CommandFailed, CommandKilled, CommandNotRun
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.breaker_settings import BreakerSettings
     from mainstay.core.explain import EngineExplanation, Explanation
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.site import Site
 

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.plan import Plan
+    from mainstay.core.retry.plan import Plan
     from mainstay.ports import Follower, Sink
 
 

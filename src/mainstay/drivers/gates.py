@@ -11,7 +11,7 @@ from itertools import count
 from weakref import ref
 
 import mainstay.clock as clock
-from mainstay.core.effects import Stop
+from mainstay.core.retry.effects import Stop
 from mainstay.errors import Refused, UsageError
 
 TYPE_CHECKING = False

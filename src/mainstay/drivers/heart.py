@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
-from mainstay.core.deadline import NEVER
+from mainstay.core.retry.deadline import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

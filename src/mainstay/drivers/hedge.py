@@ -7,8 +7,8 @@ import threading
 import mainstay.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.effects import Stop
 from mainstay.core.quantile import Recent
+from mainstay.core.retry.effects import Stop
 from mainstay.drivers.around import put_around
 from mainstay.drivers.listeners import check_listeners
 from mainstay.drivers.race import Race, Threads, group_here

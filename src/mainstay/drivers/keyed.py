@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.effects import Returned
 from mainstay.core.hit import MISS, hit
 from mainstay.core.idempotency import Release, Replay
 from mainstay.core.keyed import Escalate, Invoke, Pause, Step, Tell
+from mainstay.core.retry.effects import Returned
 from mainstay.drivers import aio, away, sync
 from mainstay.drivers.escalation import about
 from mainstay.drivers.keyed_call import SPACE, KeyedCall

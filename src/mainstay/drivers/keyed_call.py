@@ -12,11 +12,11 @@ import mainstay.clock as clock
 from mainstay.ambient import BOUND, CANCEL, UNBOUND
 from mainstay.core.base.change import KEEP
 from mainstay.core.codec.outcome import Failed, decode_outcome
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Question, Returned
 from mainstay.core.idempotency import Begin, Done, Release, Renew, glimpse, reduce
 from mainstay.core.inbox import Item
 from mainstay.core.keyed import Notice, keyed
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.answers import Call, meddling
 from mainstay.drivers.heart import HEART

@@ -11,7 +11,6 @@ import threading
 import mainstay.clock as clock
 from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.budget import SlidingCounts
-from mainstay.core.effects import Stop
 from mainstay.core.limiter import (
     Calendar,
     MemoryRule,
@@ -20,6 +19,7 @@ from mainstay.core.limiter import (
     is_refusal,
     readable,
 )
+from mainstay.core.retry.effects import Stop
 from mainstay.drivers.gates import Counted, Guard
 from mainstay.drivers.site import getrandbits
 from mainstay.errors import CallShed

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, current_bound
-from mainstay.core.deadline import NEVER
+from mainstay.core.retry.deadline import NEVER
 from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:

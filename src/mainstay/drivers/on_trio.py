@@ -6,7 +6,7 @@ import trio
 
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, Bound, current_bound
-from mainstay.core.deadline import NEVER, remaining
+from mainstay.core.retry.deadline import NEVER, remaining
 from mainstay.errors import AttemptTimeout
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 import mainstay.clock as clock
-from mainstay.core.policy import Policy
+from mainstay.core.retry.policy import Policy
 from mainstay.drivers.callables import check_callable, name_of, refuse_unawaitable
 from mainstay.drivers.site import Site
 from mainstay.drivers.wrap import caller, wrap
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from typing import Any, ParamSpec, TypeVar
 
-    from mainstay.core.backoff import Backoff, Jitter
-    from mainstay.core.classify import Rule
     from mainstay.core.explain import Explanation
-    from mainstay.core.hooks import Hook
-    from mainstay.core.kinds import Kind
-    from mainstay.core.policy import KindRule
+    from mainstay.core.retry.backoff import Backoff, Jitter
+    from mainstay.core.retry.classify import Rule
+    from mainstay.core.retry.hooks import Hook
+    from mainstay.core.retry.kinds import Kind
+    from mainstay.core.retry.policy import KindRule
     from mainstay.drivers.blocks import Attempts
     from mainstay.drivers.result import RetryResult
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.deadline import NEVER
+from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
 from mainstay.drivers.command import failure_of, name_of, not_run, output_of, pumps_of
 from mainstay.drivers.tape import Tape

@@ -16,9 +16,9 @@ from contextvars import copy_context
 
 import mainstay.clock as clock
 from mainstay.ambient import CANCEL, context
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import Returned
 from mainstay.core.events import AttemptHedged, describe
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import Returned
 from mainstay.deadline import moment
 from mainstay.drivers.answers import meddling
 from mainstay.drivers.around import note_on, tell

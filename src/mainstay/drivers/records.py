@@ -11,9 +11,9 @@ from mainstay.ambient import CONTEXT
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.canonical import canonical
-from mainstay.core.deadline import NEVER
 from mainstay.core.events import Idempotency
 from mainstay.core.keyed import Keyed
+from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers import keyed as driver
 from mainstay.drivers.callables import check_decoratable, is_async
 from mainstay.drivers.emit import emit

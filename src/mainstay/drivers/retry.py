@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar
 
-    from mainstay.core.backoff import Backoff, Jitter
-    from mainstay.core.classify import Rule
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.backoff import Backoff, Jitter
+    from mainstay.core.retry.classify import Rule
+    from mainstay.core.retry.policy import Policy
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.layers import Layer
     from mainstay.ports import Sink

@@ -10,7 +10,7 @@ import os
 from _random import Random  # what random.Random derives from; random itself loads OpenSSL
 
 from mainstay.core.base.entropy import key_of
-from mainstay.core.plan import Plan
+from mainstay.core.retry.plan import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.policy import Policy
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.policy import Policy
     from mainstay.drivers.gates import Gate
     from mainstay.ports import Sink
 

@@ -1,4 +1,4 @@
-"""The sync driver: performs what core/call.py asks, in the caller's own thread."""
+"""The sync driver: performs what core/retry/call.py asks, in the caller's own thread."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import CoroutineType
 import mainstay.clock as clock
 from mainstay.ambient import BOUND, UNBOUND
 from mainstay.clock import SYSTEM
-from mainstay.core.call import glance
-from mainstay.core.effects import TOO_LATE, Returned
-from mainstay.core.hooks import CallHook
+from mainstay.core.retry.call import glance
+from mainstay.core.retry.effects import TOO_LATE, Returned
+from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.answers import Call, meddling, rest_of
 from mainstay.drivers.notes import Notes
 from mainstay.errors import WrapError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.effects import Stop
+    from mainstay.core.retry.effects import Stop
     from mainstay.drivers.site import Site
 
 

@@ -11,7 +11,7 @@ import threading
 from contextvars import copy_context
 
 import mainstay.clock as clock
-from mainstay.core.effects import Returned
+from mainstay.core.retry.effects import Returned
 from mainstay.errors import AttemptTimeout
 from mainstay.frames import OPEN, Enclosure
 

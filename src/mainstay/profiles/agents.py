@@ -19,7 +19,7 @@ from msgspec import Struct
 
 import mainstay.deadline as deadline
 from mainstay.ambient import CANCEL
-from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers import process
 from mainstay.drivers.command import name_of
 from mainstay.drivers.manner import Manner

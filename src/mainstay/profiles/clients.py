@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
 from mainstay.core.breaker import CircuitState
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.kinds import status_of
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.kinds import status_of
 from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.sharing import Sharing
@@ -21,8 +21,8 @@ from mainstay.stores.opening import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.classify import Rule
-    from mainstay.core.hooks import Hook
+    from mainstay.core.retry.classify import Rule
+    from mainstay.core.retry.hooks import Hook
 
 
 __all__ = [

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.policy import Policy
 
 __all__ = [
     "SCHEMAS",

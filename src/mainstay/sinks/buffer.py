@@ -21,9 +21,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import Checker
 from mainstay.core.events import describe
+from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
 from mainstay.sinks.backlog import Backlog, Ticket

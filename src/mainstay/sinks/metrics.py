@@ -15,7 +15,7 @@ import mainstay.clock as clock
 from mainstay.core import events
 from mainstay.core.breaker import CircuitState
 from mainstay.core.budget import is_spent
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.kinds import Kind
 from mainstay.core.rolling import Rolling
 from mainstay.sinks.catalogue import METRICS
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import TracerProvider
 
-    from mainstay.core.plan import Plan
+    from mainstay.core.retry.plan import Plan
     from mainstay.sinks.catalogue import Metric
     from mainstay.sinks.watching import Readings
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from mainstay.ambient import CONTEXT
 from mainstay.core import events
-from mainstay.core.effects import Returned
-from mainstay.core.kinds import status_of
+from mainstay.core.retry.effects import Returned
+from mainstay.core.retry.kinds import status_of
 from mainstay.errors import MissingExtraError
 
 try:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from mainstay.ambient import Context
-    from mainstay.core.plan import Plan
+    from mainstay.core.retry.plan import Plan
 
 
 class CallTrace:

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.value import Value
+from mainstay.core.retry.backoff import Backoff, Jitter
 
 
 class Point(Value):

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from mainstay.core.codec.canonical import _Writer, canonical, fingerprint
 from mainstay.core.codec.visitor import ROOT
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.kinds import Kind
 from mainstay.errors import UsageError
 
 HERE = __name__
@@ -177,7 +177,7 @@ FORMS = [
     (pathlib.PureWindowsPath("a/b"), '{"$windows_path":"a\\\\b"}'),
     (Colour.RED, f'{{"$enum":["{HERE}.Colour","RED"]}}'),
     (Colour.CRIMSON, f'{{"$enum":["{HERE}.Colour","RED"]}}'),
-    (Kind.AUTH, '{"$enum":["mainstay.core.kinds.Kind","AUTH"]}'),
+    (Kind.AUTH, '{"$enum":["mainstay.core.retry.kinds.Kind","AUTH"]}'),
     (Number.ONE, f'{{"$enum":["{HERE}.Number","ONE"]}}'),
     (Access.READ | Access.WRITE, f'{{"$enum":["{HERE}.Access",3]}}'),
     (Order(7, ["a"], object()), f'{{"$object":["{HERE}.Order",{{"id":7,"items":["a"]}}]}}'),
@@ -422,7 +422,7 @@ import sys, uuid, pathlib
 from datetime import datetime, timezone
 from decimal import Decimal
 from mainstay.core.codec.canonical import fingerprint
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.kinds import Kind
 print(fingerprint({
     "set": {"a", "b", "c", 1, 2.5, None, b"x", ("t", 1), Kind.AUTH, Decimal("1.10")},
     "frozen": frozenset(map(str, range(50))),

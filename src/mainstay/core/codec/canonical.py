@@ -49,7 +49,7 @@ from mainstay.core.codec.introspect import (
     static,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
-from mainstay.core.kinds import qualified_name
+from mainstay.core.retry.kinds import qualified_name
 
 _sha256 = hashlib.sha256
 # A digest without OpenSSL's set-up, where the build has it.

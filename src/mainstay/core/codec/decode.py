@@ -34,7 +34,7 @@ from mainstay.core.codec.introspect import (
     pydantic_fields,
     static,
 )
-from mainstay.core.kinds import qualified_name
+from mainstay.core.retry.kinds import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

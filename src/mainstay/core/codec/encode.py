@@ -28,7 +28,7 @@ from mainstay.core.codec.introspect import (
     static,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
-from mainstay.core.kinds import qualified_name
+from mainstay.core.retry.kinds import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

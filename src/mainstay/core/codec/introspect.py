@@ -13,7 +13,7 @@ from types import ModuleType
 
 import msgspec
 
-from mainstay.core.kinds import qualified_name
+from mainstay.core.retry.kinds import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import Checker
+from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy as EnginePolicy
 from mainstay.profiles.control_plane.categories import RetryCategory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainstay.core.classify import Rule
+    from mainstay.core.retry.classify import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.entropy import key_of, uniform
-from mainstay.core.kinds import Kind
-from mainstay.core.policy import KindRule, Policy
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.policy import KindRule, Policy
 from mainstay.errors import PolicyError
 
 
@@ -592,8 +592,8 @@ def test_golden_delays(kind):
 _PROGRAM = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv[1])
-from mainstay.core.backoff import Backoff, Jitter
-from mainstay.core.policy import Policy
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.policy import Policy
 print(json.dumps([Policy(max_attempts=20, backoff=Backoff.exponential(1.0), jitter=Jitter(kind))
                   .delays(seed) for kind in ("full", "decorrelated") for seed in (0, 7, -3)]))
 """

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.backoff import Backoff, Jitter
+from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import PolicyError
 
 BELOW_ONE = 1.0 - 2.0**-53

@@ -1,6 +1,6 @@
 """The policy: one frozen value that says how a call is retried.
 
-Validation is in core/fields.py, all problems at once; the form as plain data in core/plain.py.
+Validation is in core/retry/policy_fields.py, all problems at once; the form as plain data in core/retry/policy_codec.py.
 The verbs (`call`, `attempts`, decorating) are added one floor up, in drivers/policy.py, where
 something can wait and call.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 from mainstay.core.base.entropy import POWERS, SCALE, key_of, uniform
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.classify import Classification, Rules, classify
-from mainstay.core.fields import CHECKS, DEFAULTS, KindRule, nearest_field
-from mainstay.core.plain import from_plain, to_plain
+from mainstay.core.retry.classify import Classification, Rules, classify
+from mainstay.core.retry.policy_codec import from_plain, to_plain
+from mainstay.core.retry.policy_fields import CHECKS, DEFAULTS, KindRule, nearest_field
 from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Self
 
-    from mainstay.core.backoff import Backoff, Jitter
-    from mainstay.core.classify import Rule
-    from mainstay.core.hooks import Hook
-    from mainstay.core.kinds import Kind
+    from mainstay.core.retry.backoff import Backoff, Jitter
+    from mainstay.core.retry.classify import Rule
+    from mainstay.core.retry.hooks import Hook
+    from mainstay.core.retry.kinds import Kind
 
 __all__ = ["KindRule", "Policy"]
 

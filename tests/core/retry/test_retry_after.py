@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.retry_after import Hint, hint_of, parse, parse_date
+from mainstay.core.retry.retry_after import Hint, hint_of, parse, parse_date
 
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31)).map(  # noqa: DTZ001
     lambda moment: moment.replace(microsecond=0, tzinfo=UTC)

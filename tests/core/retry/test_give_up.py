@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.marks import GaveUp, take_mark
+from mainstay.core.retry.give_up import GaveUp, take_mark
 
 OURS, THEIRS = 1, 2
 

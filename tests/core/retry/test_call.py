@@ -15,19 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.entropy import key_of, uniform
-from mainstay.core.call import GIVE_UP, glance, life
-from mainstay.core.deadline import NEVER
-from mainstay.core.effects import (
-    TOO_LATE,
-    Consult,
-    Enclosing,
-    Question,
-    Returned,
-    Stop,
-    Warn,
-)
 from mainstay.core.events import (
     AttemptFailed,
     CallFailed,
@@ -37,12 +25,24 @@ from mainstay.core.events import (
     RetryExhausted,
     Teller,
 )
-from mainstay.core.hooks import CallHook
-from mainstay.core.kinds import Kind
-from mainstay.core.marks import GaveUp
-from mainstay.core.plan import Plan
-from mainstay.core.policy import KindRule, Policy
-from mainstay.core.retry_after import parse_date
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.call import GIVE_UP, glance, life
+from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.effects import (
+    TOO_LATE,
+    Consult,
+    Enclosing,
+    Question,
+    Returned,
+    Stop,
+    Warn,
+)
+from mainstay.core.retry.give_up import GaveUp
+from mainstay.core.retry.hooks import CallHook
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.plan import Plan
+from mainstay.core.retry.policy import KindRule, Policy
+from mainstay.core.retry.retry_after import parse_date
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,

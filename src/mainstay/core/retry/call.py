@@ -11,9 +11,9 @@ is handed in, and the happy path never comes here.
 from __future__ import annotations
 
 from mainstay.core.base.entropy import MASK, uniform
-from mainstay.core.classify import Classification, classify
-from mainstay.core.deadline import NEVER, fits
-from mainstay.core.effects import (
+from mainstay.core.retry.classify import Classification, classify
+from mainstay.core.retry.deadline import NEVER, fits
+from mainstay.core.retry.effects import (
     COLLAPSED,
     EXHAUSTED,
     GIVEN_UP_INSIDE,
@@ -29,9 +29,9 @@ from mainstay.core.effects import (
     Stop,
     Warn,
 )
-from mainstay.core.hooks import CallHook, RetryInfo
-from mainstay.core.kinds import Kind
-from mainstay.core.marks import take_mark
+from mainstay.core.retry.give_up import take_mark
+from mainstay.core.retry.hooks import CallHook, RetryInfo
+from mainstay.core.retry.kinds import Kind
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mainstay.core.events import Event, Teller
-    from mainstay.core.plan import Plan
-    from mainstay.core.policy import Policy
+    from mainstay.core.retry.plan import Plan
+    from mainstay.core.retry.policy import Policy
 
     Effect: TypeAlias = (
         "float | BaseException | Returned | Question | Consult | CallHook | Event | Warn"

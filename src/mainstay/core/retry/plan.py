@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mainstay.core.marks import GaveUp
+from mainstay.core.retry.give_up import GaveUp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mainstay.core.effects import Stop
-    from mainstay.core.policy import Policy
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.effects import Stop
+    from mainstay.core.retry.policy import Policy
 
 
 class Plan:

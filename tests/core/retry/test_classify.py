@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.classify import CACHE_SIZE, Classification, Rules, classify, codes_of, show_rule
-from mainstay.core.kinds import Kind
-from mainstay.core.retry_after import Hint
+from mainstay.core.retry.classify import (
+    CACHE_SIZE,
+    Classification,
+    Rules,
+    classify,
+    codes_of,
+    show_rule,
+)
+from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import AttemptTimeout, CallCancelled
 
 

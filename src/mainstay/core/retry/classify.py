@@ -9,7 +9,7 @@ those answers are kept in a bounded cache.
 from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
-from mainstay.core.kinds import (
+from mainstay.core.retry.kinds import (
     NEVER_RETRIED,
     RETRIED_KINDS,
     Kind,
@@ -18,7 +18,7 @@ from mainstay.core.kinds import (
     qualified_name,
     status_of,
 )
-from mainstay.core.retry_after import Hint, hint_of
+from mainstay.core.retry.retry_after import Hint, hint_of
 from mainstay.errors import AttemptTimeout, CallCancelled
 
 TYPE_CHECKING = False

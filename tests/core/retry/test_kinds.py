@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay import errors
-from mainstay.core import kinds
-from mainstay.core.kinds import RETRIED_KINDS, Kind, kind_of, qualified_name, status_of
+from mainstay.core.retry import kinds
+from mainstay.core.retry.kinds import RETRIED_KINDS, Kind, kind_of, qualified_name, status_of
 
 
 def kind(exception):
@@ -371,4 +371,4 @@ def test_a_qualified_name_is_module_and_name():
 
     assert qualified_name(ValueError) == "builtins.ValueError"
     assert qualified_name(Inner).endswith("test_a_qualified_name_is_module_and_name.<locals>.Inner")
-    assert qualified_name(Kind) == "mainstay.core.kinds.Kind"
+    assert qualified_name(Kind) == "mainstay.core.retry.kinds.Kind"

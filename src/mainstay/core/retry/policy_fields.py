@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from mainstay.core.backoff import Backoff, Jitter
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.kinds import Kind
+from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.kinds import Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.classify import Rule
+    from mainstay.core.retry.classify import Rule
 
 NESTED_MODES = ("collapse", "warn", "refuse")
 TIMEOUT_MODES = ("client", "thread")
