@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.explain import explain_engine, explain_policy
+from mainstay.core.explain.explain import explain_engine, explain_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
     from mainstay.core.breaker_settings import BreakerSettings
-    from mainstay.core.explain import EngineExplanation, Explanation
+    from mainstay.core.explain.explain import EngineExplanation, Explanation
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.gates import Guard
     from mainstay.drivers.site import Site

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from typing import Any, ParamSpec, TypeVar
 
-    from mainstay.core.explain import Explanation
+    from mainstay.core.explain.explain import Explanation
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.hooks import Hook

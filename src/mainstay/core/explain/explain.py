@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.explain_rules import Remark, remarks
+from mainstay.core.explain.rules import Remark, remarks
+from mainstay.core.explain.worst_case import Case, known_layers, number, numbers, order, reach, s
 from mainstay.core.retry.deadline import NEVER
-from mainstay.core.worst_case import Case, known_layers, number, numbers, order, reach, s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.explain.worst_case import Span
     from mainstay.core.retry.policy import Policy
-    from mainstay.core.worst_case import Span
 
 _WIDTH = 96
 _SHOWN = 6

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.explain import explain_engine, explain_policy
-from mainstay.core.explain_rules import RULES, Remark
+from mainstay.core.explain.explain import explain_engine, explain_policy
+from mainstay.core.explain.rules import RULES, Remark
+from mainstay.core.explain.worst_case import LAYERS
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import life
 from mainstay.core.retry.deadline import NEVER
@@ -19,7 +20,6 @@ from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.policy_fields import KindRule
 from mainstay.core.window import Window
-from mainstay.core.worst_case import LAYERS
 from mainstay.errors import UsageError
 
 FLAT = Jitter.none()

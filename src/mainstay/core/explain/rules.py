@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mainstay.core.explain.worst_case import (
+    Curve,
+    attempt_limit,
+    fit,
+    nesting,
+    own_curves,
+    reach,
+    s,
+    span,
+)
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.policy_fields import DEFAULTS
-from mainstay.core.worst_case import Curve, attempt_limit, fit, nesting, own_curves, reach, s, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mainstay.core.worst_case import Case
+    from mainstay.core.explain.worst_case import Case
 
 _MANY = 10
 """More attempts than this are rarely meant: at 0.1 s doubled, the eleventh comes after 100 s."""

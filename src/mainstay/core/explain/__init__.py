@@ -1,0 +1,1 @@
+"""What a policy will do, in words and numbers, before it does it."""
