@@ -1,6 +1,6 @@
 """docs/reference/circuit.md says what the table of the breaker says."""
 
-from mainstay.core.breaker import ORDERS, TABLE, CircuitState
+from mainstay.core.circuit.breaker import ORDERS, TABLE, CircuitState
 from tools import circuit_doc
 
 HOW = "run .venv/bin/python tools/circuit_doc.py --write and review the diff"

@@ -1,4 +1,4 @@
-"""The states of a circuit, docs/reference/circuit.md, made from the table of core/breaker.py.
+"""The states of a circuit, docs/reference/circuit.md, made from the table of core/circuit/breaker.py.
 
 python tools/circuit_doc.py            print it
 python tools/circuit_doc.py --write    write docs/reference/circuit.md
@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mainstay.core.breaker import ORDERS, TABLE, CircuitState, Signal
+from mainstay.core.circuit.breaker import ORDERS, TABLE, CircuitState, Signal
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "reference" / "circuit.md"

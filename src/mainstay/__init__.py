@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from mainstay.ambient import Context, carry, carrying, context, current_context
     from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
-    from mainstay.core.breaker import CircuitState
-    from mainstay.core.breaker_settings import BreakerSettings
-    from mainstay.core.breaker_summary import CircuitSnapshot
+    from mainstay.core.circuit.breaker import CircuitState
+    from mainstay.core.circuit.settings import BreakerSettings
+    from mainstay.core.circuit.snapshot import CircuitSnapshot
+    from mainstay.core.circuit.window import Window
     from mainstay.core.inbox import Item
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.backoff import Backoff, Jitter
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import RetryInfo
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
-    from mainstay.core.window import Window
     from mainstay.drivers.blocks import Attempt, Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.budget import RetryBudget, TokenBudget
@@ -86,16 +86,16 @@ _HOMES = {
     "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.retry.backoff": ("Backoff", "Jitter"),
-    "mainstay.core.breaker": ("CircuitState",),
-    "mainstay.core.breaker_settings": ("BreakerSettings",),
-    "mainstay.core.breaker_summary": ("CircuitSnapshot",),
+    "mainstay.core.circuit.breaker": ("CircuitState",),
+    "mainstay.core.circuit.settings": ("BreakerSettings",),
+    "mainstay.core.circuit.snapshot": ("CircuitSnapshot",),
     "mainstay.core.retry.classify": ("Classification",),
     "mainstay.core.retry.hooks": ("RetryInfo",),
     "mainstay.core.inbox": ("Item",),
     "mainstay.core.retry.kinds": ("Kind",),
     "mainstay.core.retry.policy": ("KindRule",),
     "mainstay.core.redact.redactor": ("Redactor",),
-    "mainstay.core.window": ("Window",),
+    "mainstay.core.circuit.window": ("Window",),
     "mainstay.drivers.blocks": ("Attempt", "Attempts"),
     "mainstay.drivers.breaker": ("CircuitBreaker",),
     "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),

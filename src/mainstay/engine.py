@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.log import AuditLog
     from mainstay.config.settings import Settings
-    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.explain import EngineExplanation
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy

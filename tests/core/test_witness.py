@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from mainstay.core.breaker import Circuit, CircuitState
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.circuit_commands import settings_to_plain
+from mainstay.core.circuit.breaker import Circuit, CircuitState
+from mainstay.core.circuit.commands import settings_to_plain
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.witness import UNKNOWN, said_again
 
 RATIO = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from mainstay import Backoff, Jitter, RetryPolicy
-from mainstay.core.breaker import CircuitState
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.window import Window
+from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Window
 from mainstay.drivers.blocks import Attempts
 from mainstay.drivers.breaker import CircuitBreaker
 from mainstay.drivers.gates import Gate

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from mainstay import Backoff, BreakerSettings, CircuitBreaker, CircuitOpenError, PolicyError, retry
-from mainstay.core.breaker import CircuitState
+from mainstay.core.circuit.breaker import CircuitState
 from mainstay.testing import virtual_time
 
 

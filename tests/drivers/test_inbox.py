@@ -13,7 +13,7 @@ import trio
 from mainstay import CallAbandoned, Engine, Item, OperatorKey, OutcomeUnknown, RetryPolicy
 from mainstay.audit import make_key
 from mainstay.core.base.change import Change
-from mainstay.core.breaker import ORDERS, Signal
+from mainstay.core.circuit.breaker import ORDERS, Signal
 from mainstay.core.inbox_acting import Already, Gone, Illegal, Stale, Won
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.inbox import Inbox, about_of

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mainstay import BreakerSettings, Engine, IdentityRefused, RetryPolicy
-from mainstay.core.breaker import Signal
+from mainstay.core.circuit.breaker import Signal
 from mainstay.drivers.orders import order_circuit, shared_circuit, shared_circuits
 from mainstay.events import CircuitStateChanged
 

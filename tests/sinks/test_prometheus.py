@@ -24,7 +24,7 @@ from mainstay import (
     UsageError,
 )
 from mainstay.core import events
-from mainstay.core.breaker import CircuitState
+from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.retry.kinds import Kind
 from mainstay.sinks.catalogue import METRICS
 from mainstay.sinks.metrics import RULES

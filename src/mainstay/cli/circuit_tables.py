@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from mainstay.core.standing import Place, Standing
+    from mainstay.core.circuit.cluster_status import Place, Standing
 
 COLUMNS = ("circuit", "state", "processes", "for", "asks again in", "why")
 STYLES = {"open": "red", "forced_open": "red", "half_open": "yellow", "closed": "green"}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mainstay.cli.screen import Screen
-    from mainstay.core.standing import Standing
+    from mainstay.core.circuit.cluster_status import Standing
     from mainstay.ports import Store
 
 

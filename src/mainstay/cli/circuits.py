@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import Engine
-    from mainstay.core.standing import Standing
+    from mainstay.core.circuit.cluster_status import Standing
 
 _ORDERS = {
     "reset": ("RESET", "Close a circuit and forget its failures."),
@@ -147,7 +147,7 @@ def _order(
     key_file: str | None,
     secret_file: str | None,
 ) -> None:
-    from mainstay.core.breaker import Signal
+    from mainstay.core.circuit.breaker import Signal
     from mainstay.drivers.orders import order_circuit, shared_circuit
 
     with opened() as engine:

@@ -9,7 +9,7 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
 from mainstay.cli.trouble import CommandError
 from mainstay.configured import settings_from
-from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.engine import Engine
 from mainstay.errors import ConfigError, StoreUnavailable
 from mainstay.registry import PolicyRegistry

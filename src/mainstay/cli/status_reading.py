@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import Engine, Item
-    from mainstay.core.standing import Standing
+    from mainstay.core.circuit.cluster_status import Standing
     from mainstay.ports import Store
     from mainstay.sinks.spill import Spilled
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.policies import jitter_of
 from mainstay.core.base.validate import MAX_SECONDS, Checker
-from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Window
 from mainstay.core.retry.backoff import Backoff
 from mainstay.core.retry.policy_codec import from_plain
-from mainstay.core.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

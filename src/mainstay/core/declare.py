@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.circuit_commands import settings_to_plain
+from mainstay.core.circuit.commands import settings_to_plain
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.events import PlanDeclared
 from mainstay.core.retry.kinds import Kind, spelled
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
-from mainstay.core.circuit_commands import changed_again
+from mainstay.core.circuit.commands import changed_again
 from mainstay.core.events import (
     AttemptFailed,
     CallInterrupted,

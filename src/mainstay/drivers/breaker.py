@@ -1,4 +1,4 @@
-"""The circuit breaker as users hold it: core/breaker.py with a clock, a lock and listeners.
+"""The circuit breaker as users hold it: core/circuit/breaker.py with a clock, a lock and listeners.
 
 The circuit is a frozen value in one attribute. Whoever changes it holds the lock; whoever only
 looks, such as a refusal, reads the attribute. Listeners are told after the lock is released.
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 import mainstay.clock as clock
-from mainstay.core import breaker as core
 from mainstay.core.base.entropy import key_of
 from mainstay.core.base.validate import Checker
-from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.breaker_summary import CircuitSnapshot, summary
-from mainstay.core.circuit_commands import apply, changed
+from mainstay.core.circuit import breaker as core
+from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.circuit.commands import apply, changed
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.snapshot import CircuitSnapshot, summary
+from mainstay.core.circuit.window import begun
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.policy import Policy
-from mainstay.core.window import begun
 from mainstay.drivers.emit import emit
 from mainstay.drivers.gates import Counted, Gate, Guard, Tally, guards_around
 from mainstay.drivers.listeners import listeners_of
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, Self, TypeVar, Unpack
 
-    from mainstay.core.breaker_settings import BreakerFields
-    from mainstay.core.circuit_commands import Command
+    from mainstay.core.circuit.commands import Command
+    from mainstay.core.circuit.settings import BreakerFields
     from mainstay.core.events import CircuitStateChanged
     from mainstay.drivers.gates import Saw
     from mainstay.ports import Sink

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.breaker_summary import CircuitSnapshot  # noqa: TC001 -- a field's type
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.snapshot import CircuitSnapshot  # noqa: TC001 -- a field's type
 from mainstay.drivers.breaker import CircuitBreaker
 from mainstay.errors import UsageError
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.explain import EngineExplanation, Explanation
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.gates import Guard

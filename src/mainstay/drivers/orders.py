@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core import sharing as core
 from mainstay.core.base.change import KEEP
-from mainstay.core.breaker import Signal
+from mainstay.core.circuit import cluster as core
+from mainstay.core.circuit.breaker import Signal
+from mainstay.core.circuit.cluster_status import Standing, standing
 from mainstay.core.events import CircuitOrdered
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.core.standing import Standing, standing
 from mainstay.drivers.listing import listed
 from mainstay.drivers.sharing import CIRCUITS
 from mainstay.drivers.verifying import writable

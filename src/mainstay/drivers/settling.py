@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.breaker import ORDERS, Signal
+from mainstay.core.circuit.breaker import ORDERS, Signal
 from mainstay.core.codec.outcome import Failed, Succeeded, encode_outcome
 from mainstay.core.idempotency import Done, Forget, RecordState, Resolve, reduce
 from mainstay.drivers.orders import reset_circuit

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import mainstay.clock as clock
-from mainstay.core import sharing as core
 from mainstay.core.budget import thousandths
-from mainstay.core.sharing import Flow, Seat
+from mainstay.core.circuit import cluster as core
+from mainstay.core.circuit.cluster import Flow, Seat
 from mainstay.drivers.budget import RetryBudget, TokenBudget
 from mainstay.errors import StoredValueError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.core.base.change import Change
-    from mainstay.core.sharing import Bucket, Order, Table
+    from mainstay.core.circuit.cluster import Bucket, Order, Table
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.gates import Guard
     from mainstay.ports import Store

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
-from mainstay.core.breaker import CircuitState
-from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import status_of
 from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Window
 from mainstay.core.explain.explain import explain_engine, explain_policy
 from mainstay.core.explain.rules import RULES, Remark
 from mainstay.core.explain.worst_case import LAYERS
@@ -19,7 +20,6 @@ from mainstay.core.retry.effects import TOO_LATE, Question
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.policy_fields import KindRule
-from mainstay.core.window import Window
 from mainstay.errors import UsageError
 
 FLAT = Jitter.none()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.worst_case import Span
     from mainstay.core.retry.policy import Policy
 

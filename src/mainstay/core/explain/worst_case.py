@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, TypeAlias
 
-    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.policy import Policy
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mainstay.core.base.attributes import attribute
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
+from mainstay.core.circuit.window import Window
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.classify import first_match
 from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, kind_of, qualified_name, status_of
 from mainstay.core.retry.policy_fields import CHECKS
-from mainstay.core.window import Window
 from mainstay.errors import Refused
 
 TYPE_CHECKING = False

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change, read_as
-from mainstay.core.breaker import Circuit, CircuitState, Signal, merged
+from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, merged
 
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""

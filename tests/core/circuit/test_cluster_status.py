@@ -2,9 +2,9 @@
 
 import pytest
 
-from mainstay.core.breaker import Circuit, CircuitState, Signal
-from mainstay.core.sharing import Order, Seat, Table
-from mainstay.core.standing import Standing, standing
+from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal
+from mainstay.core.circuit.cluster import Order, Seat, Table
+from mainstay.core.circuit.cluster_status import Standing, standing
 
 OPEN = Circuit(state=CircuitState.OPEN, since=90.0, open_seconds=30.0, reason="3 failures")
 CLOSED = Circuit(since=50.0)

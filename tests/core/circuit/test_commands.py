@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.circuit_commands import (
+from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.circuit.commands import (
     apply,
     changed,
     changed_again,
     settings_from_plain,
     settings_to_plain,
 )
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Window, begun
 from mainstay.core.events import CircuitStateChanged, decode, encode
-from mainstay.core.window import Window, begun
 
 ONE = BreakerSettings(failure_threshold=2, recovery_timeout=1.0)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.window import Evidence, Totals, Window, added, moved, totals
+from mainstay.core.circuit.window import Evidence, Totals, Window, added, moved, totals
 from mainstay.errors import PolicyError
 
 NO_COUNTS = [0, -1, True, 1.5, "3", None, math.nan, 10_001]

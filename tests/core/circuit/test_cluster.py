@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.change import KEEP
-from mainstay.core.breaker import Circuit, CircuitState, Signal, record, voted
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.sharing import (
+from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, record, voted
+from mainstay.core.circuit.cluster import (
     Bucket,
     Flow,
     Order,
@@ -24,6 +23,7 @@ from mainstay.core.sharing import (
     pour,
     sit,
 )
+from mainstay.core.circuit.settings import BreakerSettings
 
 SILENCE = 10.0
 OPEN = Circuit(state=CircuitState.OPEN, generation=1, since=100.0, open_seconds=30.0)
@@ -71,7 +71,7 @@ def test_a_vote_leads_from_closed_to_open_only():
 def test_a_node_opened_by_vote_that_fails_its_probe_votes_from_then_on():
     """Now it has seen it for itself."""
     settings = BreakerSettings(recovery_timeout=30.0)
-    from mainstay.core.breaker import admit
+    from mainstay.core.circuit.breaker import admit
 
     opened = voted(settings, CLOSED, 5.0, 100.0)
     half_open, ticket = admit(settings, opened, 105.0)

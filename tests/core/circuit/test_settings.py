@@ -8,11 +8,11 @@ import urllib.error
 
 import pytest
 
-from mainstay.core.breaker import CircuitState
-from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Window
 from mainstay.core.retry.backoff import Backoff
 from mainstay.core.retry.kinds import Kind
-from mainstay.core.window import Window
 from mainstay.errors import (
     AttemptTimeout,
     BulkheadFull,

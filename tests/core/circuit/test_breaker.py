@@ -20,8 +20,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from mainstay.core import breaker as core
-from mainstay.core.breaker import (
+from mainstay.core.circuit import breaker as core
+from mainstay.core.circuit.breaker import (
     ORDERS,
     TABLE,
     Circuit,
@@ -40,10 +40,10 @@ from mainstay.core.breaker import (
     retry_after,
     withdraw,
 )
-from mainstay.core.breaker_settings import BreakerSettings
-from mainstay.core.breaker_summary import summary
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.snapshot import summary
+from mainstay.core.circuit.window import Evidence, Totals, Window, begun
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.window import Evidence, Totals, Window, begun
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 FORCED_OPEN, FORCED_CLOSED = CircuitState.FORCED_OPEN, CircuitState.FORCED_CLOSED

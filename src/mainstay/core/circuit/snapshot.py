@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.breaker import Circuit, CircuitState, retry_after, sums_of
+from mainstay.core.circuit.breaker import Circuit, CircuitState, retry_after, sums_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.circuit.settings import BreakerSettings
 
 _UNWELL = frozenset({CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.FORCED_OPEN})
 

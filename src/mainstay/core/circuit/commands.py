@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.core import breaker as core
-from mainstay.core.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
-from mainstay.core.breaker_settings import BreakerSettings
+from mainstay.core.circuit import breaker as core
+from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Window
 from mainstay.core.events import CircuitStateChanged
 from mainstay.core.evidence import Proof
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable

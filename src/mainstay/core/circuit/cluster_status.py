@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.breaker import CAUTION, CircuitState
-from mainstay.core.sharing import Order, Seat, Table, is_live
+from mainstay.core.circuit.breaker import CAUTION, CircuitState
+from mainstay.core.circuit.cluster import Order, Seat, Table, is_live
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

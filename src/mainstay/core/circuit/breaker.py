@@ -15,13 +15,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.entropy import uniform
-from mainstay.core.window import Evidence, Totals, added, begun, moved, totals
+from mainstay.core.circuit.window import Evidence, Totals, added, begun, moved, totals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.breaker_settings import BreakerSettings
+    from mainstay.core.circuit.settings import BreakerSettings
 
 
 class CircuitState(Enum):
@@ -196,7 +196,7 @@ def admit(
 ) -> tuple[Circuit, Ticket | Refusal]:
     """May an attempt start?
 
-    >>> from mainstay.core.breaker_settings import BreakerSettings
+    >>> from mainstay.core.circuit.settings import BreakerSettings
     >>> admit(BreakerSettings(), Circuit(), 0.0)[1]
     Ticket(generation=0, probe=0)
     """
@@ -246,7 +246,7 @@ def record(
 
     Without a ticket it began while the circuit was closed and nothing was wrong.
 
-    >>> from mainstay.core.breaker_settings import BreakerSettings
+    >>> from mainstay.core.circuit.settings import BreakerSettings
     >>> record(BreakerSettings(failure_threshold=1), Circuit(), None, 0.0, failed=True).state
     <CircuitState.OPEN: 'open'>
     """
@@ -324,7 +324,7 @@ def order(
 ) -> Circuit:
     """The circuit after an operator's order.
 
-    >>> from mainstay.core.breaker_settings import BreakerSettings
+    >>> from mainstay.core.circuit.settings import BreakerSettings
     >>> order(BreakerSettings(), Circuit(), Signal.FORCE_OPEN, 0.0).state
     <CircuitState.FORCED_OPEN: 'forced_open'>
     """
@@ -334,7 +334,7 @@ def order(
 def voted(settings: BreakerSettings, circuit: Circuit, seconds: float, now: float) -> Circuit:
     """The circuit after most of the nodes that share it were found to have it open.
 
-    >>> from mainstay.core.breaker_settings import BreakerSettings
+    >>> from mainstay.core.circuit.settings import BreakerSettings
     >>> voted(BreakerSettings(), Circuit(), 12.5, 0.0).open_seconds
     12.5
     """

@@ -1,0 +1,1 @@
+"""Circuit breakers: states and transitions, windows, snapshots, circuits shared through a store."""
