@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.core.alerts import COUNTED, GROUPS, OTHER, AlertRule, Board
-from mainstay.core.budget import spent
 from mainstay.core.events import (
     AlertCleared,
     AlertFired,
@@ -18,6 +17,7 @@ from mainstay.core.events import (
     RetryAttempt,
     RetryExhausted,
 )
+from mainstay.core.limits.budget import spent
 from mainstay.errors import PolicyError
 
 EVENTS = [

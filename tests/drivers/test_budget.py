@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mainstay import clock
-from mainstay.core.budget import RatioRule, TokenRule
+from mainstay.core.limits.budget import RatioRule, TokenRule
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.budget import RetryBudget, TokenBudget
 from mainstay.drivers.gates import Gate

@@ -18,7 +18,7 @@ from mainstay.config.shapes import (
 )
 from mainstay.core.alerts import COUNTED, GROUPS
 from mainstay.core.base.validate import MAX_SECONDS
-from mainstay.core.budget import MIN_WINDOW
+from mainstay.core.limits.budget import MIN_WINDOW
 from mainstay.core.retry.policy_fields import NESTED_MODES
 from mainstay.ports import ABILITIES
 

@@ -23,9 +23,9 @@ from mainstay.config.report import nearest
 from mainstay.config.retry_fields import BREAKER, NAMED_BREAKER
 from mainstay.config.shapes import snake
 from mainstay.core.alerts import AlertRule
-from mainstay.core.budget import RatioRule, TokenRule
 from mainstay.core.circuit.settings import BreakerSettings  # noqa: TC001 -- a field's type
-from mainstay.core.limiter import MemoryRule, RateRule, ThrottleRule
+from mainstay.core.limits.budget import RatioRule, TokenRule
+from mainstay.core.limits.throttle import MemoryRule, RateRule, ThrottleRule
 from mainstay.core.redact.redactor import Redactor
 from mainstay.core.retry.policy import Policy  # noqa: TC001 -- a field's type
 

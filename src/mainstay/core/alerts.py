@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
-from mainstay.core.budget import is_spent
 from mainstay.core.events import (
     AlertCleared,
     AlertFired,
@@ -23,6 +22,7 @@ from mainstay.core.events import (
     RetryAttempt,
     RetryExhausted,
 )
+from mainstay.core.limits.budget import is_spent
 from mainstay.core.rolling import Rolling
 
 TYPE_CHECKING = False

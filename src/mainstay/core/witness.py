@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.core.budget import RatioRule, TokenRule
 from mainstay.core.circuit import breaker
 from mainstay.core.circuit.breaker import Circuit, Refusal
 from mainstay.core.circuit.commands import settings_from_plain
-from mainstay.core.limiter import Calendar, MemoryRule, RateRule, ThrottleRule
+from mainstay.core.limits.budget import RatioRule, TokenRule
+from mainstay.core.limits.throttle import Calendar, MemoryRule, RateRule, ThrottleRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Retry budgets as users hold them: core/budget.py with a lock, the tallies and a clock.
+"""Retry budgets as users hold them: core/limits/budget.py with a lock, the tallies and a clock.
 
 A budget has a say only in whether a failed attempt is repeated; it never refuses a first attempt
 and is never in trouble. Calls that went well are not told one by one: they are taken from the
@@ -12,8 +12,8 @@ from contextvars import ContextVar
 
 import mainstay.clock as clock
 from mainstay.core.base.validate import Checker
-from mainstay.core.budget import RatioRule, SlidingCounts, TokenRule, spent, thousandths
-from mainstay.core.limiter import is_refusal
+from mainstay.core.limits.budget import RatioRule, SlidingCounts, TokenRule, spent, thousandths
+from mainstay.core.limits.throttle import is_refusal
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.kinds import Kind, kind_of
 from mainstay.drivers.gates import Counted, Guard

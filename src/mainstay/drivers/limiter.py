@@ -1,4 +1,4 @@
-"""Holding back by oneself: core/limiter.py with a lock, a clock and a look at the memory."""
+"""Holding back by oneself: core/limits/throttle.py with a lock, a clock and a look at the memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import threading
 
 import mainstay.clock as clock
 from mainstay.core.base.entropy import key_of, uniform
-from mainstay.core.budget import SlidingCounts
-from mainstay.core.limiter import (
+from mainstay.core.limits.budget import SlidingCounts
+from mainstay.core.limits.throttle import (
     Calendar,
     MemoryRule,
     RateRule,

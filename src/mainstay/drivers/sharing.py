@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import mainstay.clock as clock
-from mainstay.core.budget import thousandths
 from mainstay.core.circuit import cluster as core
 from mainstay.core.circuit.cluster import Flow, Seat
+from mainstay.core.limits.budget import thousandths
 from mainstay.drivers.budget import RetryBudget, TokenBudget
 from mainstay.errors import StoredValueError
 

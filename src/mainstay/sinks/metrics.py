@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.core import events
-from mainstay.core.budget import is_spent
 from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.rolling import Rolling
 from mainstay.sinks.catalogue import METRICS

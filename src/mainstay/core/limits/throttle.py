@@ -9,7 +9,7 @@ from bisect import bisect_right, insort
 
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
-from mainstay.core.budget import LAG, MIN_WINDOW, MOST
+from mainstay.core.limits.budget import LAG, MIN_WINDOW, MOST
 from mainstay.core.retry.kinds import Kind, kind_of
 
 # --- the adaptive throttle ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.budget import (
+from mainstay.core.limits.budget import (
     RatioRule,
     SlidingCounts,
     TokenRule,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.limiter import (
+from mainstay.core.limits.throttle import (
     Calendar,
     MemoryRule,
     RateRule,
@@ -83,7 +83,7 @@ def test_a_status_says_whether_it_was_refused(status, refused):
 
 def test_every_kind_is_either_a_refusal_or_not():
     """A kind that is added must be decided on."""
-    from mainstay.core.limiter import REFUSALS
+    from mainstay.core.limits.throttle import REFUSALS
 
     assert set(Kind) - REFUSALS == {Kind.PERMANENT, Kind.AUTH, Kind.AMBIGUOUS}
 

@@ -1,0 +1,1 @@
+"""What bounds calls and retries: retry budgets, rate limits, adaptive throttling."""
