@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mainstay.core.events import CATALOGUE, Event
+from mainstay.core.events.catalogue import CATALOGUE, Event
 from tools import events_doc
 
 HOW = "run .venv/bin/python tools/events_doc.py --write and review the diff"

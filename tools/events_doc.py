@@ -3,7 +3,7 @@
     python tools/events_doc.py            print it
     python tools/events_doc.py --write    write docs/reference/events.md
 
-Names, levels, fields and types come from mainstay.core.events. What a field means stands here,
+Names, levels, fields and types come from mainstay.core.events.catalogue. What a field means stands here,
 once for each name: a field has one meaning in every event. A field without a meaning is an error.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.events import CATALOGUE, Event
+from mainstay.core.events.catalogue import CATALOGUE, Event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,7 +18,7 @@ import msgspec
 import mainstay.clock as clock
 from mainstay.core.base.moments import parse_moment, sortable, written
 from mainstay.core.comparison import compare
-from mainstay.core.events import Event, decode, encode
+from mainstay.core.events.catalogue import Event, decode, encode
 from mainstay.core.facts import Fact, read_fact
 from mainstay.core.figures import note
 from mainstay.core.rate import FIELDS, Rate, minutes_between

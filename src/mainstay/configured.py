@@ -13,7 +13,7 @@ from mainstay.config.load import load
 from mainstay.config.settings import Settings
 from mainstay.config.show import visible
 from mainstay.configured_parts import Parts
-from mainstay.core.events import describe
+from mainstay.core.events.catalogue import describe
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     CATALOGUE,
     AlertCleared,
     AlertFired,

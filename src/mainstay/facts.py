@@ -15,13 +15,13 @@ from msgspec.structs import force_setattr
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.base.timestamps import stamp
-from mainstay.core.events import Event, Teller, name_of, shown
-from mainstay.core.evidence import Opening, evidence_of
+from mainstay.core.events.catalogue import Event, Teller, name_of, shown
+from mainstay.core.events.evidence import Opening, evidence_of
 from mainstay.core.retry.call import life
 from mainstay.core.retry.effects import Question, Returned
 
 if TYPE_CHECKING:
-    from mainstay.core.evidence import Evidence
+    from mainstay.core.events.evidence import Evidence
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.plan import Plan
 

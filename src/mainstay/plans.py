@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableSet
 
     from mainstay.core.base.value import Value
-    from mainstay.core.events import Event, PlanDeclared
+    from mainstay.core.events.catalogue import Event, PlanDeclared
     from mainstay.core.retry.policy import Policy
 
 _MOST = 10_000

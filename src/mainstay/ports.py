@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Decide, Reply
     from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
 
 
 class Clock(Protocol):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.core.alerts import COUNTED, GROUPS, OTHER, AlertRule, Board
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AlertCleared,
     AlertFired,
     AttemptFailed,

@@ -25,10 +25,11 @@ from mainstay import (
     TokenBudget,
     Window,
 )
-from mainstay.core import evidence, standins
+from mainstay.core import standins
 from mainstay.core.declare import declared
-from mainstay.core.events import CallRefused, CircuitStateChanged, Teller, decode, encode
-from mainstay.core.evidence import MOST_MEMBERS, Opening, evidence_of
+from mainstay.core.events import evidence
+from mainstay.core.events.catalogue import CallRefused, CircuitStateChanged, Teller, decode, encode
+from mainstay.core.events.evidence import MOST_MEMBERS, Opening, evidence_of
 from mainstay.core.replay import MOST_OPEN, Replay
 from mainstay.core.retelling import Declared, Retelling
 from mainstay.core.retry.kinds import Kind
@@ -583,7 +584,7 @@ def test_a_failure_inside_another_and_one_of_ours_stand_in():
 
 def test_many_types_are_kept_in_bounded_memory(monkeypatch):
     """Of evidence and of classes that stand in."""
-    monkeypatch.setattr("mainstay.core.evidence._MOST_PLAIN", 2)
+    monkeypatch.setattr("mainstay.core.events.evidence._MOST_PLAIN", 2)
     monkeypatch.setattr("mainstay.core.standins._MOST_CLASSES", 2)
     for name in "abcd":
         made = type(name, (Exception,), {})

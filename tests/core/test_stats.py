@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallFailed,
     CallInterrupted,

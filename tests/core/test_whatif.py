@@ -21,14 +21,14 @@ from mainstay import (
 )
 from mainstay.core import traffic as traffic_module
 from mainstay.core.comparison import MOST_MINUTES, Comparison, Load, compare
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallInterrupted,
     CallsCounted,
     CallSucceeded,
     encode,
 )
-from mainstay.core.evidence import MOST_MEMBERS
+from mainstay.core.events.evidence import MOST_MEMBERS
 from mainstay.core.traffic import (
     INCOMPLETE,
     INTERRUPTED,

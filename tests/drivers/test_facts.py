@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
-from mainstay.core.events import encode
+from mainstay.core.events.catalogue import encode
 from mainstay.testing import virtual_time
 
 

@@ -27,7 +27,7 @@ from mainstay import (
     RetryBudget,
     RetryPolicy,
 )
-from mainstay.core import events
+from mainstay.core.events import catalogue as events
 from mainstay.sinks.catalogue import METRICS
 from mainstay.sinks.otel import OpenTelemetrySink
 from mainstay.testing import scripted, virtual_time

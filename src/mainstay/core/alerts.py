@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AlertCleared,
     AlertFired,
     CallFailed,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from mainstay.core.circuit.commands import changed_again
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallInterrupted,
     CallRefused,

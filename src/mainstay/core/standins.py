@@ -24,7 +24,7 @@ from mainstay.core.retry.retry_after import Hint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.evidence import Evidence
+    from mainstay.core.events.evidence import Evidence
 
 REJECTED = object()
 """A result that was not accepted."""
@@ -39,7 +39,7 @@ _classes: dict[tuple[str, ...], type[BaseException]] = {}
 def exception_of(evidence: Evidence) -> BaseException:
     """An exception that classification sees as it saw the one that was recorded.
 
-    >>> from mainstay.core.evidence import evidence_of
+    >>> from mainstay.core.events.evidence import evidence_of
     >>> class Lost(ConnectionError): pass
     >>> type(exception_of(evidence_of(Lost()))).__name__
     'Lost'

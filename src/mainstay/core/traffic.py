@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallInterrupted,
     CallsCounted,
@@ -25,7 +25,7 @@ from mainstay.core.events import (
     RetryAttempt,
     decode,
 )
-from mainstay.core.evidence import Evidence, Opening
+from mainstay.core.events.evidence import Evidence, Opening
 from mainstay.core.retry.effects import TOO_LATE, Enclosing
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from mainstay.core.events import Teller
+    from mainstay.core.events.catalogue import Teller
     from mainstay.core.retry.call import Life
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.notes import Notes

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.circuit.commands import Command
     from mainstay.core.circuit.settings import BreakerFields
-    from mainstay.core.events import CircuitStateChanged
+    from mainstay.core.events.catalogue import CircuitStateChanged
     from mainstay.drivers.gates import Saw
     from mainstay.ports import Sink
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakSet, ref
 
-from mainstay.core.events import CallsCounted
+from mainstay.core.events.catalogue import CallsCounted
 from mainstay.drivers.gates import Guard, Tally
 
 if TYPE_CHECKING:

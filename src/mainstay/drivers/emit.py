@@ -13,15 +13,15 @@ from msgspec.structs import force_setattr
 import mainstay.clock as clock
 from mainstay.ambient import CONTEXT
 from mainstay.core.base.timestamps import stamp
-from mainstay.core.events import Teller
-from mainstay.core.evidence import Opening
+from mainstay.core.events.catalogue import Teller
+from mainstay.core.events.evidence import Opening
 from mainstay.errors import SinkError
 from mainstay.plans import register
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.site import Site
     from mainstay.ports import Sink

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from mainstay.ambient import is_in_event_loop
-from mainstay.core.events import RetryExhausted
+from mainstay.core.events.catalogue import RetryExhausted
 from mainstay.core.inbox import Item
 from mainstay.errors import SinkError
 from mainstay.report import report
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.keyed_call import KeyedCall

@@ -6,7 +6,7 @@ import logging
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events import FallbackUsed, describe
+from mainstay.core.events.catalogue import FallbackUsed, describe
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
 from mainstay.drivers.around import note_on, put_around, tell
 from mainstay.drivers.callables import is_async, name_of

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mainstay.core import inbox as core
 from mainstay.core import inbox_acting as acting
 from mainstay.core.base.change import KEEP
-from mainstay.core.events import InboxClosed, InboxDecided, InboxRaised
+from mainstay.core.events.catalogue import InboxClosed, InboxDecided, InboxRaised
 from mainstay.core.inbox import SPACE, Item
 from mainstay.core.inbox_acting import OUTCOMES, Already, Gone, Stale, Won
 from mainstay.drivers.credentials import Signature
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mainstay.core.base.change import Change
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.core.inbox import Decision
     from mainstay.core.inbox_acting import Answer
     from mainstay.core.redact.redactor import Redactor

@@ -16,7 +16,7 @@ from contextvars import copy_context
 
 import mainstay.clock as clock
 from mainstay.ambient import CANCEL, context
-from mainstay.core.events import AttemptHedged, describe
+from mainstay.core.events.catalogue import AttemptHedged, describe
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned
 from mainstay.deadline import moment

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core import operators as core
-from mainstay.core.events import Event, OperatorRefused
+from mainstay.core.events.catalogue import Event, OperatorRefused
 from mainstay.core.operators import SPACE, Hash, Operator, statement
 from mainstay.drivers.credentials import OperatorKey, Secret, Signature, is_signed, nobodys_key
 from mainstay.drivers.emit import emit

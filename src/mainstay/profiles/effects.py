@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events import describe
+from mainstay.core.events.catalogue import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.site import getrandbits

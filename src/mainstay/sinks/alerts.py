@@ -20,7 +20,7 @@ import mainstay.clock as clock
 from mainstay.core.alerts import AlertRule, Board
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
-from mainstay.core.events import Alert, AlertFired
+from mainstay.core.events.catalogue import Alert, AlertFired
 from mainstay.core.inbox import Item
 from mainstay.report import report
 from mainstay.sinks.logging import LoggingSink, sentence

@@ -16,7 +16,7 @@ from mainstay.facts import Facts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.sinks.spill import Spill
 
 

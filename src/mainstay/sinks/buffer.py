@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.clock import SYSTEM
 from mainstay.core.base.validate import Checker
-from mainstay.core.events import describe
+from mainstay.core.events.catalogue import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
@@ -32,7 +32,7 @@ from mainstay.sinks.spill import Spill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.sinks.backlog import Batch
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)

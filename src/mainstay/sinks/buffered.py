@@ -9,7 +9,7 @@ from mainstay.sinks.buffer import Buffer
 if TYPE_CHECKING:
     import os
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
 
 
 class BufferedSink:

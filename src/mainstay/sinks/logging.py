@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.core.base.timestamps import stamp
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AlertCleared,
     AlertFired,
     AttemptFailed,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.core.redact.redactor import Redactor
 
 

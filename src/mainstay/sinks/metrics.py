@@ -12,8 +12,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core import events
 from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.events import catalogue as events
 from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.rolling import Rolling

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from mainstay.core.events import Event, InboxRaised
+    from mainstay.core.events.catalogue import Event, InboxRaised
 
 __all__ = [
     "NotifyHook",

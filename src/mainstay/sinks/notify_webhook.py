@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
     from urllib.parse import SplitResult
 
-    from mainstay.core.events import InboxRaised
+    from mainstay.core.events.catalogue import InboxRaised
 
 TIMESTAMP, SIGNATURE, DELIVERY = "Mainstay-Timestamp", "Mainstay-Signature", "Mainstay-Delivery"
 """The headers of a webhook."""

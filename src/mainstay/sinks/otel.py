@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mainstay.core import events
+from mainstay.core.events import catalogue as events
 from mainstay.errors import MissingExtraError
 from mainstay.sinks.catalogue import METRICS
 from mainstay.sinks.spans import CallTrace, attributes_of

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.ambient import CONTEXT
-from mainstay.core import events
+from mainstay.core.events import catalogue as events
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.kinds import status_of
 from mainstay.errors import MissingExtraError

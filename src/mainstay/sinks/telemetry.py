@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.energy import EnergyModel
-from mainstay.core.events import describe
+from mainstay.core.events.catalogue import describe
 from mainstay.core.telemetry import Telemetry, merged, summed, total_of, with_energy
 from mainstay.sinks.cpu_meter import thread_time
 from mainstay.sinks.telemetry_file import add_to_file
@@ -26,7 +26,7 @@ from mainstay.sinks.telemetry_records import Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.core.telemetry import TelemetryRecord
 
 _ROOM = 256

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import mainstay.clock as clock
 from mainstay.ambient import is_in_event_loop
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallFailed,
     CallInterrupted,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
     from mainstay.core.telemetry import TelemetryRecord
     from mainstay.sinks.cpu_meter import CpuMeter
 

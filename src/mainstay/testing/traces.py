@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallFailed,
     CallSucceeded,
@@ -18,7 +18,7 @@ from mainstay.drivers.answers import meddling
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mainstay.core.events import Event
+    from mainstay.core.events.catalogue import Event
 
 _changing = threading.Lock()
 

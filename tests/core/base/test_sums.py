@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.events import RetryAttempt, encode
+from mainstay.core.events.catalogue import RetryAttempt, encode
 from mainstay.core.stats import stats
 from mainstay.core.telemetry import StageTotals, summed
 

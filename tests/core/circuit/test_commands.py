@@ -17,7 +17,7 @@ from mainstay.core.circuit.commands import (
 )
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window, begun
-from mainstay.core.events import CircuitStateChanged, decode, encode
+from mainstay.core.events.catalogue import CircuitStateChanged, decode, encode
 
 ONE = BreakerSettings(failure_threshold=2, recovery_timeout=1.0)
 

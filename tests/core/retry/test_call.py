@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.core.base.entropy import key_of, uniform
-from mainstay.core.events import (
+from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallFailed,
     CallSucceeded,

@@ -14,8 +14,8 @@ from mainstay.core.circuit import breaker as core
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
-from mainstay.core.events import CircuitStateChanged
-from mainstay.core.evidence import Proof
+from mainstay.core.events.catalogue import CircuitStateChanged
+from mainstay.core.events.evidence import Proof
 from mainstay.core.retry.backoff import Backoff, Jitter
 
 if TYPE_CHECKING:

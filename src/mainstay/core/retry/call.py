@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeAlias
 
-    from mainstay.core.events import Event, Teller
+    from mainstay.core.events.catalogue import Event, Teller
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.policy import Policy
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.ambient import context
 from mainstay.audit_stream import AuditStream
-from mainstay.core.events import CallFailed, RetryExhausted
+from mainstay.core.events.catalogue import CallFailed, RetryExhausted
 from mainstay.drivers.callables import check_callable
 from mainstay.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
@@ -27,7 +27,7 @@ from mainstay.sinks.logging import LoggingSink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mainstay.core.events import Event, GivenUp
+    from mainstay.core.events.catalogue import Event, GivenUp
     from mainstay.drivers.policy import RetryPolicy as EnginePolicy
     from mainstay.operations import Operation
     from mainstay.ports import Sink, Store

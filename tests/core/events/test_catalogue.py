@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core import events
-from mainstay.core.events import (
+from mainstay.core.events import catalogue as events
+from mainstay.core.events.catalogue import (
     CATALOGUE,
     AttemptFailed,
     CallFailed,
@@ -26,7 +26,7 @@ from mainstay.core.events import (
     describe,
     encode,
 )
-from mainstay.core.evidence import Evidence, Opening, Proof, evidence_of
+from mainstay.core.events.evidence import Evidence, Opening, Proof, evidence_of
 from mainstay.core.redact.redactor import Redactor
 from mainstay.core.retry.classify import Classification
 from mainstay.core.retry.effects import (

@@ -7,7 +7,7 @@ decode for ever. `tests/core/recorded/` holds a record of every version there ev
 The names of retry_attempt, retry_exhausted and idempotency are those of the control-plane
 specification, with all its fields.
 
-Where a listener wants evidence, an event's `proof` holds what replay needs; see core/evidence.py.
+Where a listener wants evidence, an event's `proof` holds what replay needs; see core/events/evidence.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from mainstay.core.evidence import Opening, Proof, evidence_of
+from mainstay.core.events.evidence import Opening, Proof, evidence_of
 from mainstay.core.retry.effects import (
     COLLAPSED,
     GIVEN_UP_INSIDE,
@@ -27,7 +27,7 @@ from mainstay.core.retry.effects import (
 from mainstay.core.retry.kinds import qualified_name
 
 if TYPE_CHECKING:
-    from mainstay.core.evidence import Evidence
+    from mainstay.core.events.evidence import Evidence
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.effects import Stop

@@ -1,0 +1,1 @@
+"""Every event: names, versions, fields, codec, and the evidence that a replay needs."""
