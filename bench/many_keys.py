@@ -21,7 +21,7 @@ from bench.sqlite_records import (
     fsync_time,
 )
 from bench.table import Row, Table, at_most
-from mainstay.core.idempotency import Begin, reduce
+from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.stores.sqlite import SqliteStore
 
 ORDER = 15

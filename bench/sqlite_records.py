@@ -23,7 +23,7 @@ from bench.measure import METHOD, Absent, Contender, Effort, Results, nullary, r
 from bench.table import Row, Table, at_least, at_most
 from mainstay import Engine
 from mainstay.core.codec.outcome import Succeeded, encode_outcome
-from mainstay.core.idempotency import Begin, RecordState, Settle, reduce
+from mainstay.core.idempotency.record import Begin, RecordState, Settle, reduce
 from mainstay.stores.migrations import scripts, statements
 
 ORDER = 13

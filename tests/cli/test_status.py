@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mainstay import BreakerSettings, Engine, OutcomeUnknown, RetryPolicy
-from mainstay.core.idempotency import Begin, reduce
+from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.events import CallSucceeded
 from mainstay.sinks.spill import Spill
 from tests.processes import wait_until

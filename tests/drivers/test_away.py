@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from mainstay import CallCancelled, Engine, PolicyError, RetryPolicy, StoreUnavailable, deadline
-from mainstay.core.idempotency import Begin, Release, Renew, Settle
+from mainstay.core.idempotency.record import Begin, Release, Renew, Settle
 from mainstay.drivers.keyed_call import SPACE
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time

@@ -26,7 +26,7 @@ from mainstay import (
 )
 from mainstay.core.base.change import Change
 from mainstay.core.codec.canonical import canonical, fingerprint
-from mainstay.core.idempotency import Begin, RecordState, Release, Settle, decode, reduce
+from mainstay.core.idempotency.record import Begin, RecordState, Release, Settle, decode, reduce
 from mainstay.drivers import keyed
 from mainstay.drivers.heart import HEART
 from mainstay.drivers.keyed_call import KeyedCall
@@ -1002,7 +1002,7 @@ def test_a_reply_that_was_lost_changes_nothing(failing, colour, kind):
 
 def test_a_lost_reply_to_a_doubt_still_reaches_a_person(colour):
     """The second telling is no lost lease."""
-    from mainstay.core.idempotency import Doubt
+    from mainstay.core.idempotency.record import Doubt
 
     with engine_on(Failing(), default="once") as engine:
         engine.store.late = (Doubt,)

@@ -22,7 +22,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from mainstay import Engine
-from mainstay.core.idempotency import Begin, Renew, reduce
+from mainstay.core.idempotency.record import Begin, Renew, reduce
 from mainstay.errors import PolicyError, StoreUnavailable, UsageError
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from mainstay.integrations.asgi_record import SPACE

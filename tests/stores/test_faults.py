@@ -18,7 +18,7 @@ import pytest
 from mainstay import Engine
 from mainstay.core.codec.canonical import canonical
 from mainstay.core.codec.outcome import decode_outcome
-from mainstay.core.idempotency import RecordState, decode
+from mainstay.core.idempotency.record import RecordState, decode
 from mainstay.errors import MainstayError, StoreUnavailable
 from mainstay.testing.proxy import FaultProxy
 from tests.servers.nats import nats_url

@@ -23,7 +23,7 @@ from nats.aio.client import Client
 
 import mainstay.clock
 from mainstay.core.base.change import DROP, KEEP, Change
-from mainstay.core.idempotency import Begin, Busy, Run, reduce
+from mainstay.core.idempotency.record import Begin, Busy, Run, reduce
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores import nats_link, nats_wire
 from mainstay.stores.nats import NatsStore

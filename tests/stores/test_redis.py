@@ -19,7 +19,7 @@ import trio
 
 from mainstay.clock import SYSTEM
 from mainstay.core.base.change import DROP, KEEP, Change
-from mainstay.core.idempotency import Begin, Busy, RecordState, Replay, Run, Settle, reduce
+from mainstay.core.idempotency.record import Begin, Busy, RecordState, Replay, Run, Settle, reduce
 from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable
 from mainstay.stores.redis import RedisStore
 from mainstay.stores.redis_names import explained as _explained

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mainstay import Engine
 from mainstay.core.base.change import DROP, KEEP, Change
-from mainstay.core.idempotency import Begin, Busy, Run, decode, reduce
+from mainstay.core.idempotency.record import Begin, Busy, Run, decode, reduce
 from mainstay.errors import StoreUnavailable
 from mainstay.stores import sqlite_steps
 from mainstay.stores.sqlite import SqliteStore

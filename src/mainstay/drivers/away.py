@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.idempotency import Begin, Release, Renew
+from mainstay.core.idempotency.record import Begin, Release, Renew
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
 from mainstay.drivers.keyed_call import SPACE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from mainstay.core.idempotency import Replay
+    from mainstay.core.idempotency.record import Replay
     from mainstay.drivers.keyed_call import KeyedCall
 
 _TRIES = 3

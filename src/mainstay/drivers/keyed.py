@@ -1,13 +1,13 @@
-"""Drives keyed calls: core/keyed.py with a store, the retry of the site, and a heart."""
+"""Drives keyed calls: core/idempotency/call.py with a store, the retry of the site, and a heart."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
-from mainstay.core.hit import MISS, hit
-from mainstay.core.idempotency import Release, Replay
-from mainstay.core.keyed import Escalate, Invoke, Pause, Step, Tell
+from mainstay.core.idempotency.call import Escalate, Invoke, Pause, Step, Tell
+from mainstay.core.idempotency.fast_replay import MISS, hit
+from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
 from mainstay.drivers import aio, away, sync
 from mainstay.drivers.escalation import about

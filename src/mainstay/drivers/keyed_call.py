@@ -12,9 +12,9 @@ import mainstay.clock as clock
 from mainstay.ambient import BOUND, CANCEL, UNBOUND
 from mainstay.core.base.change import KEEP
 from mainstay.core.codec.outcome import Failed, decode_outcome
-from mainstay.core.idempotency import Begin, Done, Release, Renew, glimpse, reduce
+from mainstay.core.idempotency.call import Notice, keyed
+from mainstay.core.idempotency.record import Begin, Done, Release, Renew, glimpse, reduce
 from mainstay.core.inbox import Item
-from mainstay.core.keyed import Notice, keyed
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
-    from mainstay.core.idempotency import Replay
-    from mainstay.core.keyed import Escalate, Invoke
+    from mainstay.core.idempotency.call import Escalate, Invoke
+    from mainstay.core.idempotency.record import Replay
     from mainstay.drivers.keying import Keying
 
 SPACE = "records"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.keyed import Keyed
+    from mainstay.core.idempotency.call import Keyed
     from mainstay.drivers.site import Site
 
 

@@ -12,7 +12,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.canonical import canonical
 from mainstay.core.events.catalogue import Idempotency
-from mainstay.core.keyed import Keyed
+from mainstay.core.idempotency.call import Keyed
 from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers import keyed as driver
 from mainstay.drivers.callables import check_decoratable, is_async

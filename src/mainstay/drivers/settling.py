@@ -12,7 +12,7 @@ import msgspec
 
 from mainstay.core.circuit.breaker import ORDERS, Signal
 from mainstay.core.codec.outcome import Failed, Succeeded, encode_outcome
-from mainstay.core.idempotency import Done, Forget, RecordState, Resolve, reduce
+from mainstay.core.idempotency.record import Done, Forget, RecordState, Resolve, reduce
 from mainstay.drivers.orders import reset_circuit
 from mainstay.errors import CallAbandoned
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.idempotency import Busy, Mismatch
+from mainstay.core.idempotency.record import Busy, Mismatch
 from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:

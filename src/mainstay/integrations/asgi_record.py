@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.codec.outcome import Succeeded, encode_outcome
-from mainstay.core.idempotency import (
+from mainstay.core.idempotency.record import (
     Lost,
     RecordState,
     Release,
@@ -31,9 +31,9 @@ from mainstay.integrations.asgi_messages import declared_length, lasting
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
-    from mainstay.core.idempotency import Begin, Command
+    from mainstay.core.idempotency.call import Keyed
+    from mainstay.core.idempotency.record import Begin, Command
     from mainstay.core.inbox import Item
-    from mainstay.core.keyed import Keyed
     from mainstay.integrations.asgi_messages import Message, Send
     from mainstay.ports import Store
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mainstay.clock import SYSTEM
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.idempotency import (
+from mainstay.core.idempotency.record import (
     Begin,
     Busy,
     Done,

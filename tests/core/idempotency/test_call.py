@@ -5,7 +5,8 @@ from concurrent.futures import CancelledError as FutureCancelled
 import pytest
 
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome
-from mainstay.core.idempotency import (
+from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, Notice, Pause, Step, Tell, keyed
+from mainstay.core.idempotency.record import (
     Begin,
     Busy,
     Done,
@@ -19,7 +20,6 @@ from mainstay.core.idempotency import (
     Settle,
     Unknown,
 )
-from mainstay.core.keyed import Escalate, Invoke, Keyed, Notice, Pause, Step, Tell, keyed
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.policy import Policy

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.hit import MISS, hit
-from mainstay.core.idempotency import Begin, RecordState, Settle, glimpse, reduce
+from mainstay.core.idempotency.fast_replay import MISS, hit
+from mainstay.core.idempotency.record import Begin, RecordState, Settle, glimpse, reduce
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from mainstay.core.codec.outcome import Failed, encode_outcome, encode_value
-from mainstay.core.idempotency import (
+from mainstay.core.idempotency.record import (
     Begin,
     Busy,
     Done,

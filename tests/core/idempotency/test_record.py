@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mainstay.core.base.change import DROP, KEEP
-from mainstay.core.idempotency import (
+from mainstay.core.idempotency.record import (
     Begin,
     Busy,
     Done,

@@ -23,7 +23,7 @@ MISS = object()
 def hit(record: bytes, fingerprint: str, now: float) -> Any:
     """The value that the recorded call returned, or MISS.
 
-    >>> from mainstay.core.idempotency import Begin, RecordState, Settle, reduce
+    >>> from mainstay.core.idempotency.record import Begin, RecordState, Settle, reduce
     >>> claim, _ = reduce(None, Begin("me", "abc", lease=30.0, max_attempts=3), now=0.0)
     >>> hit(claim.value, "abc", now=1.0) is MISS
     True
