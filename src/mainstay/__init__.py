@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.circuit.snapshot import CircuitSnapshot
     from mainstay.core.circuit.window import Window
-    from mainstay.core.inbox import Item
+    from mainstay.core.inbox.items import Item
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Classification
@@ -91,7 +91,7 @@ _HOMES = {
     "mainstay.core.circuit.snapshot": ("CircuitSnapshot",),
     "mainstay.core.retry.classify": ("Classification",),
     "mainstay.core.retry.hooks": ("RetryInfo",),
-    "mainstay.core.inbox": ("Item",),
+    "mainstay.core.inbox.items": ("Item",),
     "mainstay.core.retry.kinds": ("Kind",),
     "mainstay.core.retry.policy": ("KindRule",),
     "mainstay.core.redact.redactor": ("Redactor",),

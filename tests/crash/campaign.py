@@ -33,8 +33,8 @@ from typing import Any
 from mainstay.core.codec.canonical import canonical
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.record import Record, RecordState, decode
-from mainstay.core.inbox import Item
-from mainstay.core.inbox import decode as decode_item
+from mainstay.core.inbox.items import Item
+from mainstay.core.inbox.items import decode as decode_item
 from tests.crash.worker import MOST, SCENARIOS, opened
 
 ROOT = Path(__file__).parents[2]

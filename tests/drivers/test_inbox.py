@@ -14,7 +14,7 @@ from mainstay import CallAbandoned, Engine, Item, OperatorKey, OutcomeUnknown, R
 from mainstay.audit import make_key
 from mainstay.core.base.change import Change
 from mainstay.core.circuit.breaker import ORDERS, Signal
-from mainstay.core.inbox_acting import Already, Gone, Illegal, Stale, Won
+from mainstay.core.inbox.actions import Already, Gone, Illegal, Stale, Won
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.inbox import Inbox, about_of
 from mainstay.drivers.orders import order_circuit, shared_circuit
@@ -370,7 +370,7 @@ def test_a_signature_is_good_for_one_act_alone(engine, tmp_path):
 def test_a_signature_made_elsewhere_is_of_now(engine, tmp_path):
     """Signed where the key is, six minutes ago: refused; now: taken."""
     from mainstay import clock
-    from mainstay.core.operators import statement
+    from mainstay.core.inbox.operators import statement
 
     private, public = make_key(tmp_path / "bob.pem")
     engine.operators.add("bob", public_key=public, by="ann", proof=SECRET)

@@ -17,7 +17,7 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.trouble import CommandError
 from mainstay.core.codec.arguments import key_text
 from mainstay.core.codec.canonical import canonical, fingerprint
-from mainstay.core.inbox import Item
+from mainstay.core.inbox.items import Item
 from mainstay.drivers import process
 from mainstay.drivers.command import is_output, output_of
 from mainstay.drivers.interrupt import Interrupt

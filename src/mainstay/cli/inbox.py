@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import Engine, Item
-    from mainstay.core.inbox_acting import Answer
+    from mainstay.core.inbox.actions import Answer
 
 _ACTIONS = {
     "retry": ("retry", "Let it be tried again."),
@@ -123,7 +123,7 @@ def _act(
 
 
 def _say(item_id: str, answer: Answer, now: float, as_json: bool) -> None:
-    from mainstay.core.inbox_acting import Already, Gone, Illegal, Won
+    from mainstay.core.inbox.actions import Already, Gone, Illegal, Won
 
     if isinstance(answer, Won):
         if as_json:
@@ -160,7 +160,7 @@ def _evidence(given: str) -> str:
 
 def _waiting(engine: Engine) -> list[Item]:
     """What is open, and what was decided and not carried out; the worst and oldest first."""
-    from mainstay.core.inbox import RANKS
+    from mainstay.core.inbox.items import RANKS
 
     def rank(item: Item) -> tuple[int, float]:
         known = item.severity in RANKS

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import Engine
-    from mainstay.core.operators import Operator
+    from mainstay.core.inbox.operators import Operator
 
 _NEW = click.option(
     "--new-secret-file", metavar="FILE",

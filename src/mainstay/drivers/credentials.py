@@ -41,7 +41,7 @@ class Secret:
 
 
 class Signature(Struct, frozen=True):
-    """A signature of `mainstay.core.operators.statement`, made where the key is.
+    """A signature of `mainstay.core.inbox.operators.statement`, made where the key is.
 
     >>> Signature(b"...", at=5.0).at
     5.0

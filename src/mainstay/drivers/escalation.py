@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.ambient import is_in_event_loop
 from mainstay.core.events.catalogue import RetryExhausted
-from mainstay.core.inbox import Item
+from mainstay.core.inbox.items import Item
 from mainstay.errors import SinkError
 from mainstay.report import report
 

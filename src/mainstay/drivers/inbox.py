@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainstay.core import inbox as core
-from mainstay.core import inbox_acting as acting
 from mainstay.core.base.change import KEEP
 from mainstay.core.events.catalogue import InboxClosed, InboxDecided, InboxRaised
-from mainstay.core.inbox import SPACE, Item
-from mainstay.core.inbox_acting import OUTCOMES, Already, Gone, Stale, Won
+from mainstay.core.inbox import actions as acting
+from mainstay.core.inbox import items as core
+from mainstay.core.inbox.actions import OUTCOMES, Already, Gone, Stale, Won
+from mainstay.core.inbox.items import SPACE, Item
 from mainstay.drivers.credentials import Signature
 from mainstay.drivers.emit import emit
 from mainstay.drivers.listing import listed
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Change
     from mainstay.core.events.catalogue import Event
-    from mainstay.core.inbox import Decision
-    from mainstay.core.inbox_acting import Answer
+    from mainstay.core.inbox.actions import Answer
+    from mainstay.core.inbox.items import Decision
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.verifying import Credential
     from mainstay.ports import Sink, Store

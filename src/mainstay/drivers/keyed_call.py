@@ -14,7 +14,7 @@ from mainstay.core.base.change import KEEP
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Notice, keyed
 from mainstay.core.idempotency.record import Begin, Done, Release, Renew, glimpse, reduce
-from mainstay.core.inbox import Item
+from mainstay.core.inbox.items import Item
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining

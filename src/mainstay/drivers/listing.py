@@ -18,7 +18,7 @@ Kind = TypeVar("Kind")
 def listed(store: Store, space: str, decode: Callable[[bytes], Kind]) -> Iterator[tuple[str, Kind]]:
     """The records of a space by key, page by page.
 
-    >>> from mainstay.core.inbox import decode
+    >>> from mainstay.core.inbox.items import decode
     >>> from mainstay.stores.memory import MemoryStore
     >>> list(listed(MemoryStore(), "inbox", decode))
     []

@@ -11,9 +11,9 @@ import hashlib
 from os import urandom
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core import operators as core
 from mainstay.core.events.catalogue import OperatorAdded, OperatorChanged
-from mainstay.core.operators import FIRST, SPACE, Hash, Operator
+from mainstay.core.inbox import operators as core
+from mainstay.core.inbox.operators import FIRST, SPACE, Hash, Operator
 from mainstay.drivers.credentials import Secret, public_pem
 from mainstay.drivers.listing import listed
 from mainstay.drivers.verifying import NAME, Verifier

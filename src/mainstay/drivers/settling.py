@@ -19,7 +19,7 @@ from mainstay.errors import CallAbandoned
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.inbox import Decision, Item
+    from mainstay.core.inbox.items import Decision, Item
     from mainstay.drivers.circuits import CircuitRegistry
     from mainstay.drivers.inbox import Room
     from mainstay.ports import Store

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core import operators as core
 from mainstay.core.events.catalogue import Event, OperatorRefused
-from mainstay.core.operators import SPACE, Hash, Operator, statement
+from mainstay.core.inbox import operators as core
+from mainstay.core.inbox.operators import SPACE, Hash, Operator, statement
 from mainstay.drivers.credentials import OperatorKey, Secret, Signature, is_signed, nobodys_key
 from mainstay.drivers.emit import emit
 from mainstay.errors import IdentityRefused, UsageError

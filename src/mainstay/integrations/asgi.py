@@ -33,7 +33,7 @@ from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Keyed
 from mainstay.core.idempotency.record import Begin, Busy, Replay, Run, Unknown
-from mainstay.core.inbox import Item
+from mainstay.core.inbox.items import Item
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, UsageError
 from mainstay.integrations.asgi_messages import (

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.idempotency.call import Keyed
     from mainstay.core.idempotency.record import Begin, Command
-    from mainstay.core.inbox import Item
+    from mainstay.core.inbox.items import Item
     from mainstay.integrations.asgi_messages import Message, Send
     from mainstay.ports import Store
 

@@ -21,7 +21,7 @@ from mainstay.core.alerts import AlertRule, Board
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import Alert, AlertFired
-from mainstay.core.inbox import Item
+from mainstay.core.inbox.items import Item
 from mainstay.report import report
 from mainstay.sinks.logging import LoggingSink, sentence
 

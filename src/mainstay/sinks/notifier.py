@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import InboxRaised
-from mainstay.core.inbox import RANKS
+from mainstay.core.inbox.items import RANKS
 from mainstay.report import report
 from mainstay.sinks.buffered import BufferedSink
 

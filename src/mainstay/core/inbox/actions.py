@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change
 from mainstay.core.codec.outcome import Succeeded, encode_outcome
-from mainstay.core.inbox import Decision, Item, decode, encode, noted
+from mainstay.core.inbox.items import Decision, Item, decode, encode, noted
 from mainstay.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP
-from mainstay.core.operators import (
+from mainstay.core.inbox.operators import (
     FIRST_LOCK,
     LONGEST_LOCK,
     MOST_TRIES,

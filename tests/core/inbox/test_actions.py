@@ -7,8 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP
-from mainstay.core.inbox import ACTIONS, Item, decode, encode, put
-from mainstay.core.inbox_acting import (
+from mainstay.core.inbox.actions import (
     Already,
     Gone,
     Illegal,
@@ -19,6 +18,7 @@ from mainstay.core.inbox_acting import (
     is_json,
     trouble_with,
 )
+from mainstay.core.inbox.items import ACTIONS, Item, decode, encode, put
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="?", revision=3)
 

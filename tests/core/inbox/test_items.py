@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change
-from mainstay.core.inbox import ACTIONS, MOST_HISTORY, Item, decode, encode, noted, put
+from mainstay.core.inbox.items import ACTIONS, MOST_HISTORY, Item, decode, encode, noted, put
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="?", attempts=3)
 
