@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import mainstay.clock as clock
+from mainstay.core.audit.comparison import compare
 from mainstay.core.base.moments import parse_moment, sortable, written
-from mainstay.core.comparison import compare
 from mainstay.core.events.catalogue import Event, decode, encode
 from mainstay.core.facts import Fact, read_fact
 from mainstay.core.figures import note

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainstay.core.declare import declared
+from mainstay.core.audit.plan_codec import declared
 
 if TYPE_CHECKING:
     from collections.abc import MutableSet

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Sequence
 
+    from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.events.catalogue import Event
 
 
@@ -111,7 +111,7 @@ class Journal(Protocol):
         url: where it is, without secrets.
 
     Example:
-        >>> from mainstay.core.chain import Entry, seal
+        >>> from mainstay.core.audit.chain import Entry, seal
         >>> from mainstay.stores.journal_jsonl import JsonlJournal
         >>> import tempfile
         >>> journal: Journal = JsonlJournal(tempfile.mkdtemp() + "/audit.jsonl")

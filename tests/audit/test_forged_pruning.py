@@ -9,7 +9,7 @@ import pytest
 
 from mainstay.audit import AuditLog, make_key, verify_log
 from mainstay.audit.places import open_journal
-from mainstay.core.chain import Entry, seal
+from mainstay.core.audit.chain import Entry, seal
 from mainstay.events import CallSucceeded
 from mainstay.testing import virtual_time
 

@@ -15,7 +15,7 @@ import pytest
 
 from mainstay import Backoff, Engine, RetryPolicy, SinkError
 from mainstay.audit import AuditLog, make_key, read_log, verify_log
-from mainstay.core.chain import header_of
+from mainstay.core.audit.chain import header_of
 from mainstay.errors import MissingExtraError, PolicyError, StoreError, UsageError
 from mainstay.events import CallSucceeded
 from mainstay.stores.journal_jsonl import JsonlJournal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstay.audit import verify_log
-from mainstay.core.chain import PLAN, Entry, seal
+from mainstay.core.audit.chain import PLAN, Entry, seal
 from mainstay.stores.journal_jsonl import JsonlJournal
 from mainstay.stores.jsonl_lines import lines_of
 

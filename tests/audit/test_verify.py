@@ -10,7 +10,7 @@ import pytest
 
 from mainstay.audit import AuditLog, make_key, read_log, verify_log
 from mainstay.audit.keys import Signer
-from mainstay.core.chain import Entry, Tail, head_of, header_of, seal, tail_of
+from mainstay.core.audit.chain import Entry, Tail, head_of, header_of, seal, tail_of
 from mainstay.errors import StoreError, UsageError
 from mainstay.events import AttemptFailed, CallSucceeded
 from mainstay.stores.journal_jsonl import JsonlJournal

@@ -195,7 +195,7 @@ def test_tail_shows_records_of_a_version_to_come(tmp_path):
     """What this version does not know has a name and an operation all the same."""
     where = tmp_path / "audit.jsonl"
     write(where, count=1)
-    from mainstay.core.chain import Entry, seal
+    from mainstay.core.audit.chain import Entry, seal
     from mainstay.stores.journal_jsonl import JsonlJournal
 
     journal = JsonlJournal(where)

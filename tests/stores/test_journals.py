@@ -13,7 +13,16 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from mainstay.core.chain import Entry, Flaw, Tail, head_of, header_of, seal, tail_of, verify_block
+from mainstay.core.audit.chain import (
+    Entry,
+    Flaw,
+    Tail,
+    head_of,
+    header_of,
+    seal,
+    tail_of,
+    verify_block,
+)
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.journal_jsonl import JsonlJournal
 from mainstay.stores.journal_sqlite import SqliteJournal

@@ -2,7 +2,7 @@
 
 `log.py` writes, `reading.py` reads, `verifying.py` checks, `replaying.py` decides again; `places`
 knows where a log may be, `keys.py` signs, `outside.py` brings heads to other places. What a log is
-made of is in `core/chain.py`, and how it is kept in `stores/journal_*.py`.
+made of is in `core/audit/chain.py`, and how it is kept in `stores/journal_*.py`.
 
 >>> import tempfile
 >>> from mainstay import Engine

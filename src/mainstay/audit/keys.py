@@ -11,12 +11,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core.chain import message_of, signed
+from mainstay.core.audit.chain import message_of, signed
 from mainstay.drivers.credentials import HINT, library, pem_of
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:
-    from mainstay.core.chain import Head
+    from mainstay.core.audit.chain import Head
 
 
 class Signer:

@@ -21,9 +21,9 @@ from msgspec.structs import force_setattr, replace
 import mainstay.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, load, open_journal
+from mainstay.core.audit.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
-from mainstay.core.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.events.catalogue import CallSucceeded, describe, encode
 from mainstay.errors import UsageError
 from mainstay.plans import plan_before, plan_numbered
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.keys import Signer
     from mainstay.audit.places import Where
-    from mainstay.core.chain import Anchor, Block, Head, Tail
+    from mainstay.core.audit.chain import Anchor, Block, Head, Tail
     from mainstay.core.events.catalogue import Event
     from mainstay.facts import Facts
     from mainstay.ports import Journal

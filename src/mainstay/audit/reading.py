@@ -6,14 +6,14 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.audit.places import open_journal
-from mainstay.core.chain import header_of
+from mainstay.core.audit.chain import header_of
 from mainstay.core.events.catalogue import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainstay.audit.places import Where
-    from mainstay.core.chain import Block
+    from mainstay.core.audit.chain import Block
     from mainstay.core.events.catalogue import Event
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mainstay.audit.reading import read_log
-from mainstay.core.replay import Replay
+from mainstay.core.audit.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mainstay.audit.places import Where
     from mainstay.audit.reading import Record
-    from mainstay.core.replay import ReplayReport
+    from mainstay.core.audit.replay import ReplayReport
 
 
 def replay_log(where: Where) -> ReplayReport:

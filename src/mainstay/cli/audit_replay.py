@@ -11,7 +11,7 @@ from mainstay.cli.options import example, json_option
 from mainstay.cli.output import write, write_json
 
 if TYPE_CHECKING:
-    from mainstay.core.replay import ReplayReport
+    from mainstay.core.audit.replay import ReplayReport
 
 
 @click.command(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from mainstay.cli.chart_svg import Bar
     from mainstay.cli.policy_file import PolicyFile
-    from mainstay.core.comparison import Comparison, Pair
-    from mainstay.core.traffic import Traffic
+    from mainstay.core.audit.comparison import Comparison, Pair
+    from mainstay.core.audit.recorded_calls import Traffic
 
 RULES = ("rate", "fail", "succeed")
 
@@ -83,7 +83,7 @@ def _compare(
     """Two passes: what retried attempts came to, then the calls themselves."""
     from mainstay.audit_stream import AuditStream
     from mainstay.cli.progress import watched
-    from mainstay.core.comparison import compare
+    from mainstay.core.audit.comparison import compare
 
     stream = AuditStream(log).filter(operation=operations or None)
     return compare(
@@ -196,7 +196,7 @@ def _row(name: str, pair: Pair) -> tuple[str, ...]:
 
 def assumed_text(found: Comparison) -> str:
     """How many outcomes are assumed, and on what rule."""
-    from mainstay.core.whatif import RULES as WORDS
+    from mainstay.core.audit.whatif import RULES as WORDS
 
     total = found.total
     if not total.assumed:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.chain import PLAN, START, Tail, carried, decode_head, header_of
+from mainstay.core.audit.chain import PLAN, START, Tail, carried, decode_head, header_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.filelock import lock as wait_for_lock
 from mainstay.stores.jsonl_lines import Reader, lines_of, start_before, tail_after
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
-    from mainstay.core.chain import Anchor, Block, Entry, Head
+    from mainstay.core.audit.chain import Anchor, Block, Entry, Head
 
 
 _BUFFER = 256 * 1024

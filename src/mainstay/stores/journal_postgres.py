@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.chain import encode_head, header_of, tail_of
+from mainstay.core.audit.chain import encode_head, header_of, tail_of
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
     anchor_after,
@@ -24,7 +24,7 @@ from mainstay.stores.postgres_steps import Trip
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
+    from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.stores.postgres import PostgresStore
     from mainstay.stores.postgres_steps import Rows, Steps
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.chain import (
+from mainstay.core.audit.chain import (
     START,
     Anchor,
     Block,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from mainstay.core.chain import Head
+    from mainstay.core.audit.chain import Head
 
 MOST_PRUNED = 200
 """Blocks that are dropped in one step; while it lasts, nobody else can write."""

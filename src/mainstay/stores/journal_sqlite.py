@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mainstay.core.chain import encode_head, header_of, tail_of
+from mainstay.core.audit.chain import encode_head, header_of, tail_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
@@ -31,7 +31,7 @@ from mainstay.stores.journal_rows import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mainstay.core.chain import Anchor, Block, Entry, Head, Tail
+    from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
 
 _TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"
 _NEWEST = "SELECT max(block) FROM mainstay_audit_blocks"

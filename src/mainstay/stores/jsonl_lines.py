@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from mainstay.core.chain import (
+from mainstay.core.audit.chain import (
     SIZE,
     START,
     Anchor,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from mainstay.core.chain import Entry, Head
+    from mainstay.core.audit.chain import Entry, Head
 
 _BEGINS = b'{"link":"'
 _LINK = slice(len(_BEGINS), len(_BEGINS) + 2 * SIZE)

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.core.chain import Tail
+from mainstay.core.audit.chain import Tail
 from mainstay.stores.jsonl_lines import Reader, anchor_line, start_before, tail_after, torn_line
 
 if TYPE_CHECKING:

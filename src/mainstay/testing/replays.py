@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mainstay.audit.places import Where
-    from mainstay.core.replay import ReplayReport
+    from mainstay.core.audit.replay import ReplayReport
 
 
 def assert_replays(where: Where, *, proved: bool = True) -> ReplayReport:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mainstay.audit import Verdict
-    from mainstay.core.replay import ReplayReport
+    from mainstay.core.audit.replay import ReplayReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.chain import (
+from mainstay.core.audit.chain import (
     SIZE,
     Anchor,
     Flaw,

@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import mainstay.errors as errors
+from mainstay.core.audit.plan_codec import PLAIN, RULES
 from mainstay.core.base.validate import MAX_SECONDS
-from mainstay.core.declare import PLAIN, RULES
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.policy import Policy
@@ -143,7 +143,7 @@ def policy_of(fields: dict[str, Any], bases: deque[float]) -> Policy:
     """The policy that was declared; `bases` are the delays that functions of its own gave.
 
     >>> from mainstay import RetryPolicy
-    >>> from mainstay.core.declare import declared
+    >>> from mainstay.core.audit.plan_codec import declared
     >>> plan = declared(RetryPolicy(max_attempts=7, retry_on=OSError), "idempotent")
     >>> policy_of(plan.fields, deque()).max_attempts
     7

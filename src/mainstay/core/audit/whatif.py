@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.audit.plan_codec import declared
+from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
 from mainstay.core.base.entropy import uniform
 from mainstay.core.base.validate import MAX_ATTEMPTS
-from mainstay.core.declare import declared
 from mainstay.core.retry.call import life
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Question, Returned, Stop
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.plan import Plan
-from mainstay.core.standins import REJECTED, exception_of, policy_of
 from mainstay.errors import AttemptTimeout, UsageError
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from mainstay.core.audit.recorded_calls import Attempt, Call
     from mainstay.core.retry.policy import Policy
-    from mainstay.core.traffic import Attempt, Call
 
 RULES = {
     "rate": "succeeds as often as retried attempts did after such a failure of that operation",

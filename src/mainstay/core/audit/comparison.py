@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.audit.recorded_calls import Traffic
+from mainstay.core.audit.whatif import RULES, Chances, Outcome, ready, recorded, relive
 from mainstay.core.ranking import Ranking
 from mainstay.core.sketch import Sketch
-from mainstay.core.traffic import Traffic
-from mainstay.core.whatif import RULES, Chances, Outcome, ready, recorded, relive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from mainstay.core.audit.recorded_calls import Call
     from mainstay.core.retry.policy import Policy
-    from mainstay.core.traffic import Call
 
 NAMES = 256
 MOST_MINUTES = 20_000

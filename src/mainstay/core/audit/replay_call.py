@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
 from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallSucceeded,
@@ -19,7 +20,6 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.plan import Plan
-from mainstay.core.standins import REJECTED, exception_of, policy_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from mainstay.core.audit.replay_guard import UNKNOWN, said_again
 from mainstay.core.circuit.breaker import Circuit, CircuitState
 from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
-from mainstay.core.witness import UNKNOWN, said_again
 
 RATIO = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
 TOKENS = {"name": "tokens", "capacity": 10.0, "cost": 5.0}

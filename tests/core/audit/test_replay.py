@@ -25,16 +25,16 @@ from mainstay import (
     TokenBudget,
     Window,
 )
-from mainstay.core import standins
-from mainstay.core.declare import declared
+from mainstay.core.audit import reconstruct as standins
+from mainstay.core.audit.plan_codec import declared
+from mainstay.core.audit.reconstruct import exception_of, policy_of
+from mainstay.core.audit.replay import MOST_OPEN, Replay
+from mainstay.core.audit.replay_call import Declared, Retelling
 from mainstay.core.events import evidence
 from mainstay.core.events.catalogue import CallRefused, CircuitStateChanged, Teller, decode, encode
 from mainstay.core.events.evidence import MOST_MEMBERS, Opening, evidence_of
-from mainstay.core.replay import MOST_OPEN, Replay
-from mainstay.core.retelling import Declared, Retelling
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
-from mainstay.core.standins import exception_of, policy_of
 from mainstay.drivers.gates import Guard
 from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused
 from mainstay.plans import plan_before
@@ -377,7 +377,7 @@ def test_calls_of_several_writers_do_not_mix():
 def test_calls_that_never_end_are_let_go(monkeypatch):
     """In bounded memory, and counted."""
     assert MOST_OPEN >= 10_000
-    monkeypatch.setattr("mainstay.core.replay.MOST_OPEN", 3)
+    monkeypatch.setattr("mainstay.core.audit.replay.MOST_OPEN", 3)
     lines = [line for line in a_log() if b'"attempt_failed"' in line]
     assert replayed(lines).unfinished == len({json.loads(line)["call_id"] for line in lines})
 
@@ -585,7 +585,7 @@ def test_a_failure_inside_another_and_one_of_ours_stand_in():
 def test_many_types_are_kept_in_bounded_memory(monkeypatch):
     """Of evidence and of classes that stand in."""
     monkeypatch.setattr("mainstay.core.events.evidence._MOST_PLAIN", 2)
-    monkeypatch.setattr("mainstay.core.standins._MOST_CLASSES", 2)
+    monkeypatch.setattr("mainstay.core.audit.reconstruct._MOST_CLASSES", 2)
     for name in "abcd":
         made = type(name, (Exception,), {})
         assert type(exception_of(evidence_of(made()))).__name__ == name

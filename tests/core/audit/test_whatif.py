@@ -19,17 +19,9 @@ from mainstay import (
     UsageError,
     retry,
 )
-from mainstay.core import traffic as traffic_module
-from mainstay.core.comparison import MOST_MINUTES, Comparison, Load, compare
-from mainstay.core.events.catalogue import (
-    AttemptFailed,
-    CallInterrupted,
-    CallsCounted,
-    CallSucceeded,
-    encode,
-)
-from mainstay.core.events.evidence import MOST_MEMBERS
-from mainstay.core.traffic import (
+from mainstay.core.audit import recorded_calls as traffic_module
+from mainstay.core.audit.comparison import MOST_MINUTES, Comparison, Load, compare
+from mainstay.core.audit.recorded_calls import (
     INCOMPLETE,
     INTERRUPTED,
     NO_PLAN,
@@ -39,7 +31,15 @@ from mainstay.core.traffic import (
     Call,
     Traffic,
 )
-from mainstay.core.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, relive
+from mainstay.core.audit.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, relive
+from mainstay.core.events.catalogue import (
+    AttemptFailed,
+    CallInterrupted,
+    CallsCounted,
+    CallSucceeded,
+    encode,
+)
+from mainstay.core.events.evidence import MOST_MEMBERS
 from mainstay.plans import plan_before
 from mainstay.testing import no_retry, scripted, virtual_time
 
@@ -517,7 +517,7 @@ def test_the_load_is_told_by_the_minute():
 
 
 def test_a_long_record_has_wider_spans(monkeypatch):
-    monkeypatch.setattr("mainstay.core.comparison.MOST_MINUTES", 10)
+    monkeypatch.setattr("mainstay.core.audit.comparison.MOST_MINUTES", 10)
     load = Load()
     for minute in range(100):
         load.add(Call("op", "p", wall=60.0 * minute), outcome(0.0), outcome(0.0, 1.0))

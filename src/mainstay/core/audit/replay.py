@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
+from mainstay.core.audit.replay_call import Declared, Recorded, Retelling
+from mainstay.core.audit.replay_guard import UNKNOWN, said_again
 from mainstay.core.circuit.commands import changed_again
 from mainstay.core.events.catalogue import (
     AttemptFailed,
@@ -29,8 +31,6 @@ from mainstay.core.events.catalogue import (
     PlanDeclared,
     RetryAttempt,
 )
-from mainstay.core.retelling import Declared, Recorded, Retelling
-from mainstay.core.witness import UNKNOWN, said_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
