@@ -36,7 +36,7 @@ HOMES = {
     "audit": ("mainstay.audit.log", "AuditLog"),
     "redaction": ("mainstay.core.redact.redactor", "Redactor"),
     "alerts": ("mainstay.sinks.alerts", "Alerts"),
-    "rule": ("mainstay.core.alerts", "AlertRule"),
+    "rule": ("mainstay.core.analytics.alerts", "AlertRule"),
     "notify": ("mainstay.sinks.notify", "NotifySink"),
 }
 """Where each part lives. Nothing of it is loaded before a configuration asks for it."""

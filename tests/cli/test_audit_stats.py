@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from mainstay import Engine, context, testing
 from mainstay.cli.app import app
-from mainstay.core.stats import Stats
+from mainstay.core.analytics.stats import Stats
 from mainstay.events import CallSucceeded, CircuitStateChanged, RetryAttempt, encode
 
 START = datetime(2026, 1, 25, 21, tzinfo=UTC)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from mainstay.core.figures import Figures
-    from mainstay.core.stats import Stats
+    from mainstay.core.analytics.aggregates import Figures
+    from mainstay.core.analytics.stats import Stats
 
 DIMENSIONS = ("operation", "category", "tenant")
 
@@ -48,7 +48,7 @@ def command(log: str, since: str, until: str, by: tuple[str, ...], top: int, as_
     """
     from mainstay.audit_stream import read_records
     from mainstay.cli.progress import watched
-    from mainstay.core.stats import stats
+    from mainstay.core.analytics.stats import stats
 
     span = {"since": _moment("--since", since), "until": _moment("--until", until)}
     found = stats(watched(read_records(log), "events"), by=by or DIMENSIONS, top=top, **span)
@@ -148,7 +148,7 @@ def _wasted(total: Figures) -> str:
 
 
 def _listed(words: dict[str, int]) -> str:
-    from mainstay.core.figures import most_first
+    from mainstay.core.analytics.aggregates import most_first
 
     shown = [f"{shielded(word)} {count:,}" for word, count in most_first(words).items()]
     return ", ".join(shown[:8]) + (f", {len(shown) - 8} more" if len(shown) > 8 else "")

@@ -16,7 +16,7 @@ from mainstay.config.shapes import (
     Whole,
     duration,
 )
-from mainstay.core.alerts import COUNTED, GROUPS
+from mainstay.core.analytics.alerts import COUNTED, GROUPS
 from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.limits.budget import MIN_WINDOW
 from mainstay.core.retry.policy_fields import NESTED_MODES

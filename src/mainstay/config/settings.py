@@ -22,7 +22,7 @@ from mainstay.config.policies import BUILT_IN, policies_of
 from mainstay.config.report import nearest
 from mainstay.config.retry_fields import BREAKER, NAMED_BREAKER
 from mainstay.config.shapes import snake
-from mainstay.core.alerts import AlertRule
+from mainstay.core.analytics.alerts import AlertRule
 from mainstay.core.circuit.settings import BreakerSettings  # noqa: TC001 -- a field's type
 from mainstay.core.limits.budget import RatioRule, TokenRule
 from mainstay.core.limits.throttle import MemoryRule, RateRule, ThrottleRule

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import mainstay.clock as clock
+from mainstay.core.analytics.quantile import Recent
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.quantile import Recent
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.around import put_around
 from mainstay.drivers.listeners import check_listeners

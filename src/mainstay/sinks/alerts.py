@@ -17,7 +17,7 @@ from weakref import ref
 from msgspec.structs import replace
 
 import mainstay.clock as clock
-from mainstay.core.alerts import AlertRule, Board
+from mainstay.core.analytics.alerts import AlertRule, Board
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import Alert, AlertFired

@@ -12,11 +12,11 @@ import threading
 from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
+from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.events import catalogue as events
 from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
-from mainstay.core.rolling import Rolling
 from mainstay.sinks.catalogue import METRICS
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.analytics.stats import stats
 from mainstay.core.base.sums import in_order
 from mainstay.core.events.catalogue import RetryAttempt, encode
-from mainstay.core.stats import stats
 from mainstay.core.telemetry import StageTotals, summed
 
 TENTHS = [0.1] * 10

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.analytics.sketch import Sketch
+from mainstay.core.analytics.top_k import Ranking
 from mainstay.core.audit.recorded_calls import Traffic
 from mainstay.core.audit.whatif import RULES, Chances, Outcome, ready, recorded, relive
-from mainstay.core.ranking import Ranking
-from mainstay.core.sketch import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

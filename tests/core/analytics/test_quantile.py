@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.quantile import RING, Recent
+from mainstay.core.analytics.quantile import RING, Recent
 
 SECONDS = st.lists(st.floats(0.0, 1e6), min_size=1, max_size=3 * RING)
 

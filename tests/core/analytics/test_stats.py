@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.analytics.aggregates import MOST_WORDS, Figures, note
+from mainstay.core.analytics.stats import Stats, stats
 from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallFailed,
@@ -19,8 +21,6 @@ from mainstay.core.events.catalogue import (
     RetryExhausted,
     encode,
 )
-from mainstay.core.figures import MOST_WORDS, Figures, note
-from mainstay.core.stats import Stats, stats
 
 DELAYS = (0.1, 0.2, 0.4, 0.8)
 

@@ -10,6 +10,7 @@ Nothing here knows the time: it comes in as `now`, in seconds of any one clock.
 
 from __future__ import annotations
 
+from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
 from mainstay.core.events.catalogue import (
@@ -23,7 +24,6 @@ from mainstay.core.events.catalogue import (
     RetryExhausted,
 )
 from mainstay.core.limits.budget import is_spent
-from mainstay.core.rolling import Rolling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

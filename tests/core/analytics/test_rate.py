@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay.core.rate import Rate, minutes_between
+from mainstay.core.analytics.rate import Rate, minutes_between
 from mainstay.errors import UsageError
 
 

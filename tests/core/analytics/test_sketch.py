@@ -5,7 +5,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.sketch import MOST_BUCKETS, Sketch, bucket_of
+from mainstay.core.analytics.sketch import MOST_BUCKETS, Sketch, bucket_of
 
 DURATIONS = st.lists(
     st.one_of(st.just(0.0), st.floats(1e-6, 1e6), st.floats(0.05, 5.0)), min_size=1, max_size=300

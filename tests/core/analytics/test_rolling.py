@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.rolling import Rolling
+from mainstay.core.analytics.rolling import Rolling
 
 STEPS = st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(0, 3), st.integers(0, 3)), max_size=60)
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.ranking import Ranking
+from mainstay.core.analytics.top_k import Ranking
 
 
 class Count:

@@ -6,7 +6,7 @@ share of nothing is None, never 0 or 1.
 
 from __future__ import annotations
 
-from mainstay.core.sketch import Sketch
+from mainstay.core.analytics.sketch import Sketch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.core.alerts import COUNTED, GROUPS, OTHER, AlertRule, Board
+from mainstay.core.analytics.alerts import COUNTED, GROUPS, OTHER, AlertRule, Board
 from mainstay.core.events.catalogue import (
     AlertCleared,
     AlertFired,

@@ -1,0 +1,1 @@
+"""Figures from events: counts, quantiles, rates, rankings and alert rules."""
