@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, UsageError
-from mainstay.core.telemetry import first_try
+from mainstay.core.telemetry.record import first_try
 from mainstay.profiles.pipelines import (
     SCHEMAS,
     ComplianceRecord,

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from mainstay import BreakerSettings, CallCancelled, Engine, RetryPolicy, UsageError
-from mainstay.core.telemetry import encode
+from mainstay.core.telemetry.record import encode
 from mainstay.profiles.pipelines import EnergyModel, TelemetrySink, read_telemetry, schema
 from mainstay.sinks import telemetry_records
 from mainstay.testing import scripted, virtual_time

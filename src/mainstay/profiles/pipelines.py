@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.energy import EnergyModel, Statement
-from mainstay.core.telemetry import Telemetry, TelemetryRecord, schema_of, sequences
+from mainstay.core.telemetry.energy import EnergyModel, Statement
+from mainstay.core.telemetry.record import Telemetry, TelemetryRecord, schema_of, sequences
 from mainstay.errors import UsageError
 from mainstay.sinks.telemetry import TelemetrySink
 from mainstay.sinks.telemetry_file import read_telemetry
@@ -40,7 +40,7 @@ __all__ = [
 class ComplianceRecord(Struct, frozen=True, kw_only=True):
     """What became of one call of a stage, with exactly the fields of the document's example.
 
-    >>> from mainstay.core.telemetry import first_try
+    >>> from mainstay.core.telemetry.record import first_try
     >>> record = ComplianceRecord.of([first_try("etl", "poll")], "exp_full_jitter", "t.json")
     >>> record.stage, record.attempts, record.final_status
     ('poll', 1, 'success')

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.energy import EnergyModel
 from mainstay.core.events.catalogue import describe
-from mainstay.core.telemetry import Telemetry, merged, summed, total_of, with_energy
+from mainstay.core.telemetry.energy import EnergyModel
+from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.sinks.cpu_meter import thread_time
 from mainstay.sinks.telemetry_file import add_to_file
 from mainstay.sinks.telemetry_records import Recorder
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.events.catalogue import Event
-    from mainstay.core.telemetry import TelemetryRecord
+    from mainstay.core.telemetry.record import TelemetryRecord
 
 _ROOM = 256
 """Records that wait to be added up."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from mainstay.core.telemetry import Telemetry, decode, encode, merged
+from mainstay.core.telemetry.record import Telemetry, decode, encode, merged
 from mainstay.errors import UsageError
 from mainstay.filelock import lock, unlock
 

@@ -22,7 +22,7 @@ from mainstay.core.events.catalogue import (
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.core.telemetry import first_try
+from mainstay.core.telemetry.record import first_try
 from mainstay.sinks.cpu_meter import Meters
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.events.catalogue import Event
-    from mainstay.core.telemetry import TelemetryRecord
+    from mainstay.core.telemetry.record import TelemetryRecord
     from mainstay.sinks.cpu_meter import CpuMeter
 
 _MOST = 10_000

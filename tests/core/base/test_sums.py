@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mainstay.core.analytics.stats import stats
 from mainstay.core.base.sums import in_order
 from mainstay.core.events.catalogue import RetryAttempt, encode
-from mainstay.core.telemetry import StageTotals, summed
+from mainstay.core.telemetry.record import StageTotals, summed
 
 TENTHS = [0.1] * 10
 """From Python 3.12 on `sum` makes 1.0 of them."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.energy import EnergyModel
+from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.errors import PolicyError
 
 SECONDS = st.floats(0.0, 1e6)

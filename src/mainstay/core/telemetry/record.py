@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import astuple, replace
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.energy import EnergyModel, Statement  # noqa: TC001 -- msgspec reads them
+from mainstay.core.telemetry.energy import EnergyModel, Statement  # noqa: TC001 -- msgspec reads them
 
 MOST_STAGES = 1_000
 MOST_CLASSES = 50

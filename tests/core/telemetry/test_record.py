@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mainstay.core import telemetry
-from mainstay.core.energy import EnergyModel
-from mainstay.core.telemetry import (
+from mainstay.core.telemetry import record as telemetry
+from mainstay.core.telemetry.energy import EnergyModel
+from mainstay.core.telemetry.record import (
     MOST_CLASSES,
     MOST_STAGES,
     REST,

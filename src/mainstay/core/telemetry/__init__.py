@@ -1,0 +1,1 @@
+"""Telemetry of pipeline stages: records, and the energy model with its parameters."""
