@@ -97,7 +97,7 @@ def _each(make: Callable[[int], object]) -> float:
 
 
 def _used_mine(name: str, kind: str, advance: Callable[[float], None]) -> object:
-    from mainstay.drivers.gates import Gate
+    from mainstay.drivers.call.guard import Gate
 
     breaker = mainstay_breaker(CIRCUITS[kind], name)
     gate = Gate((breaker,)) if kind == "gate" else None

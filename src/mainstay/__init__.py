@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import RetryInfo
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
-    from mainstay.drivers.blocks import Attempt, Attempts
     from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.budget import RetryBudget, TokenBudget
     from mainstay.drivers.bulkhead import Bulkhead
+    from mainstay.drivers.call.blocks import Attempt, Attempts
+    from mainstay.drivers.call.result import RetryResult
+    from mainstay.drivers.call.threads import abandoned_threads
     from mainstay.drivers.circuits import CircuitRegistry, HealthReport
     from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.fallback import Fallback
@@ -34,9 +36,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
-    from mainstay.drivers.result import RetryResult
     from mainstay.drivers.retry import retry
-    from mainstay.drivers.threads import abandoned_threads
     from mainstay.engine import Engine
     from mainstay.errors import (
         AttemptTimeout,
@@ -96,7 +96,7 @@ _HOMES = {
     "mainstay.core.retry.policy": ("KindRule",),
     "mainstay.core.redact.redactor": ("Redactor",),
     "mainstay.core.circuit.window": ("Window",),
-    "mainstay.drivers.blocks": ("Attempt", "Attempts"),
+    "mainstay.drivers.call.blocks": ("Attempt", "Attempts"),
     "mainstay.drivers.breaker": ("CircuitBreaker",),
     "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.bulkhead": ("Bulkhead",),
@@ -108,9 +108,9 @@ _HOMES = {
     "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
     "mainstay.drivers.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
-    "mainstay.drivers.result": ("RetryResult",),
+    "mainstay.drivers.call.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
-    "mainstay.drivers.threads": ("abandoned_threads",),
+    "mainstay.drivers.call.threads": ("abandoned_threads",),
     "mainstay.engine": ("Engine",),
     "mainstay.operations": ("KeyedOperation", "Operation"),
     "mainstay.registry": ("PolicyRegistry",),

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.drivers.callables import name_of
+from mainstay.drivers.call.callables import name_of
+from mainstay.drivers.call.guard import gate_of, guards_of
+from mainstay.drivers.call.listeners import listeners_of
+from mainstay.drivers.call.site import Entropy, Site
 from mainstay.drivers.circuits import CircuitRegistry
 from mainstay.drivers.escalation import Escalation
-from mainstay.drivers.gates import gate_of, guards_of
 from mainstay.drivers.layers import Layers
-from mainstay.drivers.listeners import listeners_of
 from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency
 from mainstay.drivers.settling import exhausted_calls
-from mainstay.drivers.site import Entropy, Site
 from mainstay.errors import UsageError
 from mainstay.operations import KeyedOperation, Operation
 from mainstay.registry import PolicyRegistry
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.breaker import CircuitBreaker
+    from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.circuits import HealthReport
     from mainstay.drivers.counting import CallCounts
-    from mainstay.drivers.gates import Guard
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.records import KeyFields
-    from mainstay.drivers.result import RetryResult
     from mainstay.drivers.sharing import Sharing
     from mainstay.ports import Sink, Store
 

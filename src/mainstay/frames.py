@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.plan import Plan
 
 FRAMES: dict[str, Any] = {
-    "__name__": "mainstay.drivers.wrap",
+    "__name__": "mainstay.drivers.call.wrap",
     "__builtins__": builtins,
     "__tracebackhide__": True,  # pytest then leaves our frames out of its reports
 }

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from typing import ParamSpec, TypeVar
 
     from mainstay.core.retry.policy import Policy
-    from mainstay.drivers.blocks import Attempts
+    from mainstay.drivers.call.blocks import Attempts
+    from mainstay.drivers.call.result import RetryResult
+    from mainstay.drivers.call.site import Site
     from mainstay.drivers.records import KeyOptions, Records
-    from mainstay.drivers.result import RetryResult
-    from mainstay.drivers.site import Site
 
     P = ParamSpec("P")
     R = TypeVar("R")

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-from mainstay.drivers import answers
+from mainstay.drivers.call import call as answers
 
 settings.register_profile("core", deadline=None)
 settings.load_profile("core")

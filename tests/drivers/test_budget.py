@@ -15,7 +15,7 @@ from mainstay import clock
 from mainstay.core.limits.budget import RatioRule, TokenRule
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.budget import RetryBudget, TokenBudget
-from mainstay.drivers.gates import Gate
+from mainstay.drivers.call.guard import Gate
 from mainstay.errors import PolicyError
 from mainstay.testing import virtual_time
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from mainstay import clock
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers import limiter
-from mainstay.drivers.gates import Gate, Guard
+from mainstay.drivers.call.guard import Gate, Guard
 from mainstay.drivers.limiter import (
     AdaptiveThrottle,
     MemoryGuard,

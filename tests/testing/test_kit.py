@@ -7,7 +7,7 @@ import pytest
 
 import mainstay
 from mainstay import Backoff, Engine, RetryPolicy
-from mainstay.drivers import answers
+from mainstay.drivers.call import call as answers
 from mainstay.testing import (
     ScriptEnded,
     Trace,

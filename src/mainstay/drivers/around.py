@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import wraps
 
 from mainstay.ambient import CONTEXT
-from mainstay.drivers.answers import meddling
-from mainstay.drivers.callables import check_decoratable, is_async
-from mainstay.drivers.emit import emit
+from mainstay.drivers.call.call import meddling
+from mainstay.drivers.call.callables import check_decoratable, is_async
+from mainstay.drivers.call.emit import emit
 from mainstay.errors import WrapError
 from mainstay.frames import aside, enclosures
 

@@ -127,7 +127,7 @@ def pause(this: KeyedCall, seconds: float) -> None:
 
 async def apause(this: KeyedCall, seconds: float) -> None:
     """Waits; a cancel event wakes no event loop, so it is looked at often enough."""
-    from mainstay.drivers.aio import current_sleep
+    from mainstay.drivers.call.aio import current_sleep
 
     end, left = clock.current.monotonic() + seconds, seconds
     while True:

@@ -23,12 +23,12 @@ from mainstay.core.circuit.snapshot import CircuitSnapshot, summary
 from mainstay.core.circuit.window import begun
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.policy import Policy
-from mainstay.drivers.emit import emit
-from mainstay.drivers.gates import Counted, Gate, Guard, Tally, guards_around
-from mainstay.drivers.listeners import listeners_of
+from mainstay.drivers.call.emit import emit
+from mainstay.drivers.call.guard import Counted, Gate, Guard, Tally, guards_around
+from mainstay.drivers.call.listeners import listeners_of
+from mainstay.drivers.call.site import Site, getrandbits
+from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.policy import Verbs
-from mainstay.drivers.site import Site, getrandbits
-from mainstay.drivers.wrap import wrap
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.frames import enclosures
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.commands import Command
     from mainstay.core.circuit.settings import BreakerFields
     from mainstay.core.events.catalogue import CircuitStateChanged
-    from mainstay.drivers.gates import Saw
+    from mainstay.drivers.call.guard import Saw
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])

@@ -16,13 +16,13 @@ from mainstay.core.limits.budget import RatioRule, SlidingCounts, TokenRule, spe
 from mainstay.core.limits.throttle import is_refusal
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.kinds import Kind, kind_of
-from mainstay.drivers.gates import Counted, Guard
+from mainstay.drivers.call.guard import Counted, Guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.drivers.gates import Gate, Saw
+    from mainstay.drivers.call.guard import Gate, Saw
 
 _RETRY = "retry"
 """The ticket of a retry, which is no call of its own."""

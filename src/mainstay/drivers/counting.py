@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet, ref
 
 from mainstay.core.events.catalogue import CallsCounted
-from mainstay.drivers.gates import Guard, Tally
+from mainstay.drivers.call.guard import Guard, Tally
 
 if TYPE_CHECKING:
-    from mainstay.drivers.gates import Gate
+    from mainstay.drivers.call.guard import Gate
 
 _MOST = 10_000
 """Operations that are counted each for itself; beyond that nothing is counted."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.explain import EngineExplanation, Explanation
     from mainstay.core.retry.policy import Policy
-    from mainstay.drivers.gates import Guard
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.call.site import Site
 
 
 def explain_site(site: Site, around: Iterable[Policy] = ()) -> Explanation:

@@ -10,7 +10,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.around import put_around
-from mainstay.drivers.listeners import check_listeners
+from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.race import Race, Threads, group_here
 from mainstay.errors import UsageError
 

@@ -20,8 +20,8 @@ from mainstay.core.inbox import actions as acting
 from mainstay.core.inbox import items as core
 from mainstay.core.inbox.actions import OUTCOMES, Already, Gone, Stale, Won
 from mainstay.core.inbox.items import SPACE, Item
+from mainstay.drivers.call.emit import emit
 from mainstay.drivers.credentials import Signature
-from mainstay.drivers.emit import emit
 from mainstay.drivers.listing import listed
 from mainstay.drivers.operators import Operators
 from mainstay.drivers.verifying import writable

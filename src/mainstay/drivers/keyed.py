@@ -9,7 +9,8 @@ from mainstay.core.idempotency.call import Escalate, Invoke, Pause, Step, Tell
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
-from mainstay.drivers import aio, away, sync
+from mainstay.drivers import away
+from mainstay.drivers.call import aio, sync
 from mainstay.drivers.escalation import about
 from mainstay.drivers.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.keying import ENOUGH

@@ -18,7 +18,7 @@ from mainstay.core.inbox.items import Item
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
-from mainstay.drivers.answers import Call, meddling
+from mainstay.drivers.call.call import Call, meddling
 from mainstay.drivers.heart import HEART
 from mainstay.errors import CallCancelled, LeaseLost
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.idempotency.call import Keyed
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
 
 
 class Keying:

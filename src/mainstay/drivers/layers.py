@@ -6,7 +6,7 @@ for what retries could not save, and every attempt is hedged and waits for room 
 
 from __future__ import annotations
 
-from mainstay.drivers.wrap import wrap
+from mainstay.drivers.call.wrap import wrap
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
 
     Layer = Callable[[Any], Any]
 

@@ -20,8 +20,8 @@ from mainstay.core.limits.throttle import (
     readable,
 )
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.gates import Counted, Guard
-from mainstay.drivers.site import getrandbits
+from mainstay.drivers.call.guard import Counted, Guard
+from mainstay.drivers.call.site import getrandbits
 from mainstay.errors import CallShed
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from mainstay.drivers.gates import Gate, Saw
+    from mainstay.drivers.call.guard import Gate, Saw
 
 _MOST_KEPT = 64
 """Retries that wait for their turn which a record of a decision may hold."""

@@ -6,9 +6,9 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 import mainstay.clock as clock
 from mainstay.core.retry.policy import Policy
-from mainstay.drivers.callables import check_callable, name_of, refuse_unawaitable
-from mainstay.drivers.site import Site
-from mainstay.drivers.wrap import caller, wrap
+from mainstay.drivers.call.callables import check_callable, name_of, refuse_unawaitable
+from mainstay.drivers.call.site import Site
+from mainstay.drivers.call.wrap import caller, wrap
 from mainstay.errors import WrapError
 from mainstay.frames import enclosures, opened
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import Hook
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
-    from mainstay.drivers.blocks import Attempts
-    from mainstay.drivers.result import RetryResult
+    from mainstay.drivers.call.blocks import Attempts
+    from mainstay.drivers.call.result import RetryResult
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -95,7 +95,7 @@ class Verbs:
         >>> RetryPolicy(retry_on=OSError).run(int, "x").last_exception
         ValueError("invalid literal for int() with base 10: 'x'")
         """
-        from mainstay.drivers import sync
+        from mainstay.drivers.call import sync
 
         check_callable(function)
         watch = _Watch(self._verb_site, function)
@@ -119,7 +119,7 @@ class Verbs:
         >>> asyncio.run(RetryPolicy(retry_on=OSError).arun(answer)).value
         42
         """
-        from mainstay.drivers import aio
+        from mainstay.drivers.call import aio
 
         check_callable(function)
         watch = _Watch(self._verb_site, function)
@@ -155,7 +155,7 @@ class Verbs:
         ...         attempt.number
         1
         """
-        from mainstay.drivers.blocks import Attempts
+        from mainstay.drivers.call.blocks import Attempts
 
         return Attempts(self._verb_site)
 
@@ -275,7 +275,7 @@ class _Watch:
     __slots__ = ("call", "started")
 
     def __init__(self, site: Site, function: Any) -> None:
-        from mainstay.drivers.answers import Call
+        from mainstay.drivers.call.call import Call
 
         self.started = clock.current.monotonic()
         self.call = Call(site, function, enclosures(3), self.started)
@@ -287,7 +287,7 @@ class _Watch:
         return self._result(False, error, None)
 
     def _result(self, success: bool, error: Exception | None, value: Any) -> RetryResult[Any]:
-        from mainstay.drivers.result import RetryResult
+        from mainstay.drivers.call.result import RetryResult
 
         elapsed = max(0.0, clock.current.monotonic() - self.started)
         return RetryResult(success, self.call.attempts, error, elapsed * 1000.0, value)

@@ -15,9 +15,9 @@ from mainstay.core.events.catalogue import Idempotency
 from mainstay.core.idempotency.call import Keyed
 from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers import keyed as driver
-from mainstay.drivers.callables import check_decoratable, is_async
-from mainstay.drivers.emit import emit
-from mainstay.drivers.gates import Tally
+from mainstay.drivers.call.callables import check_decoratable, is_async
+from mainstay.drivers.call.emit import emit
+from mainstay.drivers.call.guard import Tally
 from mainstay.drivers.inbox import Inbox
 from mainstay.drivers.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.keying import Keying
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypedDict
 
     from mainstay.core.redact.redactor import Redactor
-    from mainstay.drivers.result import RetryResult
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.result import RetryResult
+    from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink, Store
 
     class KeyFields(TypedDict, total=False):
@@ -308,7 +308,7 @@ def _result(
     made: list[KeyedCall], started: float, error: Exception | None, value: Any
 ) -> RetryResult[Any]:
     """What became of the call that was made; none was, where it was replayed."""
-    from mainstay.drivers.result import RetryResult
+    from mainstay.drivers.call.result import RetryResult
 
     elapsed = max(0.0, monotonic() - started)
     success = error is None and all(call.is_accepted for call in made)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mainstay.core.base.validate import Checker
-from mainstay.drivers.gates import gate_of
+from mainstay.drivers.call.guard import gate_of
+from mainstay.drivers.call.listeners import listeners_of
+from mainstay.drivers.call.site import Site
 from mainstay.drivers.layers import Layers
-from mainstay.drivers.listeners import listeners_of
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.drivers.site import Site
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
-    from mainstay.drivers.gates import Guard
+    from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.layers import Layer
     from mainstay.ports import Sink
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.change import Change
     from mainstay.core.circuit.cluster import Bucket, Order, Table
     from mainstay.drivers.breaker import CircuitBreaker
-    from mainstay.drivers.gates import Guard
+    from mainstay.drivers.call.guard import Guard
     from mainstay.ports import Store
 
 CIRCUITS, BUDGETS, TOKENS = "circuits", "budgets", "tokens"

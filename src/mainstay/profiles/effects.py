@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.drivers.call.site import getrandbits
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.drivers.site import getrandbits
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -120,7 +120,7 @@ def scripted_async(*steps: object) -> Callable[..., Awaitable[Any]]:
     async def scripted_call(*args: Any, **kwargs: Any) -> Any:
         step = script.next(args, kwargs)
         if step.seconds:
-            from mainstay.drivers.aio import current_sleep
+            from mainstay.drivers.call.aio import current_sleep
 
             await current_sleep()(step.seconds)
         return step.end()

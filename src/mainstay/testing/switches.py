@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mainstay.drivers.answers import meddling
+from mainstay.drivers.call.call import meddling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from mainstay.core.events.catalogue import (
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.drivers.answers import meddling
+from mainstay.drivers.call.call import meddling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -35,7 +35,7 @@ from mainstay.core.events.catalogue import CallRefused, CircuitStateChanged, Tel
 from mainstay.core.events.evidence import MOST_MEMBERS, Opening, evidence_of
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
-from mainstay.drivers.gates import Guard
+from mainstay.drivers.call.guard import Guard
 from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused
 from mainstay.plans import plan_before
 from mainstay.testing import virtual_time

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mainstay.ambient import context
 from mainstay.audit_stream import AuditStream
 from mainstay.core.events.catalogue import CallFailed, RetryExhausted
-from mainstay.drivers.callables import check_callable
+from mainstay.drivers.call.callables import check_callable
 from mainstay.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
 from mainstay.profiles.control_plane.categories import code_of

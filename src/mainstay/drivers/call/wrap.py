@@ -23,8 +23,8 @@ from keyword import iskeyword
 from types import FunctionType
 
 import mainstay.clock as clock
-from mainstay.drivers import sync
-from mainstay.drivers.callables import check_decoratable, is_async, name_of
+from mainstay.drivers.call import sync
+from mainstay.drivers.call.callables import check_decoratable, is_async, name_of
 from mainstay.errors import WrapError
 from mainstay.frames import FRAMES
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
 
 _FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
@@ -311,10 +311,10 @@ clock.follow(FRAMES)
 def _load_async(path: tuple[str, ...]) -> None:
     """The async driver is loaded when the first async function is wrapped."""
     if "ms_arecover" not in FRAMES:
-        from mainstay.drivers import aio
+        from mainstay.drivers.call import aio
 
         FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run, ms_aknock=aio.knock)
     if "limited" in path and "ms_begin" not in FRAMES:
-        from mainstay.drivers import aio, on_asyncio
+        from mainstay.drivers.call import aio, on_asyncio
 
         FRAMES.update(ms_begin_asyncio=on_asyncio.begin, ms_begin=aio.begin)

@@ -9,8 +9,8 @@ import trio
 
 import mainstay
 from mainstay import Backoff, CallCancelled, CircuitBreaker, CircuitOpenError, Engine, RetryPolicy
-from mainstay.drivers.answers import Call
-from mainstay.drivers.wrap import path_of
+from mainstay.drivers.call.call import Call
+from mainstay.drivers.call.wrap import path_of
 from mainstay.testing import scripted, virtual_time
 
 POLICY = RetryPolicy(name="quick", retry_on=OSError, backoff=Backoff.constant(1.0))

@@ -13,9 +13,9 @@ from mainstay.core.retry import deadline
 from mainstay.core.retry.call import life
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Enclosing, Question, Returned, Stop, Warn
-from mainstay.drivers import following
-from mainstay.drivers.callables import check_callable, name_of
-from mainstay.drivers.gates import guards_around
+from mainstay.drivers.call import followers as following
+from mainstay.drivers.call.callables import check_callable, name_of
+from mainstay.drivers.call.guard import guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.frames import FRAMES, aside
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mainstay.core.events.catalogue import Teller
     from mainstay.core.retry.call import Life
     from mainstay.core.retry.hooks import CallHook
-    from mainstay.drivers.notes import Notes
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.deferred import Notes
+    from mainstay.drivers.call.site import Site
     from mainstay.frames import Enclosure
     from mainstay.ports import Follower
 
@@ -123,7 +123,7 @@ class Call:
         )
 
     def _teller(self, now: float, attempts: int, delay: float, limit: int) -> Teller:
-        from mainstay.drivers.emit import teller_for
+        from mainstay.drivers.call.emit import teller_for
 
         until = None if self.until == NEVER else self.until
         opening = (now, until, attempts, delay, limit)
@@ -140,7 +140,7 @@ class Call:
         return answer
 
     def _emit(self, event: Any) -> None:
-        from mainstay.drivers.emit import emit
+        from mainstay.drivers.call.emit import emit
 
         try:
             with aside(self.site, self.until):

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
 
     R = TypeVar("R")
 
@@ -22,7 +22,7 @@ class Notes:
     __slots__ = ("_facts", "_handled", "_listeners", "_starts")
 
     def __init__(self, site: Site, key: int, started: float | None) -> None:
-        from mainstay.drivers.emit import plan_of
+        from mainstay.drivers.call.emit import plan_of
         from mainstay.facts import Facts
 
         self._listeners = site.listeners

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, WrapError
-from mainstay.drivers import wrap as wrap_module
+from mainstay.drivers.call import wrap as wrap_module
 from mainstay.testing import virtual_time
 from tests.costs import acosts, costs
 

@@ -645,7 +645,7 @@ def test_a_sync_attempt_in_a_thread_is_abandoned_and_counted():
 
 def test_abandoned_threads_are_forgotten_without_being_asked_for():
     """What an abandoned attempt returned is freed when it ends, though nobody counts."""
-    from mainstay.drivers import threads
+    from mainstay.drivers.call import threads
 
     release, started = threading.Event(), []
 

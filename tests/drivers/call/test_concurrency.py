@@ -9,7 +9,7 @@ import trio
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
 from mainstay.core.base.entropy import key_of
-from mainstay.drivers.site import Entropy
+from mainstay.drivers.call.site import Entropy
 from mainstay.testing import Trace, record, virtual_time
 
 POLICY = RetryPolicy(

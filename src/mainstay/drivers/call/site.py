@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
-    from mainstay.drivers.gates import Gate
+    from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Sink
 
 

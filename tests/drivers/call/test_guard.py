@@ -7,9 +7,9 @@ import pytest
 
 from mainstay import Backoff, Jitter, RetryPolicy
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.gates import Counted, Gate, Guard, Tally
-from mainstay.drivers.site import Site
-from mainstay.drivers.wrap import wrap
+from mainstay.drivers.call.guard import Counted, Gate, Guard, Tally
+from mainstay.drivers.call.site import Site
+from mainstay.drivers.call.wrap import wrap
 from mainstay.errors import Refused
 from mainstay.testing import virtual_time
 

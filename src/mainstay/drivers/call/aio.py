@@ -9,8 +9,8 @@ from mainstay.ambient import BOUND, UNBOUND
 from mainstay.core.retry.call import glance
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
-from mainstay.drivers.answers import Call, meddling, rest_of
-from mainstay.drivers.notes import Notes
+from mainstay.drivers.call.call import Call, meddling, rest_of
+from mainstay.drivers.call.deferred import Notes
 from mainstay.frames import aside, enclosures, opened
 
 _GLANCE = 0.02
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mainstay.core.retry.effects import Stop
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
 
     class Scope(Protocol):
         """An attempt with an end: exactly one of the two is called."""
@@ -243,12 +243,12 @@ def current_backend() -> Backend:
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         if _backends.get("trio") is None:
-            from mainstay.drivers import on_trio
+            from mainstay.drivers.call import on_trio
 
             _backends["trio"] = on_trio
         return _backends["trio"]
     if _backends.get("asyncio") is None:
-        from mainstay.drivers import on_asyncio
+        from mainstay.drivers.call import on_asyncio
 
         _backends["asyncio"] = on_asyncio
     return _backends["asyncio"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.events.catalogue import Event
     from mainstay.core.redact.redactor import Redactor
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
 
 

@@ -11,8 +11,8 @@ from mainstay.clock import SYSTEM
 from mainstay.core.retry.call import glance
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
-from mainstay.drivers.answers import Call, meddling, rest_of
-from mainstay.drivers.notes import Notes
+from mainstay.drivers.call.call import Call, meddling, rest_of
+from mainstay.drivers.call.deferred import Notes
 from mainstay.errors import WrapError
 from mainstay.frames import Enclosure, aside, enclosures, opened
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.retry.effects import Stop
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.site import Site
 
 
 def recover(
@@ -148,7 +148,7 @@ def _attempt(
     try:
         with opened(call.site, end, is_repeat=True):
             if call.site.policy.timeout_by == "thread":
-                from mainstay.drivers.threads import run_in_thread
+                from mainstay.drivers.call.threads import run_in_thread
 
                 enclosure = Enclosure(call.site, end)
                 return Returned(run_in_thread(enclosure, limit, function, args, kwargs))

@@ -210,7 +210,7 @@ def test_without_a_seed_no_two_calls_wait_alike(driver, way):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forked_workers_do_not_wait_alike():
     """A server's workers are copies of one process, and must not retry in step."""
-    from mainstay.drivers.site import SYSTEM_ENTROPY
+    from mainstay.drivers.call.site import SYSTEM_ENTROPY
 
     drawn = []
     for _ in range(3):

@@ -12,8 +12,8 @@ from types import CoroutineType
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned, Stop
 from mainstay.core.retry.hooks import CallHook
-from mainstay.drivers import sync
-from mainstay.drivers.answers import Call
+from mainstay.drivers.call import sync
+from mainstay.drivers.call.call import Call
 from mainstay.errors import UsageError, WrapError
 from mainstay.frames import OPEN, Enclosure, enclosures
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Self
 
-    from mainstay.drivers.aio import Backend, Scope
-    from mainstay.drivers.site import Site
+    from mainstay.drivers.call.aio import Backend, Scope
+    from mainstay.drivers.call.site import Site
 
 
 class Attempts:
@@ -71,7 +71,7 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Attempt:
-        from mainstay.drivers import aio
+        from mainstay.drivers.call import aio
 
         while self._hooks and self._call is not None:
             await aio.await_hook(self._call, *self._hooks.pop(0))
