@@ -202,7 +202,7 @@ def test_a_circuit_nobody_made_is_not_invented():
 
 def test_dynamic_operation_names_do_not_fill_the_memory(monkeypatch):
     """Circuits that are well are forgotten past a limit; an open one is kept."""
-    from mainstay.drivers import circuits
+    from mainstay.drivers.guards import registry as circuits
 
     monkeypatch.setattr(circuits, "_MOST", 10)
     registry = CircuitRegistry(each=BreakerSettings(failure_threshold=1))

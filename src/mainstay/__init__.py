@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import RetryInfo
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
-    from mainstay.drivers.breaker import CircuitBreaker
-    from mainstay.drivers.budget import RetryBudget, TokenBudget
     from mainstay.drivers.bulkhead import Bulkhead
     from mainstay.drivers.call.blocks import Attempt, Attempts
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.threads import abandoned_threads
-    from mainstay.drivers.circuits import CircuitRegistry, HealthReport
     from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.fallback import Fallback
+    from mainstay.drivers.guards.breaker import CircuitBreaker
+    from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
+    from mainstay.drivers.guards.registry import CircuitRegistry, HealthReport
+    from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
     from mainstay.drivers.hedge import Hedge
     from mainstay.drivers.inbox import Inbox
-    from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.retry import retry
@@ -97,15 +97,15 @@ _HOMES = {
     "mainstay.core.redact.redactor": ("Redactor",),
     "mainstay.core.circuit.window": ("Window",),
     "mainstay.drivers.call.blocks": ("Attempt", "Attempts"),
-    "mainstay.drivers.breaker": ("CircuitBreaker",),
-    "mainstay.drivers.budget": ("RetryBudget", "TokenBudget"),
+    "mainstay.drivers.guards.breaker": ("CircuitBreaker",),
+    "mainstay.drivers.guards.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.bulkhead": ("Bulkhead",),
-    "mainstay.drivers.circuits": ("CircuitRegistry", "HealthReport"),
+    "mainstay.drivers.guards.registry": ("CircuitRegistry", "HealthReport"),
     "mainstay.drivers.credentials": ("OperatorKey",),
     "mainstay.drivers.fallback": ("Fallback",),
     "mainstay.drivers.hedge": ("Hedge",),
     "mainstay.drivers.inbox": ("Inbox",),
-    "mainstay.drivers.limiter": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
+    "mainstay.drivers.guards.throttle": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
     "mainstay.drivers.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.call.result": ("RetryResult",),

@@ -14,9 +14,9 @@ from mainstay.config.blame import Place
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import nearest
 from mainstay.config.shapes import camel
-from mainstay.drivers.breaker import CircuitBreaker
-from mainstay.drivers.budget import RetryBudget, TokenBudget
-from mainstay.drivers.limiter import AdaptiveThrottle, MemoryGuard, RateLimit
+from mainstay.drivers.guards.breaker import CircuitBreaker
+from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
+from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
 from mainstay.errors import MainstayError, MissingExtraError, PolicyError, UsageError
 
 if TYPE_CHECKING:

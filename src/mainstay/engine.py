@@ -13,8 +13,8 @@ from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
-from mainstay.drivers.circuits import CircuitRegistry
 from mainstay.drivers.escalation import Escalation
+from mainstay.drivers.guards.registry import CircuitRegistry
 from mainstay.drivers.layers import Layers
 from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from mainstay.core.explain.explain import EngineExplanation
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
-    from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.call.result import RetryResult
-    from mainstay.drivers.circuits import HealthReport
-    from mainstay.drivers.counting import CallCounts
+    from mainstay.drivers.guards.breaker import CircuitBreaker
+    from mainstay.drivers.guards.counting import CallCounts
+    from mainstay.drivers.guards.registry import HealthReport
+    from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers import Layer
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.records import KeyFields
-    from mainstay.drivers.sharing import Sharing
     from mainstay.ports import Sink, Store
 
     P = ParamSpec("P")
@@ -154,7 +154,7 @@ class Engine:
             self._sinks = (*self._sinks, found)
             self.circuits.listen(found)
         if found is not None and found.counts_calls:
-            from mainstay.drivers.counting import CallCounts
+            from mainstay.drivers.guards.counting import CallCounts
 
             self._counts = CallCounts()
             found.count_by(self._counts.events)
@@ -193,7 +193,7 @@ class Engine:
         is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
         if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
-        from mainstay.drivers.sharing import Sharing
+        from mainstay.drivers.guards.shared import Sharing
 
         sharing = Sharing(self.store, self.circuits, self._guards, interval)
         sharing.start()

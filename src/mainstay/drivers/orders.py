@@ -13,8 +13,8 @@ from mainstay.core.circuit.breaker import Signal
 from mainstay.core.circuit.cluster_status import Standing, standing
 from mainstay.core.events.catalogue import CircuitOrdered
 from mainstay.core.redact.redactor import REDACTOR
+from mainstay.drivers.guards.shared import CIRCUITS
 from mainstay.drivers.listing import listed
-from mainstay.drivers.sharing import CIRCUITS
 from mainstay.drivers.verifying import writable
 
 if TYPE_CHECKING:

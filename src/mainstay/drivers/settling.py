@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.inbox.items import Decision, Item
-    from mainstay.drivers.circuits import CircuitRegistry
+    from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.inbox import Room
     from mainstay.ports import Store
 

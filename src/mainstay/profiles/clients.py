@@ -12,9 +12,9 @@ from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import status_of
-from mainstay.drivers.breaker import CircuitBreaker as _CircuitBreaker
+from mainstay.drivers.guards.breaker import CircuitBreaker as _CircuitBreaker
+from mainstay.drivers.guards.shared import Sharing
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.drivers.sharing import Sharing
 from mainstay.errors import CircuitOpenError, StoreError
 from mainstay.stores.opening import open_store
 

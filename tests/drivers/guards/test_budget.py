@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mainstay import clock
 from mainstay.core.limits.budget import RatioRule, TokenRule
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.budget import RetryBudget, TokenBudget
 from mainstay.drivers.call.guard import Gate
+from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.errors import PolicyError
 from mainstay.testing import virtual_time
 

@@ -14,11 +14,11 @@ from mainstay import Backoff, Jitter, RetryPolicy
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
-from mainstay.drivers.breaker import CircuitBreaker
 from mainstay.drivers.call.blocks import Attempts
 from mainstay.drivers.call.guard import Gate
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import wrap
+from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.errors import CircuitOpenError, PolicyError, UsageError
 from mainstay.testing import Trace, scripted, takes, virtual_time
 from tests.costs import acosts, costs

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.snapshot import CircuitSnapshot  # noqa: TC001 -- a field's type
-from mainstay.drivers.breaker import CircuitBreaker
+from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mainstay import clock
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers import limiter
 from mainstay.drivers.call.guard import Gate, Guard
-from mainstay.drivers.limiter import (
+from mainstay.drivers.guards import throttle as limiter
+from mainstay.drivers.guards.throttle import (
     AdaptiveThrottle,
     MemoryGuard,
     RateLimit,

@@ -18,7 +18,7 @@ import mainstay.clock as clock
 from mainstay.core.circuit import cluster as core
 from mainstay.core.circuit.cluster import Flow, Seat
 from mainstay.core.limits.budget import thousandths
-from mainstay.drivers.budget import RetryBudget, TokenBudget
+from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.errors import StoredValueError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Change
     from mainstay.core.circuit.cluster import Bucket, Order, Table
-    from mainstay.drivers.breaker import CircuitBreaker
     from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.ports import Store
 
 CIRCUITS, BUDGETS, TOKENS = "circuits", "budgets", "tokens"

@@ -1,0 +1,1 @@
+"""What admits or refuses a call: circuit breakers, budgets, limits, and their shared state."""
