@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import RetryInfo
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
-    from mainstay.drivers.bulkhead import Bulkhead
     from mainstay.drivers.call.blocks import Attempt, Attempts
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.threads import abandoned_threads
     from mainstay.drivers.credentials import OperatorKey
-    from mainstay.drivers.fallback import Fallback
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
     from mainstay.drivers.guards.registry import CircuitRegistry, HealthReport
     from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
-    from mainstay.drivers.hedge import Hedge
     from mainstay.drivers.inbox import Inbox
+    from mainstay.drivers.layers.bulkhead import Bulkhead
+    from mainstay.drivers.layers.fallback import Fallback
+    from mainstay.drivers.layers.hedge import Hedge
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.retry import retry
@@ -99,11 +99,11 @@ _HOMES = {
     "mainstay.drivers.call.blocks": ("Attempt", "Attempts"),
     "mainstay.drivers.guards.breaker": ("CircuitBreaker",),
     "mainstay.drivers.guards.budget": ("RetryBudget", "TokenBudget"),
-    "mainstay.drivers.bulkhead": ("Bulkhead",),
+    "mainstay.drivers.layers.bulkhead": ("Bulkhead",),
     "mainstay.drivers.guards.registry": ("CircuitRegistry", "HealthReport"),
     "mainstay.drivers.credentials": ("OperatorKey",),
-    "mainstay.drivers.fallback": ("Fallback",),
-    "mainstay.drivers.hedge": ("Hedge",),
+    "mainstay.drivers.layers.fallback": ("Fallback",),
+    "mainstay.drivers.layers.hedge": ("Hedge",),
     "mainstay.drivers.inbox": ("Inbox",),
     "mainstay.drivers.guards.throttle": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
     "mainstay.drivers.operators": ("Operators",),

@@ -15,7 +15,7 @@ from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
 from mainstay.drivers.escalation import Escalation
 from mainstay.drivers.guards.registry import CircuitRegistry
-from mainstay.drivers.layers import Layers
+from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency
 from mainstay.drivers.settling import exhausted_calls
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.inbox import Inbox
-    from mainstay.drivers.layers import Layer
+    from mainstay.drivers.layers.order import Layer
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.records import KeyFields

@@ -6,7 +6,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.drivers.call.guard import gate_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site
-from mainstay.drivers.layers import Layers
+from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
-    from mainstay.drivers.layers import Layer
+    from mainstay.drivers.layers.order import Layer
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])

@@ -8,10 +8,10 @@ from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import FallbackUsed, describe
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
-from mainstay.drivers.around import note_on, put_around, tell
 from mainstay.drivers.call.callables import is_async, name_of
 from mainstay.drivers.call.listeners import check_listeners
-from mainstay.drivers.layers import REDACT
+from mainstay.drivers.layers.decorate import note_on, put_around, tell
+from mainstay.drivers.layers.order import REDACT
 from mainstay.errors import CallCancelled, UsageError, WrapError
 
 TYPE_CHECKING = False

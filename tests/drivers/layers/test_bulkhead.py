@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import mainstay
 from mainstay import BulkheadFull, CallCancelled, PolicyError, WrapError, deadline
-from mainstay.drivers import bulkhead as module
-from mainstay.drivers.bulkhead import Bulkhead
+from mainstay.drivers.layers import bulkhead as module
+from mainstay.drivers.layers.bulkhead import Bulkhead
 from mainstay.testing import virtual_time
 
 LONG = 30.0

@@ -14,8 +14,8 @@ import mainstay
 from mainstay import Backoff, PolicyError, RetryPolicy, UsageError, WrapError, deadline
 from mainstay.ambient import CANCEL
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers import race as module
-from mainstay.drivers.hedge import Hedge
+from mainstay.drivers.layers import race as module
+from mainstay.drivers.layers.hedge import Hedge
 from mainstay.testing import Trace, no_retry, record, virtual_time
 
 LONG = 30.0

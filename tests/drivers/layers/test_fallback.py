@@ -10,7 +10,7 @@ import trio
 
 import mainstay
 from mainstay import CallCancelled, PolicyError, UsageError, WrapError
-from mainstay.drivers.fallback import Fallback, has_fallback
+from mainstay.drivers.layers.fallback import Fallback, has_fallback
 from mainstay.testing import Trace, record
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)

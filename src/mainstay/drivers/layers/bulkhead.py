@@ -21,7 +21,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import moment
-from mainstay.drivers.around import put_around
+from mainstay.drivers.layers.decorate import put_around
 from mainstay.errors import BulkheadFull, CallCancelled
 
 TYPE_CHECKING = False

@@ -20,9 +20,9 @@ from mainstay.core.events.catalogue import AttemptHedged, describe
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned
 from mainstay.deadline import moment
-from mainstay.drivers.around import note_on, tell
 from mainstay.drivers.call.call import meddling
 from mainstay.drivers.call.callables import name_of
+from mainstay.drivers.layers.decorate import note_on, tell
 from mainstay.frames import OPEN, Enclosure, enclosures
 
 TYPE_CHECKING = False

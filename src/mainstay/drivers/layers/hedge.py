@@ -9,9 +9,9 @@ from mainstay.core.analytics.quantile import Recent
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.around import put_around
 from mainstay.drivers.call.listeners import check_listeners
-from mainstay.drivers.race import Race, Threads, group_here
+from mainstay.drivers.layers.decorate import put_around
+from mainstay.drivers.layers.race import Race, Threads, group_here
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import Any, Protocol, TypeVar
 
-    from mainstay.drivers.race import Worker
+    from mainstay.drivers.layers.race import Worker
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])
