@@ -15,8 +15,8 @@ from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
 from mainstay.drivers.escalation import Escalation
 from mainstay.drivers.guards.registry import CircuitRegistry
+from mainstay.drivers.idempotency.records import KeyOptions, Records
 from mainstay.drivers.layers.order import Layers
-from mainstay.drivers.records import KeyOptions, Records
 from mainstay.drivers.retry import check_idempotency
 from mainstay.drivers.settling import exhausted_calls
 from mainstay.errors import UsageError
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.guards.shared import Sharing
+    from mainstay.drivers.idempotency.records import KeyFields
     from mainstay.drivers.inbox import Inbox
     from mainstay.drivers.layers.order import Layer
     from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
-    from mainstay.drivers.records import KeyFields
     from mainstay.ports import Sink, Store
 
     P = ParamSpec("P")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.blocks import Attempts
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
-    from mainstay.drivers.records import KeyOptions, Records
+    from mainstay.drivers.idempotency.records import KeyOptions, Records
 
     P = ParamSpec("P")
     R = TypeVar("R")

@@ -25,7 +25,7 @@ from typing import Any
 
 from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.core.idempotency.record import Renew
-from mainstay.drivers.keyed_call import KeyedCall
+from mainstay.drivers.idempotency.keyed_call import KeyedCall
 from mainstay.stores.opening import open_store
 from mainstay.stores.sqlite import SqliteStore
 

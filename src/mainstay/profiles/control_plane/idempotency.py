@@ -11,8 +11,8 @@ from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.record import Record, RecordState, decode, encode
-from mainstay.drivers.keyed_call import SPACE, new_owner
-from mainstay.drivers.records import Records
+from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
+from mainstay.drivers.idempotency.records import Records
 from mainstay.errors import Conflict, UsageError
 from mainstay.stores.opening import open_store
 

@@ -18,7 +18,7 @@ import mainstay.clock as clock
 from mainstay.core.idempotency.record import Begin, Release, Renew
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
-from mainstay.drivers.keyed_call import SPACE
+from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.errors import CallCancelled, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.idempotency.record import Replay
-    from mainstay.drivers.keyed_call import KeyedCall
+    from mainstay.drivers.idempotency.keyed_call import KeyedCall
 
 _TRIES = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0

@@ -19,7 +19,7 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call, meddling
-from mainstay.drivers.heart import HEART
+from mainstay.drivers.idempotency.lease_renewal import HEART
 from mainstay.errors import CallCancelled, LeaseLost
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.idempotency.call import Escalate, Invoke
     from mainstay.core.idempotency.record import Replay
-    from mainstay.drivers.keying import Keying
+    from mainstay.drivers.idempotency.keys import Keying
 
 SPACE = "records"
 

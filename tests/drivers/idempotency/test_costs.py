@@ -6,7 +6,7 @@ Bounds for the work of a call that nothing goes wrong with; ratios of time are i
 import pytest
 
 from mainstay import Engine
-from mainstay.drivers.keying import ENOUGH
+from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.stores import sqlite_steps
 from mainstay.stores.sqlite import SqliteStore
 from tests.costs import costs

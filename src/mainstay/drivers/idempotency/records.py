@@ -14,13 +14,13 @@ from mainstay.core.codec.canonical import canonical
 from mainstay.core.events.catalogue import Idempotency
 from mainstay.core.idempotency.call import Keyed
 from mainstay.core.retry.deadline import NEVER
-from mainstay.drivers import keyed as driver
 from mainstay.drivers.call.callables import check_decoratable, is_async
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.guard import Tally
+from mainstay.drivers.idempotency import driver
+from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
+from mainstay.drivers.idempotency.keys import Keying
 from mainstay.drivers.inbox import Inbox
-from mainstay.drivers.keyed_call import SPACE, KeyedCall
-from mainstay.drivers.keying import Keying
 from mainstay.drivers.settling import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 from mainstay.ports import takes_hints

@@ -8,7 +8,7 @@ import trio
 
 from mainstay import CallCancelled, Engine, PolicyError, RetryPolicy, StoreUnavailable, deadline
 from mainstay.core.idempotency.record import Begin, Release, Renew, Settle
-from mainstay.drivers.keyed_call import SPACE
+from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.servers.valkey import start_valkey

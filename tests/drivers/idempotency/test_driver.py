@@ -27,9 +27,9 @@ from mainstay import (
 from mainstay.core.base.change import Change
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.idempotency.record import Begin, RecordState, Release, Settle, decode, reduce
-from mainstay.drivers import keyed
-from mainstay.drivers.heart import HEART
-from mainstay.drivers.keyed_call import KeyedCall
+from mainstay.drivers.idempotency import driver as keyed
+from mainstay.drivers.idempotency.keyed_call import KeyedCall
+from mainstay.drivers.idempotency.lease_renewal import HEART
 from mainstay.errors import (
     CallCancelled,
     Conflict,

@@ -9,11 +9,11 @@ from mainstay.core.idempotency.call import Escalate, Invoke, Pause, Step, Tell
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
-from mainstay.drivers import away
 from mainstay.drivers.call import aio, sync
 from mainstay.drivers.escalation import about
-from mainstay.drivers.keyed_call import SPACE, KeyedCall
-from mainstay.drivers.keying import ENOUGH
+from mainstay.drivers.idempotency import store_retry as away
+from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
+from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.errors import StoreUnavailable
 from mainstay.frames import enclosures
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
-    from mainstay.drivers.keying import Keying
+    from mainstay.drivers.idempotency.keys import Keying
 
 _LAST = (Returned, Replay, BaseException)
 """What a story may end with."""

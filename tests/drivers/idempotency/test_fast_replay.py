@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay import Engine, StoreUnavailable
-from mainstay.drivers.keying import ENOUGH
+from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite import SqliteStore
 

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from mainstay.drivers.heart import HEART, Heart
+from mainstay.drivers.idempotency.lease_renewal import HEART, Heart
 
 
 @pytest.fixture
