@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.blocks import Attempt, Attempts
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.threads import abandoned_threads
-    from mainstay.drivers.credentials import OperatorKey
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
     from mainstay.drivers.guards.registry import CircuitRegistry, HealthReport
     from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
-    from mainstay.drivers.inbox import Inbox
+    from mainstay.drivers.inbox.credentials import OperatorKey
+    from mainstay.drivers.inbox.inbox import Inbox
+    from mainstay.drivers.inbox.operators import Operators
     from mainstay.drivers.layers.bulkhead import Bulkhead
     from mainstay.drivers.layers.fallback import Fallback
     from mainstay.drivers.layers.hedge import Hedge
-    from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.retry import retry
     from mainstay.engine import Engine
@@ -101,12 +101,12 @@ _HOMES = {
     "mainstay.drivers.guards.budget": ("RetryBudget", "TokenBudget"),
     "mainstay.drivers.layers.bulkhead": ("Bulkhead",),
     "mainstay.drivers.guards.registry": ("CircuitRegistry", "HealthReport"),
-    "mainstay.drivers.credentials": ("OperatorKey",),
+    "mainstay.drivers.inbox.credentials": ("OperatorKey",),
     "mainstay.drivers.layers.fallback": ("Fallback",),
     "mainstay.drivers.layers.hedge": ("Hedge",),
-    "mainstay.drivers.inbox": ("Inbox",),
+    "mainstay.drivers.inbox.inbox": ("Inbox",),
     "mainstay.drivers.guards.throttle": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
-    "mainstay.drivers.operators": ("Operators",),
+    "mainstay.drivers.inbox.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
     "mainstay.drivers.call.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),

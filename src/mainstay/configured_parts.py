@@ -159,7 +159,7 @@ class Parts:
         return self._sinks
 
     def _alerts(self) -> None:
-        from mainstay.drivers.inbox import Inbox
+        from mainstay.drivers.inbox.inbox import Inbox
 
         options = dict(self.settings.alerts)
         made = [self._one("rule", r, ("alerts", "rules")) for r in options.pop("rules", ())]

@@ -13,12 +13,12 @@ from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
-from mainstay.drivers.escalation import Escalation
 from mainstay.drivers.guards.registry import CircuitRegistry
 from mainstay.drivers.idempotency.records import KeyOptions, Records
+from mainstay.drivers.inbox.escalation import Escalation
+from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
-from mainstay.drivers.settling import exhausted_calls
 from mainstay.errors import UsageError
 from mainstay.operations import KeyedOperation, Operation
 from mainstay.registry import PolicyRegistry
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.idempotency.records import KeyFields
-    from mainstay.drivers.inbox import Inbox
+    from mainstay.drivers.inbox.inbox import Inbox
+    from mainstay.drivers.inbox.operators import Operators
     from mainstay.drivers.layers.order import Layer
-    from mainstay.drivers.operators import Operators
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.ports import Sink, Store
 

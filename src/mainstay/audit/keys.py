@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.audit.chain import message_of, signed
-from mainstay.drivers.credentials import HINT, library, pem_of
+from mainstay.drivers.inbox.credentials import HINT, library, pem_of
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def watch_screen(store: Store, screen: Screen, every: float) -> None:
 def _looks(store: Store, every: float) -> Iterator[list[Standing] | StoreUnavailable]:
     """What the store says, again and again; or that it is away, which is no reason to end."""
     from mainstay.clock import SYSTEM
-    from mainstay.drivers.orders import shared_circuits
+    from mainstay.drivers.inbox.circuit_admin import shared_circuits
 
     while True:
         try:

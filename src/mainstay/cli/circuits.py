@@ -57,7 +57,7 @@ def list_(as_json: bool) -> None:
 
 def _list(as_json: bool) -> None:
     from mainstay.cli.circuit_tables import listed, ranked
-    from mainstay.drivers.orders import shared_circuits
+    from mainstay.drivers.inbox.circuit_admin import shared_circuits
 
     with opened(looks=True) as engine:
         found = ranked(shared_circuits(engine.store))
@@ -79,7 +79,7 @@ def _list(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Show one circuit, process by process."""
     from mainstay.cli.circuit_tables import facts, places
-    from mainstay.drivers.orders import shared_circuit
+    from mainstay.drivers.inbox.circuit_admin import shared_circuit
 
     with opened(looks=True) as engine:
         found = shared_circuit(engine.store, name)
@@ -148,7 +148,7 @@ def _order(
     secret_file: str | None,
 ) -> None:
     from mainstay.core.circuit.breaker import Signal
-    from mainstay.drivers.orders import order_circuit, shared_circuit
+    from mainstay.drivers.inbox.circuit_admin import order_circuit, shared_circuit
 
     with opened() as engine:
         if shared_circuit(engine.store, name) is None:
@@ -177,7 +177,7 @@ def _say(found: Standing, as_json: bool) -> None:
 def _no_such(engine: Engine, name: str) -> CommandError:
     from difflib import get_close_matches
 
-    from mainstay.drivers.orders import shared_circuits
+    from mainstay.drivers.inbox.circuit_admin import shared_circuits
 
     known = [each.name for each in shared_circuits(engine.store)]
     near = get_close_matches(name, known, n=1)

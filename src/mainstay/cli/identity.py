@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mainstay import Engine, OperatorKey
-    from mainstay.drivers.credentials import Secret
+    from mainstay.drivers.inbox.credentials import Secret
 
 F = TypeVar("F", bound="Callable[..., Any]")
 VARIABLE, NEW_VARIABLE = "MAINSTAY_OPERATOR_SECRET", "MAINSTAY_NEW_SECRET"
@@ -113,7 +113,7 @@ def proof_of(
 
 def secret_of(file: str | None, variable: str, asked: str, *, is_new: bool = False) -> Secret:
     """A secret from a file, the environment, a hidden prompt or a line of standard input."""
-    from mainstay.drivers.credentials import Secret
+    from mainstay.drivers.inbox.credentials import Secret
 
     if file and file != "-":
         _warn_of(file)

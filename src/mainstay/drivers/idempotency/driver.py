@@ -10,10 +10,10 @@ from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
 from mainstay.drivers.call import aio, sync
-from mainstay.drivers.escalation import about
 from mainstay.drivers.idempotency import store_retry as away
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import ENOUGH
+from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoreUnavailable
 from mainstay.frames import enclosures
 

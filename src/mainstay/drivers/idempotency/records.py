@@ -20,8 +20,8 @@ from mainstay.drivers.call.guard import Tally
 from mainstay.drivers.idempotency import driver
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import Keying
-from mainstay.drivers.inbox import Inbox
-from mainstay.drivers.settling import unknown_outcomes
+from mainstay.drivers.inbox.inbox import Inbox
+from mainstay.drivers.inbox.resolution import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 from mainstay.ports import takes_hints
 

@@ -14,13 +14,13 @@ from mainstay.core.circuit.cluster_status import Standing, standing
 from mainstay.core.events.catalogue import CircuitOrdered
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.guards.shared import CIRCUITS
-from mainstay.drivers.listing import listed
-from mainstay.drivers.verifying import writable
+from mainstay.drivers.inbox.authentication import writable
+from mainstay.drivers.inbox.scan import listed
 
 if TYPE_CHECKING:
     from mainstay.core.base.change import Change
-    from mainstay.drivers.operators import Operators
-    from mainstay.drivers.verifying import Credential
+    from mainstay.drivers.inbox.authentication import Credential
+    from mainstay.drivers.inbox.operators import Operators
     from mainstay.ports import Store
 
 

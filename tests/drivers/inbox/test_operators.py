@@ -9,7 +9,7 @@ from mainstay.audit import make_key
 from mainstay.audit.places import open_journal
 from mainstay.audit.reading import records_in
 from mainstay.core.base.change import Change
-from mainstay.drivers.credentials import Secret, Signature, public_pem
+from mainstay.drivers.inbox.credentials import Secret, Signature, public_pem
 from mainstay.errors import IdentityRefused, StoredValueError, UsageError
 from mainstay.events import decode
 

@@ -11,7 +11,7 @@ import pytest
 
 from mainstay import BreakerSettings, Engine, IdentityRefused, RetryPolicy
 from mainstay.core.circuit.breaker import Signal
-from mainstay.drivers.orders import order_circuit, shared_circuit, shared_circuits
+from mainstay.drivers.inbox.circuit_admin import order_circuit, shared_circuit, shared_circuits
 from mainstay.events import CircuitStateChanged
 
 SECRET = "correct-horse-9f3kqz"

@@ -13,7 +13,7 @@ import msgspec
 from mainstay.core.circuit.breaker import ORDERS, Signal
 from mainstay.core.codec.outcome import Failed, Succeeded, encode_outcome
 from mainstay.core.idempotency.record import Done, Forget, RecordState, Resolve, reduce
-from mainstay.drivers.orders import reset_circuit
+from mainstay.drivers.inbox.circuit_admin import reset_circuit
 from mainstay.errors import CallAbandoned
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.inbox.items import Decision, Item
     from mainstay.drivers.guards.registry import CircuitRegistry
-    from mainstay.drivers.inbox import Room
+    from mainstay.drivers.inbox.inbox import Room
     from mainstay.ports import Store
 
 _RECORDS = "records"

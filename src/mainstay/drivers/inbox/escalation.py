@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainstay.core.events.catalogue import Event
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.idempotency.keyed_call import KeyedCall
-    from mainstay.drivers.inbox import Inbox
+    from mainstay.drivers.inbox.inbox import Inbox
 
 _LONGEST_WAIT = 10.0
 """Seconds for which an engine that closes waits for items on their way."""

@@ -21,10 +21,10 @@ from mainstay.core.inbox import items as core
 from mainstay.core.inbox.actions import OUTCOMES, Already, Gone, Stale, Won
 from mainstay.core.inbox.items import SPACE, Item
 from mainstay.drivers.call.emit import emit
-from mainstay.drivers.credentials import Signature
-from mainstay.drivers.listing import listed
-from mainstay.drivers.operators import Operators
-from mainstay.drivers.verifying import writable
+from mainstay.drivers.inbox.authentication import writable
+from mainstay.drivers.inbox.credentials import Signature
+from mainstay.drivers.inbox.operators import Operators
+from mainstay.drivers.inbox.scan import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mainstay.core.inbox.actions import Answer
     from mainstay.core.inbox.items import Decision
     from mainstay.core.redact.redactor import Redactor
-    from mainstay.drivers.verifying import Credential
+    from mainstay.drivers.inbox.authentication import Credential
     from mainstay.ports import Sink, Store
 
     Room: TypeAlias = Callable[[Item, Decision], str | None]

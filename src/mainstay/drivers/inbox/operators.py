@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from mainstay.core.events.catalogue import OperatorAdded, OperatorChanged
 from mainstay.core.inbox import operators as core
 from mainstay.core.inbox.operators import FIRST, SPACE, Hash, Operator
-from mainstay.drivers.credentials import Secret, public_pem
-from mainstay.drivers.listing import listed
-from mainstay.drivers.verifying import NAME, Verifier
+from mainstay.drivers.inbox.authentication import NAME, Verifier
+from mainstay.drivers.inbox.credentials import Secret, public_pem
+from mainstay.drivers.inbox.scan import listed
 from mainstay.errors import IdentityRefused, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainstay.core.base.change import Change
-    from mainstay.drivers.verifying import Credential
+    from mainstay.drivers.inbox.authentication import Credential
 
 _SHORTEST = 8
 

@@ -13,7 +13,13 @@ from mainstay.core.events.catalogue import Event, OperatorRefused
 from mainstay.core.inbox import operators as core
 from mainstay.core.inbox.operators import SPACE, Hash, Operator, statement
 from mainstay.drivers.call.emit import emit
-from mainstay.drivers.credentials import OperatorKey, Secret, Signature, is_signed, nobodys_key
+from mainstay.drivers.inbox.credentials import (
+    OperatorKey,
+    Secret,
+    Signature,
+    is_signed,
+    nobodys_key,
+)
 from mainstay.errors import IdentityRefused, UsageError
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from mainstay.audit import make_key
 from mainstay.core.base.change import Change
 from mainstay.core.circuit.breaker import ORDERS, Signal
 from mainstay.core.inbox.actions import Already, Gone, Illegal, Stale, Won
-from mainstay.drivers.credentials import Signature
-from mainstay.drivers.inbox import Inbox, about_of
-from mainstay.drivers.orders import order_circuit, shared_circuit
-from mainstay.drivers.settling import MOVED_ON
+from mainstay.drivers.inbox.circuit_admin import order_circuit, shared_circuit
+from mainstay.drivers.inbox.credentials import Signature
+from mainstay.drivers.inbox.inbox import Inbox, about_of
+from mainstay.drivers.inbox.resolution import MOVED_ON
 from mainstay.errors import IdentityRefused, StoredValueError
 from mainstay.events import InboxClosed, InboxDecided, InboxRaised
 

@@ -1,0 +1,1 @@
+"""The inbox and its operators, driven: raising items, authentication, actions and their effects."""
