@@ -18,11 +18,11 @@ from mainstay.cli.trouble import CommandError
 from mainstay.core.codec.arguments import key_text
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.inbox.items import Item
-from mainstay.drivers import process
-from mainstay.drivers.command import is_output, output_of
-from mainstay.drivers.interrupt import Interrupt
-from mainstay.drivers.manner import Manner
-from mainstay.drivers.tape import frames
+from mainstay.drivers.process import run as process
+from mainstay.drivers.process.capture import frames
+from mainstay.drivers.process.command import is_output, output_of
+from mainstay.drivers.process.interrupt import Interrupt
+from mainstay.drivers.process.options import Manner
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,
@@ -41,8 +41,8 @@ from mainstay.errors import (
 
 if TYPE_CHECKING:
     from mainstay.cli.exec_wish import Wish
-    from mainstay.drivers.command import Output
-    from mainstay.drivers.terminal import Terminal
+    from mainstay.drivers.process.command import Output
+    from mainstay.drivers.process.terminal import Terminal
     from mainstay.engine import Engine
     from mainstay.operations import Operation
 
@@ -277,7 +277,7 @@ def _is_told(failure: Exception) -> bool:
 def _terminal() -> Terminal | None:
     if os.name == "nt":
         return None
-    from mainstay.drivers.terminal import Terminal
+    from mainstay.drivers.process.terminal import Terminal
 
     return Terminal.of_process()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstay.drivers.manner import GRACE
+from mainstay.drivers.process.options import GRACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

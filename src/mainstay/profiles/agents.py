@@ -20,11 +20,11 @@ from msgspec import Struct
 import mainstay.deadline as deadline
 from mainstay.ambient import CANCEL
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.drivers import process
-from mainstay.drivers.command import name_of
-from mainstay.drivers.manner import Manner
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.drivers.tape import KEPT, stream_of
+from mainstay.drivers.process import run as process
+from mainstay.drivers.process.capture import KEPT, stream_of
+from mainstay.drivers.process.command import name_of
+from mainstay.drivers.process.options import Manner
 from mainstay.errors import UsageError
 from mainstay.registry import STANDARD
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import ParamSpec, Self, TypeVar
 
-    from mainstay.drivers.command import Output
+    from mainstay.drivers.process.command import Output
     from mainstay.engine import Engine
 
     P = ParamSpec("P")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.drivers.pump import Pump
-from mainstay.drivers.tape import IN_MEMORY, Tape, frames, stream_of
+from mainstay.drivers.process.capture import IN_MEMORY, Tape, frames, stream_of
+from mainstay.drivers.process.pump import Pump
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=40))))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import mainstay.clock as clock
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
-from mainstay.drivers.command import failure_of, name_of, not_run, output_of, pumps_of
-from mainstay.drivers.tape import Tape
+from mainstay.drivers.process.capture import Tape
+from mainstay.drivers.process.command import failure_of, name_of, not_run, output_of, pumps_of
 from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainstay.drivers.command import Output
-    from mainstay.drivers.manner import Manner
+    from mainstay.drivers.process.command import Output
+    from mainstay.drivers.process.options import Manner
 
 _NEW_GROUP = 0x00000200
 """CREATE_NEW_PROCESS_GROUP."""

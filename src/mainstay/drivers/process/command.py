@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from mainstay.core.retry.kinds import RETRIED_KINDS, kind_of
-from mainstay.drivers.pump import Pump
+from mainstay.drivers.process.pump import Pump
 from mainstay.errors import CommandFailed, CommandKilled, CommandNotRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainstay.drivers.tape import Tape
+    from mainstay.drivers.process.capture import Tape
 
 _NOT_FOUND, _NOT_RUN = 127, 126
 

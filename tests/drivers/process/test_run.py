@@ -13,13 +13,13 @@ import pytest
 
 import mainstay
 from mainstay import RetryPolicy
-from mainstay.drivers import process_windows
-from mainstay.drivers.command import failure_of, not_run
-from mainstay.drivers.interrupt import Interrupt
-from mainstay.drivers.manner import Manner
-from mainstay.drivers.process import run
-from mainstay.drivers.process_group import Group, members
-from mainstay.drivers.tape import stream_of
+from mainstay.drivers.process import windows as process_windows
+from mainstay.drivers.process.capture import stream_of
+from mainstay.drivers.process.command import failure_of, not_run
+from mainstay.drivers.process.group import Group, members
+from mainstay.drivers.process.interrupt import Interrupt
+from mainstay.drivers.process.options import Manner
+from mainstay.drivers.process.run import run
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,
@@ -176,7 +176,7 @@ def test_an_exception_before_anybody_reads_leaves_no_pipe_open(monkeypatch):
     def strike(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mainstay.drivers.process.pumps_of", strike)
+    monkeypatch.setattr("mainstay.drivers.process.run.pumps_of", strike)
     before = len(list(Path("/dev/fd").iterdir()))
     with pytest.raises(KeyboardInterrupt):
         run(sh("exec sleep 1000"), QUIET)
@@ -227,7 +227,7 @@ def test_without_a_shell_to_lead_the_command_leads_its_group(monkeypatch):
 
 def test_without_proc_the_group_is_ended_with_its_command(monkeypatch):
     """Elsewhere nobody can list a group: whoever is left is killed when the command has ended."""
-    monkeypatch.setattr("mainstay.drivers.process_group.members", lambda _: None)
+    monkeypatch.setattr("mainstay.drivers.process.group.members", lambda _: None)
     output = run(sh("sleep 1000 & echo $!"), QUIET)
     pid = int(stream_of(output["tape"], 1))
     wait_until(lambda: not _is_there(pid), "its end")

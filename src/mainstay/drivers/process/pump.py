@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mainstay.drivers.tape import Tape
+    from mainstay.drivers.process.capture import Tape
 
 _MOST = 65_536
 """Bytes carried at once: what a pipe holds on Linux."""

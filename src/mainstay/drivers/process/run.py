@@ -15,17 +15,24 @@ from typing import TYPE_CHECKING
 
 import mainstay.clock as clock
 from mainstay.deadline import remaining
-from mainstay.drivers.command import Output, failure_of, name_of, not_run, output_of, pumps_of
-from mainstay.drivers.interrupt import Interrupt
-from mainstay.drivers.manner import Manner
-from mainstay.drivers.tape import Tape
+from mainstay.drivers.process.capture import Tape
+from mainstay.drivers.process.command import (
+    Output,
+    failure_of,
+    name_of,
+    not_run,
+    output_of,
+    pumps_of,
+)
+from mainstay.drivers.process.interrupt import Interrupt
+from mainstay.drivers.process.options import Manner
 from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mainstay.drivers.process_group import Group
-    from mainstay.drivers.pump import Pump
+    from mainstay.drivers.process.group import Group
+    from mainstay.drivers.process.pump import Pump
 
 _GLANCE = 0.05
 """Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
@@ -45,7 +52,7 @@ def run(command: Sequence[str | bytes], manner: Manner | None = None) -> Output:
         CallCancelled: the cancel event was set, and it was ended.
     """
     if os.name == "nt":
-        from mainstay.drivers import process_windows
+        from mainstay.drivers.process import windows as process_windows
 
         return process_windows.run(command, manner or Manner())
     return _Attempt(command, manner or Manner()).run()
@@ -66,7 +73,7 @@ class _Attempt:
         """Why it was ended by us, where it was."""
 
     def run(self) -> Output:
-        from mainstay.drivers.process_group import Group
+        from mainstay.drivers.process.group import Group
 
         manner = self.manner
         if manner.cancel is not None and manner.cancel.is_set():

@@ -1,0 +1,1 @@
+"""Subprocesses under policy: start, capture, time out, end with their whole group."""
