@@ -22,7 +22,7 @@ from bench.sqlite_records import (
 )
 from bench.table import Row, Table, at_most
 from mainstay.core.idempotency.record import Begin, reduce
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.store import SqliteStore
 
 ORDER = 15
 FEW, MANY, MANY_QUICK = 1_000, 1_000_000, 200_000

@@ -20,7 +20,7 @@ from mainstay.errors import MissingExtraError, PolicyError, StoreError, UsageErr
 from mainstay.events import CallSucceeded
 from mainstay.stores.journal_jsonl import JsonlJournal
 from mainstay.stores.memory import MemoryStore
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing import scripted, virtual_time
 
 POLICY = RetryPolicy(name="api", max_attempts=3, backoff=Backoff.constant(0.0))

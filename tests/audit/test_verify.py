@@ -14,7 +14,7 @@ from mainstay.core.audit.chain import Entry, Tail, head_of, header_of, seal, tai
 from mainstay.errors import StoreError, UsageError
 from mainstay.events import AttemptFailed, CallSucceeded
 from mainstay.stores.journal_jsonl import JsonlJournal
-from mainstay.stores.journal_sqlite import SqliteJournal
+from mainstay.stores.sqlite.journal import SqliteJournal
 
 
 def event(number):

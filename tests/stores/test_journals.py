@@ -25,8 +25,8 @@ from mainstay.core.audit.chain import (
 )
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.journal_jsonl import JsonlJournal
-from mainstay.stores.journal_sqlite import SqliteJournal
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.journal import SqliteJournal
+from mainstay.stores.sqlite.store import SqliteStore
 from tests.connections import is_closed
 
 KINDS = ("sqlite", "postgres", "jsonl")
@@ -528,7 +528,7 @@ def test_a_child_keeps_the_connection_of_its_parent_as_it_is(
     journal = SqliteStore(f"sqlite:///{tmp_path}/audit.db").journal(closes=True)
     add(journal, b"1")
     parents = connections[-1]
-    monkeypatch.setattr("mainstay.stores.journal_sqlite._inherited", inherited := [])
+    monkeypatch.setattr("mainstay.stores.sqlite.journal._inherited", inherited := [])
     journal._pid = -1
     getattr(journal, use)()
     assert inherited == [parents]

@@ -65,10 +65,10 @@ def _check_object(where: Any) -> None:
 
 
 def _in_sqlite(url: str, reads_only: bool, durable: bool) -> Journal:
-    from mainstay.stores.sqlite import SqliteStore, path_of
+    from mainstay.stores.sqlite.store import SqliteStore, path_of
 
     if reads_only:
-        from mainstay.stores.journal_sqlite import SqliteJournal
+        from mainstay.stores.sqlite.journal import SqliteJournal
 
         path = path_of(url)
         if not Path(path).exists():
@@ -88,8 +88,8 @@ def load(where: Where) -> None:
     if scheme in ("postgresql", "postgres"):
         import_module("mainstay.stores.journal_postgres")
     elif scheme == "sqlite" or _is_sqlite(url):
-        import_module("mainstay.stores.sqlite")
-        import_module("mainstay.stores.journal_sqlite")
+        import_module("mainstay.stores.sqlite.store")
+        import_module("mainstay.stores.sqlite.journal")
     else:
         import_module("mainstay.stores.journal_jsonl")
 
@@ -129,7 +129,7 @@ def identity_of(where: Where) -> str:
 def _absolute(url: str) -> str:
     """The path of a file, the same from every folder; another URL as it is."""
     if url.startswith("sqlite:"):
-        from mainstay.stores.sqlite import path_of
+        from mainstay.stores.sqlite.store import path_of
 
         url = path_of(url)
     return url if "://" in url else str(Path(url).absolute())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 STORES = {
     "memory": ("mainstay.stores.memory", "MemoryStore"),
-    "sqlite": ("mainstay.stores.sqlite", "SqliteStore"),
+    "sqlite": ("mainstay.stores.sqlite.store", "SqliteStore"),
     "postgresql": ("mainstay.stores.postgres", "PostgresStore"),
     "redis": ("mainstay.stores.redis", "RedisStore"),
     "nats": ("mainstay.stores.nats", "NatsStore"),

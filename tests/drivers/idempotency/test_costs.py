@@ -7,8 +7,8 @@ import pytest
 
 from mainstay import Engine
 from mainstay.drivers.idempotency.keys import ENOUGH
-from mainstay.stores import sqlite_steps
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite import statements as sqlite_steps
+from mainstay.stores.sqlite.store import SqliteStore
 from tests.costs import costs
 
 

@@ -40,7 +40,7 @@ from mainstay.errors import (
     UsageError,
 )
 from mainstay.stores.memory import MemoryStore
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing import virtual_time
 
 SOON = 15.0

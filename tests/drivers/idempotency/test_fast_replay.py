@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mainstay import Engine, StoreUnavailable
 from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.stores.memory import MemoryStore
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.store import SqliteStore
 
 
 class Watched(MemoryStore):

@@ -12,8 +12,8 @@ from mainstay import Engine
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, Run, decode, reduce
 from mainstay.errors import StoreUnavailable
-from mainstay.stores import sqlite_steps
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite import statements as sqlite_steps
+from mainstay.stores.sqlite.store import SqliteStore
 
 
 class Wrong(Exception):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import mainstay.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.stores.migrations import pending, statements
-from mainstay.stores.sqlite_batch import DROP, WRITE
+from mainstay.stores.sqlite.batch import DROP, WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.change import DROP, KEEP, Change
-from mainstay.stores.sqlite import SqliteStore
-from mainstay.stores.sqlite_batch import carry_out
+from mainstay.stores.sqlite.batch import carry_out
+from mainstay.stores.sqlite.store import SqliteStore
 
 
 class Wrong(Exception):

@@ -17,7 +17,7 @@ import pytest
 from mainstay.core.base.change import Change
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing.stores import StoreContract
 from tests.connections import is_closed
 from tests.processes import wait_until
@@ -77,7 +77,7 @@ def run(program, *arguments, **more):
 OPEN = """
 import sys
 from mainstay.core.base.change import Change
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1])
 for _ in range(20):
     store.transact("s", "k", lambda v, now: (Change(str(int(v or b"0") + 1).encode()), None))
@@ -137,7 +137,7 @@ def test_a_full_disk_is_told_of_and_loses_nothing(url):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         from mainstay.core.base.change import Change
         from mainstay.errors import StoreUnavailable
-        from mainstay.stores.sqlite import SqliteStore
+        from mainstay.stores.sqlite.store import SqliteStore
         store = SqliteStore(sys.argv[1])
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         done = 0
@@ -372,7 +372,7 @@ def test_a_child_does_not_close_the_connections_of_its_parent(store, connections
     """Nor does its garbage collector: they are kept, whatever becomes of the store."""
     store.read("s", "k")
     (held,) = store._opened
-    monkeypatch.setattr("mainstay.stores.sqlite_held._inherited", inherited := [])
+    monkeypatch.setattr("mainstay.stores.sqlite.connections._inherited", inherited := [])
     held.pid = -1
     store.close()
     assert inherited == [held.connection]

@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores import sqlite_steps as steps
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.process import PROCESS
-from mainstay.stores.sqlite_batch import carry_out
-from mainstay.stores.sqlite_held import Held, Mine
+from mainstay.stores.sqlite import statements as steps
+from mainstay.stores.sqlite.batch import carry_out
+from mainstay.stores.sqlite.connections import Held, Mine
 from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class SqliteStore:
 
     def journal(self, *, closes: bool = False, synchronous: str = "NORMAL") -> Journal:
         """The audit log of this file, on a connection of its own."""
-        from mainstay.stores.journal_sqlite import SqliteJournal
+        from mainstay.stores.sqlite.journal import SqliteJournal
 
         if closes:
             self.close()

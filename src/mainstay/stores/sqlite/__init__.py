@@ -1,0 +1,1 @@
+"""SQLite: the store, its statements, its connections, its journal."""
