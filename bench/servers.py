@@ -219,7 +219,7 @@ def _postgres(place: Path, effort: Effort) -> list[Row]:
 def _on_postgres(name: str, effort: Effort, url: str) -> list[Row]:
     import psycopg
 
-    from mainstay.stores.postgres import PostgresStore
+    from mainstay.stores.postgres.store import PostgresStore
 
     store = PostgresStore(url)
     try:

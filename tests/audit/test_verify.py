@@ -115,7 +115,7 @@ class Postgres(Log):
         self.run("DELETE FROM mainstay_audit_heads")
 
     def journal(self):
-        from mainstay.stores.postgres import PostgresStore
+        from mainstay.stores.postgres.store import PostgresStore
 
         return PostgresStore(self.where).journal(closes=True)
 

@@ -173,7 +173,7 @@ class CrashingSqlite(_Told, SqliteStore):
 
 def crashing_postgres(url: str, boundaries: Boundaries) -> Any:
     """The same for PostgreSQL: a boundary before and after each trip to the server."""
-    from mainstay.stores.postgres import PostgresStore
+    from mainstay.stores.postgres.store import PostgresStore
 
     class CrashingPostgres(_Told, PostgresStore):
         def _step(self, space: str, key: str, decide: Any) -> Any:

@@ -44,7 +44,7 @@ def journals(request, tmp_path):
         elif kind == "sqlite":
             made = SqliteStore(f"sqlite:///{tmp_path}/audit.db").journal(closes=True)
         else:
-            from mainstay.stores.postgres import PostgresStore
+            from mainstay.stores.postgres.store import PostgresStore
 
             made = PostgresStore(url).journal(closes=True)
         opened.append(made)
@@ -214,7 +214,7 @@ def test_single_events_can_be_read_with_sql(kind, request, tmp_path):
     else:
         import psycopg
 
-        from mainstay.stores.postgres import PostgresStore
+        from mainstay.stores.postgres.store import PostgresStore
 
         url = request.getfixturevalue("postgres_database")
         journal = PostgresStore(url).journal(closes=True)

@@ -36,7 +36,7 @@ def open_journal(
     url = os.fspath(where)
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
-        from mainstay.stores.postgres import PostgresStore
+        from mainstay.stores.postgres.store import PostgresStore
 
         return PostgresStore(url).journal(closes=True)
     if scheme == "sqlite" or (not scheme and _is_sqlite(url)):
@@ -86,7 +86,7 @@ def load(where: Where) -> None:
     url = os.fspath(where) if isinstance(where, str | os.PathLike) else where.url
     scheme = url.partition(":")[0]
     if scheme in ("postgresql", "postgres"):
-        import_module("mainstay.stores.journal_postgres")
+        import_module("mainstay.stores.postgres.journal")
     elif scheme == "sqlite" or _is_sqlite(url):
         import_module("mainstay.stores.sqlite.store")
         import_module("mainstay.stores.sqlite.journal")
@@ -113,8 +113,8 @@ def identity_of(where: Where) -> str:
     url = os.fspath(where)
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
-        from mainstay.stores import postgres  # which says what is missing
-        from mainstay.stores.postgres_url import Place
+        from mainstay.stores.postgres import store as postgres  # which says what is missing
+        from mainstay.stores.postgres.url import Place
 
         assert postgres is not None
         return Place(url).shown

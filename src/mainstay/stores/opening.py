@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STORES = {
     "memory": ("mainstay.stores.memory", "MemoryStore"),
     "sqlite": ("mainstay.stores.sqlite.store", "SqliteStore"),
-    "postgresql": ("mainstay.stores.postgres", "PostgresStore"),
+    "postgresql": ("mainstay.stores.postgres.store", "PostgresStore"),
     "redis": ("mainstay.stores.redis", "RedisStore"),
     "nats": ("mainstay.stores.nats", "NatsStore"),
 }

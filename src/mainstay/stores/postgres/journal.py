@@ -19,14 +19,14 @@ from mainstay.stores.journal_rows import (
     is_older,
     tail_of_row,
 )
-from mainstay.stores.postgres_steps import Trip
+from mainstay.stores.postgres.statements import Trip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
-    from mainstay.stores.postgres import PostgresStore
-    from mainstay.stores.postgres_steps import Rows, Steps
+    from mainstay.stores.postgres.statements import Rows, Steps
+    from mainstay.stores.postgres.store import PostgresStore
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '.mainstay_audit', 0))"
 _TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"

@@ -18,10 +18,10 @@ try:
     import psycopg
 except ImportError:
     raise MissingExtraError("psycopg", "postgres") from None
-from mainstay.stores import postgres_steps as steps
 from mainstay.stores.options import without_secrets
-from mainstay.stores.postgres_pool import Late, Pools
-from mainstay.stores.postgres_url import Place
+from mainstay.stores.postgres import statements as steps
+from mainstay.stores.postgres.pool import Late, Pools
+from mainstay.stores.postgres.url import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Journal
-    from mainstay.stores.postgres_steps import Rows, Steps, Trip
+    from mainstay.stores.postgres.statements import Rows, Steps, Trip
 
     Answer = TypeVar("Answer")
 
@@ -123,7 +123,7 @@ class PostgresStore:
 
     def journal(self, *, closes: bool = False, synchronous: str = "") -> Journal:  # noqa: ARG002
         """The audit log of this database; the server says how safe a commit is."""
-        from mainstay.stores.journal_postgres import PostgresJournal
+        from mainstay.stores.postgres.journal import PostgresJournal
 
         return PostgresJournal(self, closes=closes)
 

@@ -19,10 +19,10 @@ import trio
 
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
-from mainstay.stores import postgres_pool
 from mainstay.stores.migrations import scripts
-from mainstay.stores.postgres import PostgresStore
-from mainstay.stores.postgres_pool import Late
+from mainstay.stores.postgres import pool as postgres_pool
+from mainstay.stores.postgres.pool import Late
+from mainstay.stores.postgres.store import PostgresStore
 from mainstay.testing.stores import StoreContract
 from tests.servers.postgres import start_postgres
 
@@ -300,7 +300,7 @@ class TestConcurrency:
             monkeypatch.undo()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("mainstay.stores.postgres_pool._Idle.push", interrupted)
+        monkeypatch.setattr("mainstay.stores.postgres.pool._Idle.push", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.transact("s", "k", put(b"1"))
         assert store.read("s", "k")[0] == b"1"
@@ -420,7 +420,7 @@ class TestConcurrency:
         script = textwrap.dedent("""
             import sys
             from mainstay.core.base.change import Change
-            from mainstay.stores.postgres import PostgresStore
+            from mainstay.stores.postgres.store import PostgresStore
             sys.stdin.readline()
             store = PostgresStore(sys.argv[1])
             for _ in range(5):
@@ -835,6 +835,6 @@ class TestTrouble:
     def test_without_psycopg_the_extra_is_named(self, monkeypatch):
         """Importing the store is when it is needed."""
         monkeypatch.setitem(sys.modules, "psycopg", None)
-        monkeypatch.delitem(sys.modules, "mainstay.stores.postgres")
+        monkeypatch.delitem(sys.modules, "mainstay.stores.postgres.store")
         with pytest.raises(MissingExtraError, match=r"pip install 'mainstay\[postgres\]'"):
-            __import__("mainstay.stores.postgres")
+            __import__("mainstay.stores.postgres.store")

@@ -23,7 +23,7 @@ from psycopg import waiting
 from psycopg.pq import TransactionStatus
 
 from mainstay.clock import SYSTEM
-from mainstay.stores.postgres_steps import patience
+from mainstay.stores.postgres.statements import patience
 from mainstay.stores.process import PROCESS
 
 if TYPE_CHECKING:

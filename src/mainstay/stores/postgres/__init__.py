@@ -1,0 +1,1 @@
+"""PostgreSQL: the store, its statements, its pool, its journal."""
