@@ -147,7 +147,7 @@ class _Raw:
 def _redis(place: Path, effort: Effort) -> list[Row]:
     import redis
 
-    from mainstay.stores.redis import RedisStore
+    from mainstay.stores.redis.store import RedisStore
     from tests.servers.valkey import server_binary, start_valkey
 
     if server_binary() is None:

@@ -192,7 +192,7 @@ def crashing_postgres(url: str, boundaries: Boundaries) -> Any:
 
 
 _STORES = {
-    "redis": ("mainstay.stores.redis", "RedisStore"),
+    "redis": ("mainstay.stores.redis.store", "RedisStore"),
     "nats": ("mainstay.stores.nats", "NatsStore"),
 }
 

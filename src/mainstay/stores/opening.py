@@ -17,7 +17,7 @@ STORES = {
     "memory": ("mainstay.stores.memory", "MemoryStore"),
     "sqlite": ("mainstay.stores.sqlite.store", "SqliteStore"),
     "postgresql": ("mainstay.stores.postgres.store", "PostgresStore"),
-    "redis": ("mainstay.stores.redis", "RedisStore"),
+    "redis": ("mainstay.stores.redis.store", "RedisStore"),
     "nats": ("mainstay.stores.nats", "NatsStore"),
 }
 """The home of each, by the scheme of its URLs."""

@@ -21,8 +21,8 @@ from mainstay.clock import SYSTEM
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, RecordState, Replay, Run, Settle, reduce
 from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable
-from mainstay.stores.redis import RedisStore
-from mainstay.stores.redis_names import explained as _explained
+from mainstay.stores.redis.keys import explained as _explained
+from mainstay.stores.redis.store import RedisStore
 from mainstay.testing.stores import StoreContract
 from tests.servers.valkey import start_valkey
 
@@ -323,7 +323,7 @@ def test_a_write_whose_reply_was_lost_is_not_made_twice(server, is_held, monkeyp
     store = RedisStore(server.url)
     store.transact("s", "k", put(b"6"))
     if is_held:
-        monkeypatch.setattr("mainstay.stores.redis_telling.Rounds.hold", lambda _self: 5000)
+        monkeypatch.setattr("mainstay.stores.redis.protocol.Rounds.hold", lambda _self: 5000)
     _Interrupting(store, reads=True).raises(redis.ConnectionError("gone"), at=2)
     store.transact("s", "k", count)
     assert store.read("s", "k")[0] == b"7"
@@ -986,7 +986,7 @@ def test_a_turn_that_does_not_come_is_told_of(server):
 
 def test_a_value_beyond_the_limit_is_refused_by_name(store, space, monkeypatch):
     """Before it is sent."""
-    monkeypatch.setattr("mainstay.stores.redis._LARGEST", 10)
+    monkeypatch.setattr("mainstay.stores.redis.store._LARGEST", 10)
     with pytest.raises(StoreError, match="a value of 11 bytes; the most is 10"):
         store.transact(space, "k", put(b"x" * 11))
     assert store.read(space, "k")[0] is None
@@ -994,6 +994,6 @@ def test_a_value_beyond_the_limit_is_refused_by_name(store, space, monkeypatch):
 
 def test_an_old_server_is_refused(store, space, monkeypatch):
     """Its scripts cannot say that they write, so that a replica would answer."""
-    monkeypatch.setattr("mainstay.stores.redis._OLDEST", 99)
+    monkeypatch.setattr("mainstay.stores.redis.store._OLDEST", 99)
     with pytest.raises(StoreUnavailable, match=r"99\.0 or later is needed"):
         store.read(space, "k")

@@ -26,7 +26,7 @@ try:
     from redis import exceptions as theirs
 except ImportError:  # pragma: no cover -- the extra is there in tests
     raise MissingExtraError("redis", "redis") from None
-from mainstay.stores.redis_clients import (
+from mainstay.stores.redis.clients import (
     DUE,
     Loops,
     async_client,
@@ -35,8 +35,8 @@ from mainstay.stores.redis_clients import (
     in_thread,
     in_trio,
 )
-from mainstay.stores.redis_line import AsyncLine, Line
-from mainstay.stores.redis_names import (
+from mainstay.stores.redis.connection import AsyncLine, Line
+from mainstay.stores.redis.keys import (
     DROP,
     READ,
     RELEASE,
@@ -51,13 +51,13 @@ from mainstay.stores.redis_names import (
     told,
     without_secrets,
 )
-from mainstay.stores.redis_telling import Rounds, Telling, Turns, aperform, perform
+from mainstay.stores.redis.protocol import Rounds, Telling, Turns, aperform, perform
 
 if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.change import Change, Decide, Reply
-    from mainstay.stores.redis_names import Story
+    from mainstay.stores.redis.keys import Story
 
 _OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}
 _LARGEST = 512 * 1024 * 1024 - TOKEN

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import redis
 
 from mainstay.clock import SYSTEM
-from mainstay.stores.redis_telling import Turns
+from mainstay.stores.redis.protocol import Turns
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -16,14 +16,14 @@ from redis import exceptions as theirs
 from mainstay.clock import SYSTEM
 from mainstay.errors import StoreUnavailable
 from mainstay.stores.options import without_secrets
-from mainstay.stores.redis_names import TOKEN, explained
+from mainstay.stores.redis.keys import TOKEN, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.stores.redis_line import AsyncLine, Line
-    from mainstay.stores.redis_names import Server, Story
+    from mainstay.stores.redis.connection import AsyncLine, Line
+    from mainstay.stores.redis.keys import Server, Story
 
 
 class Telling:
