@@ -193,7 +193,7 @@ def crashing_postgres(url: str, boundaries: Boundaries) -> Any:
 
 _STORES = {
     "redis": ("mainstay.stores.redis.store", "RedisStore"),
-    "nats": ("mainstay.stores.nats", "NatsStore"),
+    "nats": ("mainstay.stores.nats.store", "NatsStore"),
 }
 
 

@@ -18,7 +18,7 @@ STORES = {
     "sqlite": ("mainstay.stores.sqlite.store", "SqliteStore"),
     "postgresql": ("mainstay.stores.postgres.store", "PostgresStore"),
     "redis": ("mainstay.stores.redis.store", "RedisStore"),
-    "nats": ("mainstay.stores.nats", "NatsStore"),
+    "nats": ("mainstay.stores.nats.store", "NatsStore"),
 }
 """The home of each, by the scheme of its URLs."""
 ALSO = {

@@ -25,8 +25,9 @@ import mainstay.clock
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, Run, reduce
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores import nats_link, nats_wire
-from mainstay.stores.nats import NatsStore
+from mainstay.stores.nats import link as nats_link
+from mainstay.stores.nats import wire as nats_wire
+from mainstay.stores.nats.store import NatsStore
 from mainstay.testing.stores import StoreContract
 from tests.servers.nats import start_nats
 
@@ -166,7 +167,7 @@ def test_ten_processes_that_start_at_once_make_one_bucket(server):
     """On an empty server, each making it if it is not there; all of their counts are kept."""
     program = (
         "import sys; from mainstay.core.base.change import Change; "
-        "from mainstay.stores.nats import NatsStore; "
+        "from mainstay.stores.nats.store import NatsStore; "
         "store = NatsStore(sys.argv[1]); sys.stdin.readline(); "
         "step = lambda v, now: (Change(str(int(v or b'0') + 1).encode()), None); "
         "[store.transact('s', 'k', step) for _ in range(5)]; store.close()"
@@ -670,6 +671,6 @@ def test_a_url_that_cannot_be_right_is_refused(url, told):
 
 def test_without_the_library_the_extra_is_named():
     """Not an import error of somebody else's."""
-    program = "import sys; sys.modules['nats'] = None; import mainstay.stores.nats"
+    program = "import sys; sys.modules['nats'] = None; import mainstay.stores.nats.store"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert b"mainstay[nats]" in done.stderr

@@ -14,10 +14,10 @@ import msgspec
 
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError
-from mainstay.stores.nats_line import LostError
-from mainstay.stores.nats_link import Operation, measure
-from mainstay.stores.nats_place import decoded
-from mainstay.stores.nats_wire import (
+from mainstay.stores.nats.connection import LostError
+from mainstay.stores.nats.link import Operation, measure
+from mainstay.stores.nats.url import decoded
+from mainstay.stores.nats.wire import (
     EXPECTED,
     EXPIRES,
     FASTER,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from mainstay.core.base.change import Change, Decide
-    from mainstay.stores.nats_line import Line
-    from mainstay.stores.nats_link import Link
-    from mainstay.stores.nats_wire import Answer
+    from mainstay.stores.nats.connection import Line
+    from mainstay.stores.nats.link import Link
+    from mainstay.stores.nats.wire import Answer
 
 
 class Step(Operation):

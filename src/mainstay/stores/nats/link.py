@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores.nats_line import PARTING, TROUBLES, Line
-from mainstay.stores.nats_wire import (
+from mainstay.stores.nats.connection import PARTING, TROUBLES, Line
+from mainstay.stores.nats.wire import (
     NAME_IN_USE,
     NO_STREAM,
     NobodyError,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, TypeVar
 
-    from mainstay.stores.nats_place import Place
-    from mainstay.stores.nats_wire import Answer, Clock
+    from mainstay.stores.nats.url import Place
+    from mainstay.stores.nats.wire import Answer, Clock
 
     Op = TypeVar("Op", bound="Operation")
     Work: TypeAlias = Coroutine[Any, Any, Any]

@@ -20,18 +20,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreUnavailable
-from mainstay.stores.nats_line import PARTING
-from mainstay.stores.nats_link import Link
-from mainstay.stores.nats_place import Place
-from mainstay.stores.nats_steps import Step, unwrapped
-from mainstay.stores.nats_wire import Clock
+from mainstay.stores.nats.connection import PARTING
+from mainstay.stores.nats.link import Link
+from mainstay.stores.nats.steps import Step, unwrapped
+from mainstay.stores.nats.url import Place
+from mainstay.stores.nats.wire import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.stores.nats_link import Work
+    from mainstay.stores.nats.link import Work
 
 
 class NatsStore:

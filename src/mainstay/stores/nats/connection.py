@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import MissingExtraError
-from mainstay.stores.nats_wire import status, steady
+from mainstay.stores.nats.wire import status, steady
 
 try:
     from nats.aio.client import Client
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
-    from mainstay.stores.nats_place import Place
+    from mainstay.stores.nats.url import Place
 
 PARTING = 1.0
 """Seconds for a connection to say goodbye."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-    from mainstay.stores.nats_place import Place
+    from mainstay.stores.nats.url import Place
 
 _MEASURE_EVERY = 10.0
 """Seconds after which the server's clock is measured again; a quartz drifts 1 ms in that time."""

@@ -1,0 +1,1 @@
+"""NATS JetStream: the store, its connection, its wire protocol."""
