@@ -112,7 +112,7 @@ class Journal(Protocol):
 
     Example:
         >>> from mainstay.core.audit.chain import Entry, seal
-        >>> from mainstay.stores.journal_jsonl import JsonlJournal
+        >>> from mainstay.stores.jsonl.journal import JsonlJournal
         >>> import tempfile
         >>> journal: Journal = JsonlJournal(tempfile.mkdtemp() + "/audit.jsonl")
         >>> def make(tail, carried):

@@ -18,7 +18,7 @@ from mainstay.audit import AuditLog, make_key, read_log, verify_log
 from mainstay.core.audit.chain import header_of
 from mainstay.errors import MissingExtraError, PolicyError, StoreError, UsageError
 from mainstay.events import CallSucceeded
-from mainstay.stores.journal_jsonl import JsonlJournal
+from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing import scripted, virtual_time

@@ -6,8 +6,8 @@ import pytest
 
 from mainstay.audit import verify_log
 from mainstay.core.audit.chain import PLAN, Entry, seal
-from mainstay.stores.journal_jsonl import JsonlJournal
-from mainstay.stores.jsonl_lines import lines_of
+from mainstay.stores.jsonl.journal import JsonlJournal
+from mainstay.stores.jsonl.lines import lines_of
 
 PLANS = [b'{%b,"plan":"p%d"}' % (PLAN, number) for number in (1, 2)]
 

@@ -13,7 +13,7 @@ from mainstay.audit.keys import Signer
 from mainstay.core.audit.chain import Entry, Tail, head_of, header_of, seal, tail_of
 from mainstay.errors import StoreError, UsageError
 from mainstay.events import AttemptFailed, CallSucceeded
-from mainstay.stores.journal_jsonl import JsonlJournal
+from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.stores.sqlite.journal import SqliteJournal
 
 
@@ -354,7 +354,7 @@ def test_a_pruned_front_that_nobody_speaks_for_shows(log):
     with closing(log.journal()) as journal:
         first = tail_of(next(journal.blocks()))
     if isinstance(log, Jsonl):
-        from mainstay.stores.jsonl_lines import anchor_line
+        from mainstay.stores.jsonl.lines import anchor_line
 
         lines = log.lines()
         log.where.write_bytes(anchor_line(first) + b"".join(lines[log.start(lines, 2) :]))

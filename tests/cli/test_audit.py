@@ -196,7 +196,7 @@ def test_tail_shows_records_of_a_version_to_come(tmp_path):
     where = tmp_path / "audit.jsonl"
     write(where, count=1)
     from mainstay.core.audit.chain import Entry, seal
-    from mainstay.stores.journal_jsonl import JsonlJournal
+    from mainstay.stores.jsonl.journal import JsonlJournal
 
     journal = JsonlJournal(where)
     newer = [b'{"event_type":"of_tomorrow","operation":"x"}', b"[1,2]"]

@@ -24,7 +24,7 @@ from mainstay.core.audit.chain import (
     verify_block,
 )
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores.journal_jsonl import JsonlJournal
+from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.stores.sqlite.journal import SqliteJournal
 from mainstay.stores.sqlite.store import SqliteStore
 from tests.connections import is_closed

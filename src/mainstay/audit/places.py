@@ -43,7 +43,7 @@ def open_journal(
         return _in_sqlite(url if scheme else f"sqlite:///{url}", reads_only, durable)
     if scheme:
         raise StoreError(f"no audit log can be at {scheme}://", hint=_HINT)
-    from mainstay.stores.journal_jsonl import JsonlJournal
+    from mainstay.stores.jsonl.journal import JsonlJournal
 
     return JsonlJournal(url, rotate=rotate, syncs=durable, reads_only=reads_only)
 
@@ -91,7 +91,7 @@ def load(where: Where) -> None:
         import_module("mainstay.stores.sqlite.store")
         import_module("mainstay.stores.sqlite.journal")
     else:
-        import_module("mainstay.stores.journal_jsonl")
+        import_module("mainstay.stores.jsonl.journal")
 
 
 def _is_sqlite(path: str) -> bool:

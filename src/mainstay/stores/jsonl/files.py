@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.audit.chain import Tail
-from mainstay.stores.jsonl_lines import Reader, anchor_line, start_before, tail_after, torn_line
+from mainstay.stores.jsonl.lines import Reader, anchor_line, start_before, tail_after, torn_line
 
 if TYPE_CHECKING:
     from pathlib import Path

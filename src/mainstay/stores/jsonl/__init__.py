@@ -1,0 +1,1 @@
+"""JSONL files: the journal, its lines, its files and their rotation."""
