@@ -8,7 +8,7 @@ import pytest
 from mainstay import BreakerSettings, Engine, OutcomeUnknown, RetryPolicy
 from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.events import CallSucceeded
-from mainstay.sinks.spill import Spill
+from mainstay.sinks.delivery.spill import Spill
 from tests.processes import wait_until
 
 ONCE = RetryPolicy(name="once", max_attempts=1)

@@ -27,7 +27,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import CallSucceeded, describe, encode
 from mainstay.errors import UsageError
 from mainstay.plans import plan_before, plan_numbered
-from mainstay.sinks.buffer import Buffer
+from mainstay.sinks.delivery.buffer import Buffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from mainstay.core.inbox.items import RANKS
 from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.drivers.inbox.circuit_admin import shared_circuits
 from mainstay.report import report
-from mainstay.sinks.spill import spilled
+from mainstay.sinks.delivery.spill import spilled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mainstay import Engine, Item
     from mainstay.core.circuit.cluster_status import Standing
     from mainstay.ports import Store
-    from mainstay.sinks.spill import Spilled
+    from mainstay.sinks.delivery.spill import Spilled
 
 MOST = 1_000_000
 """Records that are looked at for calls that run."""

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import encode
 from mainstay.errors import MissingExtraError, UsageError
-from mainstay.sinks.buffered import BufferedSink
+from mainstay.sinks.delivery.base import BufferedSink
 
 try:
     from nats.aio.client import Client

@@ -17,7 +17,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import InboxRaised
 from mainstay.core.inbox.items import RANKS
 from mainstay.report import report
-from mainstay.sinks.buffered import BufferedSink
+from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
     import os

@@ -26,14 +26,14 @@ from mainstay.core.events.catalogue import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.facts import Facts
-from mainstay.sinks.backlog import Backlog, Ticket
-from mainstay.sinks.spill import Spill
+from mainstay.sinks.delivery.backlog import Backlog, Ticket
+from mainstay.sinks.delivery.spill import Spill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.events.catalogue import Event
-    from mainstay.sinks.backlog import Batch
+    from mainstay.sinks.delivery.backlog import Batch
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
 _JITTER = Jitter.percent(0.2)

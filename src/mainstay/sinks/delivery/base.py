@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.sinks.buffer import Buffer
+from mainstay.sinks.delivery.buffer import Buffer
 
 if TYPE_CHECKING:
     import os

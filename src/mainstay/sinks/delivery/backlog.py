@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mainstay.core.events.catalogue import Event
-    from mainstay.sinks.spill import Spill
+    from mainstay.sinks.delivery.spill import Spill
 
 
 class Ticket:

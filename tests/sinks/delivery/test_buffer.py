@@ -14,7 +14,7 @@ import pytest
 from mainstay import Engine, RetryPolicy, SinkError
 from mainstay.errors import PolicyError
 from mainstay.events import CallSucceeded
-from mainstay.sinks.buffer import Buffer
+from mainstay.sinks.delivery.buffer import Buffer
 from mainstay.testing import scripted, virtual_time
 
 
@@ -222,7 +222,7 @@ def test_an_event_without_a_written_form_costs_no_other(buffer, other, tmp_path)
 KILLED = """
 import os, sys
 from mainstay.events import CallSucceeded
-from mainstay.sinks.buffer import Buffer
+from mainstay.sinks.delivery.buffer import Buffer
 
 def away(events):
     raise ConnectionError("nobody is there")
@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_read_is_set_aside(buffer, other, tmp_path, caplog
 AT_EXIT = """
 import sys
 from mainstay.events import CallSucceeded
-from mainstay.sinks.buffer import Buffer
+from mainstay.sinks.delivery.buffer import Buffer
 
 def deliver(events):
     print(*[event.operation for event in events], flush=True)
@@ -316,9 +316,9 @@ def work():
 if sys.argv[1] == "plainly":
     work()
 elif sys.argv[1] == "in a late handler":
-    import atexit, mainstay.sinks.buffer
-    atexit.unregister(mainstay.sinks.buffer.flush_all)
-    atexit.register(mainstay.sinks.buffer.flush_all)
+    import atexit, mainstay.sinks.delivery.buffer
+    atexit.unregister(mainstay.sinks.delivery.buffer.flush_all)
+    atexit.register(mainstay.sinks.delivery.buffer.flush_all)
     atexit.register(work)
 elif sys.argv[1] == "in a child":
     import multiprocessing
@@ -350,7 +350,7 @@ def test_a_forked_child_delivers_its_own_and_nothing_of_its_parents(tmp_path):
     script = """
 import os, sys
 from mainstay.events import CallSucceeded
-from mainstay.sinks.buffer import Buffer
+from mainstay.sinks.delivery.buffer import Buffer
 
 def deliver(events):
     for event in events:
@@ -455,7 +455,7 @@ def test_virtual_time_neither_hangs_it_nor_is_moved_by_it(buffer, other):
 
 def test_a_thread_with_nothing_to_do_ends_and_another_is_started(buffer, other, monkeypatch):
     """An engine nobody uses holds no thread; the next event finds one all the same."""
-    monkeypatch.setattr("mainstay.sinks.buffer._CALM", 2)
+    monkeypatch.setattr("mainstay.sinks.delivery.buffer._CALM", 2)
     made = buffer(every=0.001)
     for number in range(5):
         made.put(event(number))

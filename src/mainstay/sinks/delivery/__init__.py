@@ -1,0 +1,1 @@
+"""How events reach a slow or absent receiver: buffer, backlog, spill file."""
