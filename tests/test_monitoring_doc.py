@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from mainstay.sinks.catalogue import METRICS
+from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.prometheus import PrometheusSink
 from tests.servers.promtool import promtool
 from tools import monitoring_doc

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mainstay.sinks.catalogue import METRICS
+from mainstay.sinks.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from mainstay import (
     RetryPolicy,
 )
 from mainstay.core.events import catalogue as events
-from mainstay.sinks.catalogue import METRICS
+from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.otel import OpenTelemetrySink
 from mainstay.testing import scripted, virtual_time
 

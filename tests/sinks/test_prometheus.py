@@ -26,8 +26,8 @@ from mainstay import (
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.events import catalogue as events
 from mainstay.core.retry.kinds import Kind
-from mainstay.sinks.catalogue import METRICS
-from mainstay.sinks.metrics import RULES
+from mainstay.sinks.metrics.catalogue import METRICS
+from mainstay.sinks.metrics.meter import RULES
 from mainstay.sinks.prometheus import PrometheusSink
 from mainstay.testing import scripted, virtual_time
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events import catalogue as events
 from mainstay.errors import MissingExtraError
-from mainstay.sinks.catalogue import METRICS
-from mainstay.sinks.spans import CallTrace, attributes_of
-from mainstay.sinks.watching import WatchingMeter
+from mainstay.sinks.metrics.catalogue import METRICS
+from mainstay.sinks.metrics.gauges import WatchingMeter
+from mainstay.sinks.metrics.spans import CallTrace, attributes_of
 
 try:
     from opentelemetry import metrics, trace
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from mainstay.core.retry.plan import Plan
-    from mainstay.sinks.catalogue import Metric
-    from mainstay.sinks.watching import Readings
+    from mainstay.sinks.metrics.catalogue import Metric
+    from mainstay.sinks.metrics.gauges import Readings
 
 _FRESH = 0.5
 """Seconds for which a reading serves the other instruments of the same collection."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.errors import MissingExtraError, UsageError
-from mainstay.sinks.catalogue import METRICS
-from mainstay.sinks.watching import WatchingMeter
+from mainstay.sinks.metrics.catalogue import METRICS
+from mainstay.sinks.metrics.gauges import WatchingMeter
 
 try:
     from prometheus_client import REGISTRY, Counter, Histogram
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from mainstay.sinks.catalogue import Metric
+    from mainstay.sinks.metrics.catalogue import Metric
 
     Family = CounterMetricFamily | GaugeMetricFamily
 

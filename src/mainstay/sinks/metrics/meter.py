@@ -17,13 +17,13 @@ from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.events import catalogue as events
 from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
-from mainstay.sinks.catalogue import METRICS
+from mainstay.sinks.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from mainstay.sinks.catalogue import Metric
+    from mainstay.sinks.metrics.catalogue import Metric
 
     Addition: TypeAlias = tuple[str, tuple[str, ...], float]
 

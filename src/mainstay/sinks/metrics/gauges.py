@@ -12,7 +12,7 @@ from weakref import ref
 
 from mainstay.errors import UsageError
 from mainstay.report import report
-from mainstay.sinks.metrics import Meter
+from mainstay.sinks.metrics.meter import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,0 +1,1 @@
+"""What the metrics sinks share: the catalogue of metrics, the meter, gauges, spans."""
