@@ -37,7 +37,7 @@ HOMES = {
     "redaction": ("mainstay.core.redact.redactor", "Redactor"),
     "alerts": ("mainstay.sinks.alerts", "Alerts"),
     "rule": ("mainstay.core.analytics.alerts", "AlertRule"),
-    "notify": ("mainstay.sinks.notify", "NotifySink"),
+    "notify": ("mainstay.sinks.notify.sink", "NotifySink"),
 }
 """Where each part lives. Nothing of it is loaded before a configuration asks for it."""
 

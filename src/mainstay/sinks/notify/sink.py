@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.report import report
-from mainstay.sinks.notifier import Notifier
-from mainstay.sinks.notify_mail import NotifyMail
-from mainstay.sinks.notify_webhook import NotifyWebhook, is_genuine, signature_of
+from mainstay.sinks.notify.base import Notifier
+from mainstay.sinks.notify.mail import NotifyMail
+from mainstay.sinks.notify.webhook import NotifyWebhook, is_genuine, signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ import msgspec
 import mainstay.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.errors import UsageError
-from mainstay.sinks.notifier import Notifier, Refused, delivery_of
+from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
 
 if TYPE_CHECKING:
     import os

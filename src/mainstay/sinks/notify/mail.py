@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import mainstay.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.report import report
-from mainstay.sinks.notifier import Notifier, Refused, delivery_of
+from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
 
 if TYPE_CHECKING:
     import os

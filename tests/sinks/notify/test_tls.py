@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from mainstay import Engine, Item
-from mainstay.sinks.notify import NotifyMail, NotifyWebhook
+from mainstay.sinks.notify.sink import NotifyMail, NotifyWebhook
 from tests.processes import wait_until
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="lost")

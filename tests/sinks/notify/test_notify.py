@@ -13,7 +13,7 @@ from aiosmtpd.controller import Controller
 from mainstay import Engine, Item
 from mainstay.errors import PolicyError, UsageError
 from mainstay.events import InboxRaised, decode
-from mainstay.sinks.notify import (
+from mainstay.sinks.notify.sink import (
     NotifyHook,
     NotifyMail,
     NotifySink,
