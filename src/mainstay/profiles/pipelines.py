@@ -14,8 +14,8 @@ from mainstay.core.base.sums import in_order
 from mainstay.core.telemetry.energy import EnergyModel, Statement
 from mainstay.core.telemetry.record import Telemetry, TelemetryRecord, schema_of, sequences
 from mainstay.errors import UsageError
-from mainstay.sinks.telemetry import TelemetrySink
-from mainstay.sinks.telemetry_file import read_telemetry
+from mainstay.sinks.telemetry.file import read_telemetry
+from mainstay.sinks.telemetry.sink import TelemetrySink
 
 if TYPE_CHECKING:
     import os

@@ -5,7 +5,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.sinks.cpu_meter import CpuMeter, Meters, thread_time
+from mainstay.sinks.telemetry.cpu_meter import CpuMeter, Meters, thread_time
 
 
 class Cpu:

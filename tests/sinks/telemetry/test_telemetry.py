@@ -18,7 +18,7 @@ import trio
 from mainstay import BreakerSettings, CallCancelled, Engine, RetryPolicy, UsageError
 from mainstay.core.telemetry.record import encode
 from mainstay.profiles.pipelines import EnergyModel, TelemetrySink, read_telemetry, schema
-from mainstay.sinks import telemetry_records
+from mainstay.sinks.telemetry import records as telemetry_records
 from mainstay.testing import scripted, virtual_time
 
 FIELDS = ("pipeline_id", "stage_name", "attempt", "delay_ms", "error_class", "retryable",
@@ -341,7 +341,7 @@ def test_options_that_cannot_be_are_refused(path):
 WORKER = """
 import sys
 from mainstay import Engine, RetryPolicy, Backoff
-from mainstay.sinks.telemetry import TelemetrySink
+from mainstay.sinks.telemetry.sink import TelemetrySink
 path, calls = sys.argv[1], int(sys.argv[2])
 sink = TelemetrySink(path, pipeline_id="etl", every=0.01, keep=50)
 policy = RetryPolicy(name="p", backoff=Backoff.constant(0))

@@ -23,7 +23,7 @@ from mainstay.core.events.catalogue import (
     RetryExhausted,
 )
 from mainstay.core.telemetry.record import first_try
-from mainstay.sinks.cpu_meter import Meters
+from mainstay.sinks.telemetry.cpu_meter import Meters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.events.catalogue import Event
     from mainstay.core.telemetry.record import TelemetryRecord
-    from mainstay.sinks.cpu_meter import CpuMeter
+    from mainstay.sinks.telemetry.cpu_meter import CpuMeter
 
 _MOST = 10_000
 """Calls and circuits of which something is remembered; one that never ends must not stay."""

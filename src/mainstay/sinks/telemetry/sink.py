@@ -19,9 +19,9 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import describe
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
-from mainstay.sinks.cpu_meter import thread_time
-from mainstay.sinks.telemetry_file import add_to_file
-from mainstay.sinks.telemetry_records import Recorder
+from mainstay.sinks.telemetry.cpu_meter import thread_time
+from mainstay.sinks.telemetry.file import add_to_file
+from mainstay.sinks.telemetry.records import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ class TelemetrySink:
 
     >>> import tempfile
     >>> from mainstay import Engine
-    >>> from mainstay.sinks.telemetry_file import read_telemetry
+    >>> from mainstay.sinks.telemetry.file import read_telemetry
     >>> path = tempfile.mkdtemp() + "/focus-telemetry.json"
     >>> with Engine(sinks=[TelemetrySink(path, pipeline_id="etl_v1")]) as engine:
     ...     engine.call("poll", int, "7")
