@@ -18,7 +18,7 @@ from mainstay import (
     testing,
 )
 from mainstay.events import CallSucceeded, RetryAttempt, RetryExhausted, encode
-from mainstay.plans import plan_before
+from mainstay.runtime.plan_registry import plan_before
 
 START = datetime(2026, 1, 25, 21, tzinfo=UTC)
 

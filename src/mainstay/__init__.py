@@ -8,7 +8,6 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
-    from mainstay.ambient import Context, carry, carrying, context, current_context
     from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit_stream import AuditStream
     from mainstay.core.circuit.breaker import CircuitState
@@ -78,11 +77,12 @@ if TYPE_CHECKING:
     )
     from mainstay.operations import KeyedOperation, Operation
     from mainstay.registry import PolicyRegistry
+    from mainstay.runtime.context import Context, carry, carrying, context, current_context
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "mainstay.ambient": ("Context", "carry", "carrying", "context", "current_context"),
+    "mainstay.runtime.context": ("Context", "carry", "carrying", "context", "current_context"),
     "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
     "mainstay.audit_stream": ("AuditStream",),
     "mainstay.core.retry.backoff": ("Backoff", "Jitter"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.analytics.aggregates import note
 from mainstay.core.analytics.event_fields import Fact, read_fact
 from mainstay.core.analytics.rate import FIELDS, Rate, minutes_between

@@ -10,19 +10,19 @@ True
 
 from __future__ import annotations
 
-import mainstay.clock as clock
-from mainstay.ambient import BOUND, Bound, current_bound
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.deadline import remaining as _remaining
 from mainstay.core.retry.deadline import until as _until
-from mainstay.frames import enclosing_end
+from mainstay.runtime.context import BOUND, Bound, current_bound
+from mainstay.runtime.enclosing import enclosing_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextvars import Token
 
-    from mainstay.ambient import Bounding
+    from mainstay.runtime.context import Bounding
 
 
 def remaining() -> float | None:

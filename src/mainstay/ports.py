@@ -17,7 +17,7 @@ class Clock(Protocol):
     """Reads time, and waits without an event loop.
 
     Example:
-        >>> from mainstay.clock import SystemClock
+        >>> from mainstay.runtime.clock import SystemClock
         >>> clock: Clock = SystemClock()
     """
 

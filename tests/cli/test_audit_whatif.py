@@ -14,7 +14,7 @@ from mainstay.cli.policy_file import PolicyFile
 from mainstay.cli.trouble import CommandError
 from mainstay.errors import MissingExtraError, PolicyError
 from mainstay.events import CallInterrupted, CallSucceeded, encode
-from mainstay.plans import plan_before
+from mainstay.runtime.plan_registry import plan_before
 
 POLICIES = [
     RetryPolicy(name=name, max_attempts=3, backoff=Backoff.constant(1), jitter=Jitter.none())

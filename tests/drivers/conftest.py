@@ -6,10 +6,10 @@ import threading
 import pytest
 import trio
 
-from mainstay import frames
 from mainstay.drivers.call import call as answers
 from mainstay.drivers.call.threads import abandoned_threads
 from mainstay.drivers.idempotency.lease_renewal import HEART
+from mainstay.runtime import enclosing as frames
 from mainstay.testing import scripted, scripted_async, virtual_time
 
 COLOURS = ("sync", "asyncio", "trio")

@@ -164,7 +164,7 @@ def test_a_strict_sink_fails_the_call_rather_than_lose_its_record(make, path):
 
 def test_a_writer_that_holds_the_lock_too_long_is_told_of(make, path, monkeypatch):
     """Another process that stands still is no reason to wait for ever."""
-    from mainstay.filelock import try_lock
+    from mainstay.runtime.filelock import try_lock
     from mainstay.sinks import jsonl
 
     monkeypatch.setattr(jsonl, "_PATIENCE", 0.05)

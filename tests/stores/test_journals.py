@@ -433,7 +433,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_log_whole(path, lines):
 
 def test_a_lock_that_is_not_given_back_is_an_error(path, lines):
     """A writer that stands still does not make others wait for ever."""
-    from mainstay.filelock import try_lock
+    from mainstay.runtime.filelock import try_lock
 
     add(lines(path), b"1")
     held = os.open(path.with_name("audit.jsonl.lock"), os.O_RDWR)

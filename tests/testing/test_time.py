@@ -10,7 +10,8 @@ import time as real
 import pytest
 import trio
 
-from mainstay import Backoff, Engine, Jitter, RetryPolicy, clock, deadline
+from mainstay import Backoff, Engine, Jitter, RetryPolicy, deadline
+from mainstay.runtime import clock
 from mainstay.testing import VirtualTime, scripted, scripted_async, takes, virtual_time
 
 POLICY = RetryPolicy(

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from msgspec.structs import force_setattr, replace
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.audit.outside import Outside
 from mainstay.audit.places import identity_of, load, open_journal
 from mainstay.core.audit.chain import Entry, head_of, header_of, seal, tail_of
@@ -26,7 +26,7 @@ from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import CallSucceeded, describe, encode
 from mainstay.errors import UsageError
-from mainstay.plans import plan_before, plan_numbered
+from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from mainstay.audit.places import Where
     from mainstay.core.audit.chain import Anchor, Block, Head, Tail
     from mainstay.core.events.catalogue import Event
-    from mainstay.facts import Facts
     from mainstay.ports import Journal
+    from mainstay.runtime.deferred_events import Facts
 
 _log = logging.getLogger("mainstay")
 _DURABILITY = ("buffered", "call")
@@ -321,7 +321,7 @@ def _one(event: Event) -> bytes | None:
     try:
         return encode(event)
     except Exception as trouble:
-        from mainstay.report import report
+        from mainstay.runtime.report_failure import report
 
         report(trouble, "audit: a %s has no written form, and is lost", event.event_type)
         return None

@@ -64,8 +64,8 @@ def _moment(option: str, text: str) -> str:
         return ""
     from datetime import UTC, datetime
 
-    from mainstay import clock
     from mainstay.core.base.moments import parse_moment, written
+    from mainstay.runtime import clock
 
     try:
         return written(parse_moment(text, datetime.fromtimestamp(clock.current.wall(), UTC)))

@@ -80,7 +80,7 @@ def _last(journal: Journal, count: int, operation: str | None) -> tuple[list[Rec
 def _coming(journal: Journal, last: int) -> Iterator[Record]:
     """Records as they are appended."""
     from mainstay.audit.reading import records_in
-    from mainstay.clock import SYSTEM
+    from mainstay.runtime.clock import SYSTEM
 
     while True:
         for block in journal.blocks(last):

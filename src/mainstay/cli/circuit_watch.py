@@ -28,8 +28,8 @@ def watch_screen(store: Store, screen: Screen, every: float) -> None:
 
 def _looks(store: Store, every: float) -> Iterator[list[Standing] | StoreUnavailable]:
     """What the store says, again and again; or that it is away, which is no reason to end."""
-    from mainstay.clock import SYSTEM
     from mainstay.drivers.inbox.circuit_admin import shared_circuits
+    from mainstay.runtime.clock import SYSTEM
 
     while True:
         try:
@@ -84,9 +84,9 @@ def _seen(standing: Standing) -> tuple[str, ...]:
 
 
 def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> None:
-    from mainstay import clock
     from mainstay.cli.circuit_tables import row
     from mainstay.core.base.timestamps import stamp
+    from mainstay.runtime import clock
 
     at = stamp(clock.current.wall())
     if as_json:

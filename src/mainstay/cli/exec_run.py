@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from mainstay.ambient import CONTEXT
 from mainstay.cli.exec_engine import engine_of
 from mainstay.cli.exec_says import Says, what_failed
 from mainstay.cli.exits import Exit
@@ -38,6 +37,7 @@ from mainstay.errors import (
     PayloadMismatch,
     StoreUnavailable,
 )
+from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from mainstay.cli.exec_wish import Wish

@@ -16,7 +16,7 @@ from mainstay.core.idempotency.record import decode as decode_record
 from mainstay.core.inbox.items import RANKS
 from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.drivers.inbox.circuit_admin import shared_circuits
-from mainstay.report import report
+from mainstay.runtime.report_failure import report
 from mainstay.sinks.delivery.spill import spilled
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.policy import Policy
 from mainstay.drivers.call.callables import check_callable, name_of, refuse_unawaitable
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import caller, wrap
 from mainstay.errors import WrapError
-from mainstay.frames import enclosures, opened
+from mainstay.runtime.enclosing import enclosures, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, decode_outcome

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from mainstay.core.base.validate import Checker
 from mainstay.errors import MainstayWarning, UsageError
-from mainstay.frames import enclosures
+from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import mainstay.deadline as deadline
-from mainstay.ambient import CANCEL
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.process import run as process
@@ -27,6 +26,7 @@ from mainstay.drivers.process.command import name_of
 from mainstay.drivers.process.options import Manner
 from mainstay.errors import UsageError
 from mainstay.registry import STANDARD
+from mainstay.runtime.context import CANCEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

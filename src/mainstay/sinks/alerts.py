@@ -16,13 +16,13 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.analytics.alerts import AlertRule, Board
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import Alert, AlertFired
 from mainstay.core.inbox.items import Item
-from mainstay.report import report
+from mainstay.runtime.report_failure import report
 from mainstay.sinks.logging import LoggingSink, sentence
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import encode
-from mainstay.filelock import lock, unlock
+from mainstay.runtime.filelock import lock, unlock
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:

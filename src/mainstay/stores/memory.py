@@ -6,7 +6,7 @@ import bisect
 import threading
 from typing import TYPE_CHECKING, Any
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 
 if TYPE_CHECKING:

@@ -76,7 +76,7 @@ class TimedStore:
             try:
                 listener(self._kind, step, seconds, failed=failed)
             except Exception as trouble:
-                from mainstay.report import report
+                from mainstay.runtime.report_failure import report
 
                 report(trouble, "a listener raised on a step of the store and was passed over")
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.errors import StoreUnavailable
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -18,7 +18,6 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mainstay.clock import SYSTEM
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.record import (
@@ -36,6 +35,7 @@ from mainstay.core.idempotency.record import (
     Unknown,
     reduce,
 )
+from mainstay.runtime.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

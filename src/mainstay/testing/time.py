@@ -1,6 +1,6 @@
 """Virtual time: waits end at once, and the clock says they took as long as asked.
 
-The process's clock is replaced (mainstay.clock), `time.sleep` in the thread that asked for it,
+The process's clock is replaced (mainstay.runtime.clock), `time.sleep` in the thread that asked for it,
 and, while it lasts, the clock of asyncio's own event loops: when a loop has nothing left to run,
 time jumps to its next timer, unless threads work for it (threads.py). Trio takes a clock when it
 starts: `trio.run(main, clock=time.trio_clock())`.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from math import ulp
 from typing import TYPE_CHECKING, Any
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.testing.threads import Threads, make_patient
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.drivers.call.guard import Guard
 from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused
-from mainstay.plans import plan_before
+from mainstay.runtime.plan_registry import plan_before
 from mainstay.testing import virtual_time
 
 RECORDED = Path(__file__).parent / "recorded" / "logs"

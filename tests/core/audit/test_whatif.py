@@ -40,7 +40,7 @@ from mainstay.core.events.catalogue import (
     encode,
 )
 from mainstay.core.events.evidence import MOST_MEMBERS
-from mainstay.plans import plan_before
+from mainstay.runtime.plan_registry import plan_before
 from mainstay.testing import no_retry, scripted, virtual_time
 
 

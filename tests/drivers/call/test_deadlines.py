@@ -18,9 +18,9 @@ from mainstay import (
     Engine,
     Jitter,
     RetryPolicy,
-    clock,
     deadline,
 )
+from mainstay.runtime import clock
 from mainstay.testing import Trace, takes, virtual_time
 
 POLICY = RetryPolicy(

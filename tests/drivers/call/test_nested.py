@@ -18,7 +18,7 @@ import pytest
 import trio
 
 import mainstay
-import mainstay.frames as frames
+import mainstay.runtime.enclosing as frames
 from mainstay import (
     Backoff,
     Engine,

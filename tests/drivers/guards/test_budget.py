@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mainstay import clock
 from mainstay.core.limits.budget import RatioRule, TokenRule
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.call.guard import Gate
 from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.errors import PolicyError
+from mainstay.runtime import clock
 from mainstay.testing import virtual_time
 
 FEW = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -11,7 +11,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mainstay import clock
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.call.guard import Gate, Guard
 from mainstay.drivers.guards import throttle as limiter
@@ -23,6 +22,7 @@ from mainstay.drivers.guards.throttle import (
     resident_bytes,
 )
 from mainstay.errors import CallShed, PolicyError
+from mainstay.runtime import clock
 
 FEW = settings(max_examples=60, stateful_step_count=40, deadline=None)
 BUSY, MINE = TimeoutError(), ValueError()

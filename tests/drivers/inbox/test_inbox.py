@@ -369,8 +369,8 @@ def test_a_signature_is_good_for_one_act_alone(engine, tmp_path):
 
 def test_a_signature_made_elsewhere_is_of_now(engine, tmp_path):
     """Signed where the key is, six minutes ago: refused; now: taken."""
-    from mainstay import clock
     from mainstay.core.inbox.operators import statement
+    from mainstay.runtime import clock
 
     private, public = make_key(tmp_path / "bob.pem")
     engine.operators.add("bob", public_key=public, by="ann", proof=SECRET)

@@ -218,8 +218,8 @@ def test_a_key_signs_by_the_stores_clock(tmp_path):
 
 def test_a_signature_of_another_time_is_refused_as_such(operators, tmp_path):
     """It is theirs: they are told of the clocks, and not that their key is wrong."""
-    from mainstay import clock
     from mainstay.core.inbox.operators import statement
+    from mainstay.runtime import clock
 
     private, public = make_key(tmp_path / "kim.pem")
     operators.add("kim", public_key=public, by="ann", proof=SECRET)

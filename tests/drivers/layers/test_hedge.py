@@ -12,10 +12,10 @@ import trio.testing
 
 import mainstay
 from mainstay import Backoff, PolicyError, RetryPolicy, UsageError, WrapError, deadline
-from mainstay.ambient import CANCEL
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.layers import race as module
 from mainstay.drivers.layers.hedge import Hedge
+from mainstay.runtime.context import CANCEL
 from mainstay.testing import Trace, no_retry, record, virtual_time
 
 LONG = 30.0

@@ -325,7 +325,7 @@ def test_what_is_no_webhook_of_ours_is_not_genuine(stamp, body, signature):
 @pytest.mark.parametrize("secret", ["", "short", None])
 def test_nothing_is_genuine_by_a_secret_that_anybody_can_guess(secret):
     """An empty variable in the environment must not let everybody in."""
-    from mainstay import clock
+    from mainstay.runtime import clock
 
     now = str(int(clock.current.wall()))
     with pytest.raises(UsageError, match="at least 16"):

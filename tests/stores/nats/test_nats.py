@@ -21,7 +21,7 @@ import pytest
 import trio
 from nats.aio.client import Client
 
-import mainstay.clock
+import mainstay.runtime.clock
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, Run, reduce
 from mainstay.errors import StoreError, StoreUnavailable
@@ -401,17 +401,17 @@ class Crooked:
         return time.time() + 3600.0
 
     def sleep(self, seconds, cancel=None):
-        return mainstay.clock.SYSTEM.sleep(seconds, cancel)
+        return mainstay.runtime.clock.SYSTEM.sleep(seconds, cancel)
 
 
 def test_the_clock_of_this_machine_does_not_matter(nats_url, opened, space, monkeypatch):
     """An hour off, the time of a step is still the server's."""
-    before = mainstay.clock.install(Crooked())
+    before = mainstay.runtime.clock.install(Crooked())
     try:
         monkeypatch.setattr(time, "time", lambda: 0.0)
         now = opened(nats_url).transact(space, "k", lambda value, now: (KEEP, now))
     finally:
-        mainstay.clock.install(before)
+        mainstay.runtime.clock.install(before)
         monkeypatch.undo()
     assert abs(now - time.time()) < 60.0, "the server runs on this machine"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-import mainstay.clock as clock
-from mainstay.ambient import BOUND, UNBOUND
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.call import glance
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call.call import Call, meddling, rest_of
 from mainstay.drivers.call.deferred import Notes
-from mainstay.frames import aside, enclosures, opened
+from mainstay.runtime.context import BOUND, UNBOUND
+from mainstay.runtime.enclosing import aside, enclosures, opened
 
 _GLANCE = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""

@@ -15,7 +15,7 @@ from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call import sync
 from mainstay.drivers.call.call import Call
 from mainstay.errors import UsageError, WrapError
-from mainstay.frames import OPEN, Enclosure, enclosures
+from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

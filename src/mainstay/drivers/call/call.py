@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 
-import mainstay.clock as clock
-from mainstay.ambient import CANCEL, current_bound
+import mainstay.runtime.clock as clock
 from mainstay.core.retry import deadline
 from mainstay.core.retry.call import life
 from mainstay.core.retry.deadline import NEVER
@@ -17,7 +16,8 @@ from mainstay.drivers.call import followers as following
 from mainstay.drivers.call.callables import check_callable, name_of
 from mainstay.drivers.call.guard import guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
-from mainstay.frames import FRAMES, aside
+from mainstay.runtime.context import CANCEL, current_bound
+from mainstay.runtime.enclosing import FRAMES, aside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.call.deferred import Notes
     from mainstay.drivers.call.site import Site
-    from mainstay.frames import Enclosure
     from mainstay.ports import Follower
+    from mainstay.runtime.enclosing import Enclosure
 
 meddling: dict[str, Any] = {}
 """What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
@@ -257,7 +257,7 @@ class Call:
         if self.teller is not None:
             self._emit(self.teller.hook_failed(effect.name, trouble))
             return
-        from mainstay.report import report
+        from mainstay.runtime.report_failure import report
 
         message, name = "%s of policy %r raised and was passed over", self.site.policy.name
         report(trouble, message, effect.name, name, redact=self.site.redact)

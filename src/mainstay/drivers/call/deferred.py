@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.errors import SinkError
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ class Notes:
 
     def __init__(self, site: Site, key: int, started: float | None) -> None:
         from mainstay.drivers.call.emit import plan_of
-        from mainstay.facts import Facts
+        from mainstay.runtime.deferred_events import Facts
 
         self._listeners = site.listeners
         self._facts: Facts | None = Facts(site, plan_of(site), key, started)
@@ -73,7 +73,7 @@ class Notes:
             except SinkError as trouble:
                 refusal = trouble  # as in emit: the others hear of it all the same
             except Exception as trouble:
-                from mainstay.report import report
+                from mainstay.runtime.report_failure import report
 
                 message = "a listener raised on the facts of %s and was passed over"
                 report(trouble, message, facts.plan.operation, redact=facts.plan.redact)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
 
-import mainstay.clock as clock
-from mainstay.ambient import CONTEXT
+import mainstay.runtime.clock as clock
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.catalogue import Teller
 from mainstay.core.events.evidence import Opening
 from mainstay.errors import SinkError
-from mainstay.plans import register
+from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.plan_registry import register
 
 if TYPE_CHECKING:
     from typing import Any
@@ -64,7 +64,7 @@ def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = No
         except SinkError as trouble:
             refusal = trouble  # the others hear of it all the same
         except Exception as trouble:
-            from mainstay.report import report
+            from mainstay.runtime.report_failure import report
 
             message = "a listener raised on %s and was passed over"
             report(trouble, message, event.event_type, redact=redact)

@@ -39,7 +39,7 @@ def _quietly(whom: object, what: str, *about: object) -> Any:
     try:
         return method(*about)
     except Exception as trouble:
-        from mainstay.report import report
+        from mainstay.runtime.report_failure import report
 
         report(trouble, "a listener raised on %s and was passed over", what)
         return None

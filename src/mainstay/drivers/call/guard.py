@@ -10,7 +10,7 @@ import threading
 from itertools import count
 from weakref import ref
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.effects import Stop
 from mainstay.errors import Refused, UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
     from typing import Any, TypeAlias
 
-    from mainstay.frames import Enclosure
+    from mainstay.runtime.enclosing import Enclosure
 
     Saw: TypeAlias = Callable[[str, Any, Any], None]
 

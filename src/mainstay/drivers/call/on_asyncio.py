@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-import mainstay.clock as clock
-from mainstay.ambient import BOUND, current_bound
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.deadline import NEVER
 from mainstay.errors import AttemptTimeout
+from mainstay.runtime.context import BOUND, current_bound
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
     from collections.abc import Callable
 
-    from mainstay.ambient import Bounding
+    from mainstay.runtime.context import Bounding
 
 
 now = clock.current.monotonic

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
-import mainstay.clock as clock
-from mainstay.ambient import BOUND, Bound, current_bound
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.deadline import NEVER, remaining
 from mainstay.errors import AttemptTimeout
+from mainstay.runtime.context import BOUND, Bound, current_bound
 
 
 def open_scope(end: float, limit: float) -> _Scope:

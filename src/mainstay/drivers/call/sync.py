@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from types import CoroutineType
 
-import mainstay.clock as clock
-from mainstay.ambient import BOUND, UNBOUND
-from mainstay.clock import SYSTEM
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.call import glance
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call.call import Call, meddling, rest_of
 from mainstay.drivers.call.deferred import Notes
 from mainstay.errors import WrapError
-from mainstay.frames import Enclosure, aside, enclosures, opened
+from mainstay.runtime.clock import SYSTEM
+from mainstay.runtime.context import BOUND, UNBOUND
+from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import sys
 import threading
 from contextvars import copy_context
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.effects import Returned
 from mainstay.errors import AttemptTimeout
-from mainstay.frames import OPEN, Enclosure
+from mainstay.runtime.enclosing import OPEN, Enclosure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ import sys
 from keyword import iskeyword
 from types import FunctionType
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.drivers.call import sync
 from mainstay.drivers.call.callables import check_decoratable, is_async, name_of
 from mainstay.errors import WrapError
-from mainstay.frames import FRAMES
+from mainstay.runtime.enclosing import FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

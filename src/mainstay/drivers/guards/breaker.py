@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.entropy import key_of
 from mainstay.core.base.validate import Checker
 from mainstay.core.circuit import breaker as core
@@ -30,7 +30,7 @@ from mainstay.drivers.call.site import Site, getrandbits
 from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
-from mainstay.frames import enclosures
+from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextvars import ContextVar
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.limits.budget import RatioRule, SlidingCounts, TokenRule, spent, thousandths
 from mainstay.core.limits.throttle import is_refusal

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.circuit import cluster as core
 from mainstay.core.circuit.cluster import Flow, Seat
 from mainstay.core.limits.budget import thousandths

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.limits.budget import SlidingCounts
 from mainstay.core.limits.throttle import (
@@ -386,7 +386,7 @@ class MemoryGuard(Guard):
         with self._lock:
             is_first, self._is_reported = not self._is_reported, True
         if is_first:
-            from mainstay.report import report
+            from mainstay.runtime.report_failure import report
 
             message = "%r cannot tell %s; retries are made"
             report(error, message, self, what, level=logging.WARNING)

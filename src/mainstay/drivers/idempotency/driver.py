@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.idempotency.call import Escalate, Invoke, Pause, Step, Tell
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
@@ -15,7 +15,7 @@ from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoreUnavailable
-from mainstay.frames import enclosures
+from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

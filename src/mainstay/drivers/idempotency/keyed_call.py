@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-import mainstay.clock as clock
-from mainstay.ambient import BOUND, CANCEL, UNBOUND
+import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Notice, keyed
@@ -21,6 +20,7 @@ from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call, meddling
 from mainstay.drivers.idempotency.lease_renewal import HEART
 from mainstay.errors import CallCancelled, LeaseLost
+from mainstay.runtime.context import BOUND, CANCEL, UNBOUND
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.ambient import CONTEXT
 from mainstay.core.codec.arguments import bound_arguments, key_text, shape_of
 from mainstay.core.codec.canonical import canonical, fingerprint
+from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

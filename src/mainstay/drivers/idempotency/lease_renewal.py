@@ -14,8 +14,8 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.clock import SYSTEM
 from mainstay.core.retry.deadline import NEVER
+from mainstay.runtime.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

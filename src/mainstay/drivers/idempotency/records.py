@@ -6,8 +6,7 @@ import threading
 from functools import wraps
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
-from mainstay.ambient import CONTEXT
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.canonical import canonical
@@ -24,6 +23,7 @@ from mainstay.drivers.inbox.inbox import Inbox
 from mainstay.drivers.inbox.resolution import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 from mainstay.ports import takes_hints
+from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

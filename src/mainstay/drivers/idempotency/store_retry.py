@@ -14,7 +14,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.idempotency.record import Begin, Release, Renew
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining

@@ -12,11 +12,11 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from mainstay.ambient import is_in_event_loop
 from mainstay.core.events.catalogue import RetryExhausted
 from mainstay.core.inbox.items import Item
 from mainstay.errors import SinkError
-from mainstay.report import report
+from mainstay.runtime.context import is_in_event_loop
+from mainstay.runtime.report_failure import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

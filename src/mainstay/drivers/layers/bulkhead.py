@@ -15,14 +15,14 @@ import sys
 import threading
 from collections import OrderedDict
 
-import mainstay.clock as clock
-from mainstay.ambient import CANCEL
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import moment
 from mainstay.drivers.layers.decorate import put_around
 from mainstay.errors import BulkheadFull, CallCancelled
+from mainstay.runtime.context import CANCEL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

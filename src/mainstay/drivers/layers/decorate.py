@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import wraps
 
-from mainstay.ambient import CONTEXT
 from mainstay.drivers.call.call import meddling
 from mainstay.drivers.call.callables import check_decoratable, is_async
 from mainstay.drivers.call.emit import emit
 from mainstay.errors import WrapError
-from mainstay.frames import aside, enclosures
+from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.enclosing import aside, enclosures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -201,7 +201,7 @@ def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
     try:
         return bool(predicate(error))
     except Exception as trouble:
-        from mainstay.report import report
+        from mainstay.runtime.report_failure import report
 
         report(trouble, "a predicate of a fallback raised on %s", type(error).__name__)
         return False

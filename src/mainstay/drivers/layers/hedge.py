@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.analytics.quantile import Recent
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
@@ -217,7 +217,7 @@ class Book:
         try:
             answer = self.hedge.budget.consider(None, 0.0, now)
         except Exception as trouble:
-            from mainstay.report import report
+            from mainstay.runtime.report_failure import report
 
             report(trouble, "the budget of a hedge raised, and there is no hedge")
             answer = _TROUBLE

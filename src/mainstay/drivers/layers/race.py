@@ -14,8 +14,7 @@ import sys
 import threading
 from contextvars import copy_context
 
-import mainstay.clock as clock
-from mainstay.ambient import CANCEL, context
+import mainstay.runtime.clock as clock
 from mainstay.core.events.catalogue import AttemptHedged, describe
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned
@@ -23,7 +22,8 @@ from mainstay.deadline import moment
 from mainstay.drivers.call.call import meddling
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.layers.decorate import note_on, tell
-from mainstay.frames import OPEN, Enclosure, enclosures
+from mainstay.runtime.context import CANCEL, context
+from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

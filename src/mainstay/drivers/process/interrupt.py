@@ -12,7 +12,7 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.deadline import remaining
 from mainstay.drivers.process.capture import Tape
 from mainstay.drivers.process.command import (

@@ -11,7 +11,7 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
 from mainstay.drivers.process.capture import Tape

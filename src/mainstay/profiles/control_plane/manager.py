@@ -12,7 +12,6 @@ import warnings
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from mainstay.ambient import context
 from mainstay.audit_stream import AuditStream
 from mainstay.core.events.catalogue import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
@@ -22,6 +21,7 @@ from mainstay.profiles.control_plane.categories import code_of
 from mainstay.profiles.control_plane.idempotency import IdempotencyManager
 from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
 from mainstay.profiles.control_plane.recent import RecentEvents
+from mainstay.runtime.context import context
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from mainstay.facts import Facts
+from mainstay.runtime.deferred_events import Facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,7 +194,7 @@ class Backlog:
         try:
             return facts.events()
         except Exception as trouble:
-            from mainstay.report import report
+            from mainstay.runtime.report_failure import report
 
             self.counts["lost"] += 1
             message, redact = "the facts of a call of %s make no events", facts.plan.redact

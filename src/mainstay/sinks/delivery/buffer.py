@@ -20,12 +20,12 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.clock import SYSTEM
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.catalogue import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
-from mainstay.facts import Facts
+from mainstay.runtime.clock import SYSTEM
+from mainstay.runtime.deferred_events import Facts
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
 from mainstay.sinks.delivery.spill import Spill
 

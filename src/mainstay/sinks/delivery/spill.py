@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from mainstay.core.events.catalogue import decode, encode
-from mainstay.filelock import try_lock
+from mainstay.runtime.filelock import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from mainstay.errors import UsageError
-from mainstay.report import report
+from mainstay.runtime.report_failure import report
 from mainstay.sinks.metrics.meter import Meter
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.events import catalogue as events

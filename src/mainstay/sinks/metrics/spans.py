@@ -11,11 +11,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.ambient import CONTEXT
 from mainstay.core.events import catalogue as events
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.kinds import status_of
 from mainstay.errors import MissingExtraError
+from mainstay.runtime.context import CONTEXT
 
 try:
     from opentelemetry import context as otel
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, Tracer
 
-    from mainstay.ambient import Context
     from mainstay.core.retry.plan import Plan
+    from mainstay.runtime.context import Context
 
 
 class CallTrace:

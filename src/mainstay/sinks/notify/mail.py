@@ -5,9 +5,9 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
-from mainstay.report import report
+from mainstay.runtime.report_failure import report
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
 
 if TYPE_CHECKING:

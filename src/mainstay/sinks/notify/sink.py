@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.report import report
+from mainstay.runtime.report_failure import report
 from mainstay.sinks.notify.base import Notifier
 from mainstay.sinks.notify.mail import NotifyMail
 from mainstay.sinks.notify.webhook import NotifyWebhook, is_genuine, signature_of

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.errors import UsageError
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of

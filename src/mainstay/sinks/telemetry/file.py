@@ -13,7 +13,7 @@ import msgspec
 
 from mainstay.core.telemetry.record import Telemetry, decode, encode, merged
 from mainstay.errors import UsageError
-from mainstay.filelock import lock, unlock
+from mainstay.runtime.filelock import lock, unlock
 
 _PATIENCE = 5.0
 """Seconds to wait for the other processes; each needs milliseconds."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-import mainstay.clock as clock
-from mainstay.ambient import is_in_event_loop
+import mainstay.runtime.clock as clock
 from mainstay.core.events.catalogue import (
     AttemptFailed,
     CallFailed,
@@ -23,6 +22,7 @@ from mainstay.core.events.catalogue import (
     RetryExhausted,
 )
 from mainstay.core.telemetry.record import first_try
+from mainstay.runtime.context import is_in_event_loop
 from mainstay.sinks.telemetry.cpu_meter import Meters
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import msgspec
 
 from mainstay.core.audit.chain import PLAN, START, Tail, carried, decode_head, header_of
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.filelock import lock as wait_for_lock
+from mainstay.runtime.filelock import lock as wait_for_lock
 from mainstay.stores.jsonl.files import Place
 from mainstay.stores.jsonl.lines import Reader, lines_of, start_before, tail_after
 

@@ -22,7 +22,7 @@ import psycopg
 from psycopg import waiting
 from psycopg.pq import TransactionStatus
 
-from mainstay.clock import SYSTEM
+from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.postgres.statements import patience
 from mainstay.stores.process import PROCESS
 

@@ -11,8 +11,8 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from mainstay.clock import SYSTEM
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
+from mainstay.runtime.clock import SYSTEM
 
 try:
     import psycopg

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from mainstay.clock import SYSTEM
+from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.redis.protocol import Turns
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as theirs
 
-from mainstay.clock import SYSTEM
 from mainstay.errors import StoreUnavailable
+from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.options import without_secrets
 from mainstay.stores.redis.keys import TOKEN, explained
 

@@ -16,9 +16,9 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
-from mainstay.clock import SYSTEM
 from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
+from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.options import options_of
 from mainstay.stores.process import PROCESS
 

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import mainstay.clock as clock
+import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.stores.migrations import pending, statements
 from mainstay.stores.sqlite.batch import DROP, WRITE

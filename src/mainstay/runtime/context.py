@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token, copy_context
 
 from mainstay.core.base.value import Value
 from mainstay.core.retry.deadline import NEVER
-from mainstay.frames import enclosing_end
+from mainstay.runtime.enclosing import enclosing_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

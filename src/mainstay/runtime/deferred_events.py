@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import force_setattr
 
-import mainstay.clock as clock
-from mainstay.ambient import CONTEXT
+import mainstay.runtime.clock as clock
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.catalogue import Event, Teller, name_of, shown
 from mainstay.core.events.evidence import Opening, evidence_of
 from mainstay.core.retry.call import life
 from mainstay.core.retry.effects import Question, Returned
+from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from mainstay.core.events.evidence import Evidence

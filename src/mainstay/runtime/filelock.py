@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.clock import SYSTEM
+from mainstay.runtime.clock import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import trio
 
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
-from mainstay.ambient import Context
+from mainstay.runtime.context import Context
 from mainstay.testing import Trace, scripted, scripted_async, virtual_time
 
 POLICY = RetryPolicy(

@@ -1,0 +1,1 @@
+"""What a process has one of: the clock, the context, enclosing calls, file locks, failure reports."""
