@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from mainstay.drivers.layers.hedge import Hedge
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.retry import retry
-    from mainstay.engine import Engine
+    from mainstay.engine.engine import Engine
+    from mainstay.engine.operations import KeyedOperation, Operation
+    from mainstay.engine.registry import PolicyRegistry
     from mainstay.errors import (
         AttemptTimeout,
         BulkheadFull,
@@ -75,8 +77,6 @@ if TYPE_CHECKING:
         UsageError,
         WrapError,
     )
-    from mainstay.operations import KeyedOperation, Operation
-    from mainstay.registry import PolicyRegistry
     from mainstay.runtime.context import Context, carry, carrying, context, current_context
 
 __version__ = "0.1.0"
@@ -111,9 +111,9 @@ _HOMES = {
     "mainstay.drivers.call.result": ("RetryResult",),
     "mainstay.drivers.retry": ("retry",),
     "mainstay.drivers.call.threads": ("abandoned_threads",),
-    "mainstay.engine": ("Engine",),
-    "mainstay.operations": ("KeyedOperation", "Operation"),
-    "mainstay.registry": ("PolicyRegistry",),
+    "mainstay.engine.engine": ("Engine",),
+    "mainstay.engine.operations": ("KeyedOperation", "Operation"),
+    "mainstay.engine.registry": ("PolicyRegistry",),
     "mainstay.errors": (
         "AttemptTimeout",
         "BulkheadFull",

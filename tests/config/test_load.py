@@ -13,7 +13,7 @@ from mainstay.config.load import load
 from mainstay.config.policies import BUILT_IN
 from mainstay.config.search import candidates
 from mainstay.config.shapes import camel, snake
-from mainstay.registry import STANDARD
+from mainstay.engine.registry import STANDARD
 from mainstay.stores.opening import ALSO, STORES
 
 AGENT = """\

@@ -91,7 +91,7 @@ def schema(as_json: bool) -> None:  # noqa: ARG001  it is JSON in any case
 
 
 def _read() -> Loaded:
-    from mainstay.configured import read
+    from mainstay.engine.from_config import read
 
     file, sets = configured()
     return read(file, overrides=sets)

@@ -8,11 +8,11 @@ from mainstay.cli.exit_codes import rules_of
 from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
 from mainstay.cli.trouble import CommandError
-from mainstay.configured import settings_from
 from mainstay.core.circuit.settings import BreakerSettings
-from mainstay.engine import Engine
+from mainstay.engine.engine import Engine
+from mainstay.engine.from_config import settings_from
+from mainstay.engine.registry import PolicyRegistry
 from mainstay.errors import ConfigError, StoreUnavailable
-from mainstay.registry import PolicyRegistry
 
 if TYPE_CHECKING:
     from typing import Any

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from mainstay.cli.exec_wish import Wish
     from mainstay.drivers.process.command import Output
     from mainstay.drivers.process.terminal import Terminal
-    from mainstay.engine import Engine
-    from mainstay.operations import Operation
+    from mainstay.engine.engine import Engine
+    from mainstay.engine.operations import Operation
 
 
 def run(wish: Wish, says: Says) -> int:

@@ -84,7 +84,7 @@ def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
 
 
 def _configured_store() -> str:
-    from mainstay.configured import settings_from
+    from mainstay.engine.from_config import settings_from
 
     file, sets = configured()
     return str(settings_from(file, overrides=sets).store.get("url", ""))

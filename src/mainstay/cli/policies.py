@@ -58,7 +58,7 @@ def show(name: str, seed: int | None, as_json: bool) -> None:
 
 def _registry() -> PolicyRegistry:
     from mainstay import PolicyRegistry
-    from mainstay.configured import settings_from
+    from mainstay.engine.from_config import settings_from
 
     file, sets = configured()
     found = settings_from(file, overrides=sets)

@@ -49,7 +49,7 @@ def command(as_json: bool) -> None:
 
 def _spill_folders() -> list[str]:
     """Folders of the configuration's own, beside the user's, for what cannot be delivered."""
-    from mainstay.configured import settings_from
+    from mainstay.engine.from_config import settings_from
 
     file, sets = configured()
     settings = settings_from(file, overrides=sets)

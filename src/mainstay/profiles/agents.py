@@ -24,8 +24,8 @@ from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import KEPT, stream_of
 from mainstay.drivers.process.command import name_of
 from mainstay.drivers.process.options import Manner
+from mainstay.engine.registry import STANDARD
 from mainstay.errors import UsageError
-from mainstay.registry import STANDARD
 from mainstay.runtime.context import CANCEL
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import ParamSpec, Self, TypeVar
 
     from mainstay.drivers.process.command import Output
-    from mainstay.engine import Engine
+    from mainstay.engine.engine import Engine
 
     P = ParamSpec("P")
     R = TypeVar("R")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mainstay.audit_stream import AuditStream
 from mainstay.core.events.catalogue import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
-from mainstay.engine import Engine
+from mainstay.engine.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
 from mainstay.profiles.control_plane.categories import code_of
 from mainstay.profiles.control_plane.idempotency import IdempotencyManager
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.events.catalogue import Event, GivenUp
     from mainstay.drivers.policy import RetryPolicy as EnginePolicy
-    from mainstay.operations import Operation
+    from mainstay.engine.operations import Operation
     from mainstay.ports import Sink, Store
     from mainstay.profiles.control_plane.categories import RetryCategory
 

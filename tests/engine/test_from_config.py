@@ -18,9 +18,9 @@ from mainstay import (
     UsageError,
     testing,
 )
-from mainstay.configured import read, settings_from
-from mainstay.configured_parts import HOMES
-from mainstay.registry import STANDARD
+from mainstay.engine.from_config import read, settings_from
+from mainstay.engine.parts import HOMES
+from mainstay.engine.registry import STANDARD
 
 SHOP = """\
 retry:

@@ -12,9 +12,9 @@ from mainstay.config.fields import CONFIG
 from mainstay.config.load import load
 from mainstay.config.settings import Settings
 from mainstay.config.show import visible
-from mainstay.configured_parts import Parts
 from mainstay.core.events.catalogue import describe
 from mainstay.drivers.policy import RetryPolicy
+from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from mainstay.config.load import Loaded
-    from mainstay.engine import Engine
+    from mainstay.engine.engine import Engine
 
     E = TypeVar("E", bound=Engine)
 

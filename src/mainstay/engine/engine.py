@@ -19,9 +19,9 @@ from mainstay.drivers.inbox.escalation import Escalation
 from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
+from mainstay.engine.operations import KeyedOperation, Operation
+from mainstay.engine.registry import PolicyRegistry
 from mainstay.errors import UsageError
-from mainstay.operations import KeyedOperation, Operation
-from mainstay.registry import PolicyRegistry
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.opening import open_store
 from mainstay.stores.timed import timed
@@ -184,7 +184,7 @@ class Engine:
         >>> engine.policies["standard"].max_attempts
         5
         """
-        from mainstay.configured import engine_of
+        from mainstay.engine.from_config import engine_of
 
         return engine_of(cls, path, on_error=on_error, overrides=overrides, env=env)
 

@@ -1,0 +1,1 @@
+"""The composition root: wires names to policies, guards, stores and sinks."""
