@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay import deadline, events, testing
     from mainstay.audit import AuditLog, Verdict, read_log, verify_log
-    from mainstay.audit_stream import AuditStream
+    from mainstay.audit.stream import AuditStream
     from mainstay.core.circuit.breaker import CircuitState
     from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.circuit.snapshot import CircuitSnapshot
@@ -84,7 +84,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "mainstay.runtime.context": ("Context", "carry", "carrying", "context", "current_context"),
     "mainstay.audit": ("AuditLog", "Verdict", "read_log", "verify_log"),
-    "mainstay.audit_stream": ("AuditStream",),
+    "mainstay.audit.stream": ("AuditStream",),
     "mainstay.core.retry.backoff": ("Backoff", "Jitter"),
     "mainstay.core.circuit.breaker": ("CircuitState",),
     "mainstay.core.circuit.settings": ("BreakerSettings",),

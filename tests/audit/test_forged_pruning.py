@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from mainstay.audit import AuditLog, make_key, verify_log
-from mainstay.audit.places import open_journal
+from mainstay.audit.open import open_journal
 from mainstay.core.audit.chain import Entry, seal
 from mainstay.events import CallSucceeded
 from mainstay.testing import virtual_time

@@ -36,8 +36,8 @@ def only_item(url):
 
 def events_of(url):
     """What the audit holds of people."""
-    from mainstay.audit.places import open_journal
-    from mainstay.audit.reading import records_in
+    from mainstay.audit.open import open_journal
+    from mainstay.audit.read import records_in
 
     journal = open_journal(url, reads_only=True)
     try:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mainstay.audit.keys import make_key
     from mainstay.audit.log import AuditLog
-    from mainstay.audit.reading import Record, read_log
-    from mainstay.audit.replaying import replay_log, replay_records
-    from mainstay.audit.verifying import Verdict, verify_log
+    from mainstay.audit.read import Record, read_log
+    from mainstay.audit.replay import replay_log, replay_records
+    from mainstay.audit.verify import Verdict, verify_log
 
 __all__ = [
     "AuditLog",
@@ -40,13 +40,13 @@ __all__ = [
 
 _HOMES = {
     "AuditLog": "log",
-    "Record": "reading",
-    "Verdict": "verifying",
+    "Record": "read",
+    "Verdict": "verify",
     "make_key": "keys",
-    "read_log": "reading",
-    "replay_log": "replaying",
-    "replay_records": "replaying",
-    "verify_log": "verifying",
+    "read_log": "read",
+    "replay_log": "replay",
+    "replay_records": "replay",
+    "verify_log": "verify",
 }
 
 

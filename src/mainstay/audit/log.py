@@ -19,8 +19,8 @@ from uuid import uuid4
 from msgspec.structs import force_setattr, replace
 
 import mainstay.runtime.clock as clock
-from mainstay.audit.outside import Outside
-from mainstay.audit.places import identity_of, load, open_journal
+from mainstay.audit.external_heads import Outside
+from mainstay.audit.open import identity_of, load, open_journal
 from mainstay.core.audit.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mainstay.audit.keys import Signer
-    from mainstay.audit.places import Where
+    from mainstay.audit.open import Where
     from mainstay.core.audit.chain import Anchor, Block, Head, Tail
     from mainstay.core.events.catalogue import Event
     from mainstay.ports import Journal

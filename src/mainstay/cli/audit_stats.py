@@ -46,7 +46,7 @@ def command(log: str, since: str, until: str, by: tuple[str, ...], top: int, as_
     One pass in bounded memory, however long the log. A call counts where it ended. The delays'
     percentiles are within 1 % of the exact ones, or say by how much more.
     """
-    from mainstay.audit_stream import read_records
+    from mainstay.audit.stream import read_records
     from mainstay.cli.progress import watched
     from mainstay.core.analytics.stats import stats
 

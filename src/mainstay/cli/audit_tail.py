@@ -41,7 +41,7 @@ def command(log: str, count: int, follow: bool, operation: str | None, as_json: 
 
     With --follow, --json writes a line for each record instead of one document.
     """
-    from mainstay.audit.places import open_journal
+    from mainstay.audit.open import open_journal
 
     with closing(open_journal(log, reads_only=True)) as journal:
         found, last = _last(journal, count, operation)
@@ -58,7 +58,7 @@ def command(log: str, count: int, follow: bool, operation: str | None, as_json: 
 
 def _last(journal: Journal, count: int, operation: str | None) -> tuple[list[Record], int]:
     """The last so many records, read from near the end; and the last block's number."""
-    from mainstay.audit.reading import records_in
+    from mainstay.audit.read import records_in
 
     end = journal.tail().block
     begins = journal.anchor()
@@ -79,7 +79,7 @@ def _last(journal: Journal, count: int, operation: str | None) -> tuple[list[Rec
 
 def _coming(journal: Journal, last: int) -> Iterator[Record]:
     """Records as they are appended."""
-    from mainstay.audit.reading import records_in
+    from mainstay.audit.read import records_in
     from mainstay.runtime.clock import SYSTEM
 
     while True:

@@ -47,7 +47,7 @@ def _verify(log: str, heads: str | None, public_key: str | None) -> Verdict:
     from contextlib import closing
 
     from mainstay.audit import verify_log
-    from mainstay.audit.places import open_journal
+    from mainstay.audit.open import open_journal
     from mainstay.cli.progress import Watch
 
     with closing(open_journal(log, reads_only=True)) as journal:

@@ -81,7 +81,7 @@ def _compare(
     log: str, policies: PolicyFile, operations: tuple[str, ...], assume: str, top: int
 ) -> tuple[Comparison, Traffic]:
     """Two passes: what retried attempts came to, then the calls themselves."""
-    from mainstay.audit_stream import AuditStream
+    from mainstay.audit.stream import AuditStream
     from mainstay.cli.progress import watched
     from mainstay.core.audit.comparison import compare
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mainstay.audit.places import Where
+    from mainstay.audit.open import Where
     from mainstay.core.audit.replay import ReplayReport
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from mainstay import Engine, OperatorKey, testing
 from mainstay.audit import make_key
-from mainstay.audit.places import open_journal
-from mainstay.audit.reading import records_in
+from mainstay.audit.open import open_journal
+from mainstay.audit.read import records_in
 from mainstay.core.base.change import Change
 from mainstay.drivers.inbox.credentials import Secret, Signature, public_pem
 from mainstay.errors import IdentityRefused, StoredValueError, UsageError

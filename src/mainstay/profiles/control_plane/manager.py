@@ -12,7 +12,7 @@ import warnings
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from mainstay.audit_stream import AuditStream
+from mainstay.audit.stream import AuditStream
 from mainstay.core.events.catalogue import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
 from mainstay.engine.engine import Engine

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mainstay.audit_stream
+import mainstay.audit.stream
 from mainstay import (
     AuditStream,
     Engine,
@@ -133,7 +133,7 @@ def test_a_moment_is_no_minute():
 
 
 def test_names_without_end_are_summed_up(monkeypatch):
-    monkeypatch.setattr(mainstay.audit_stream, "MOST_NAMES", 3)
+    monkeypatch.setattr(mainstay.audit.stream, "MOST_NAMES", 3)
     events = [RetryAttempt(tenant_id=f"t{n}") for n in range(10)]
     rates = AuditStream(events).rate_per_minute(by="tenant_id")
     assert rates == {"other": 7.0, "t0": 1.0, "t1": 1.0, "t2": 1.0}

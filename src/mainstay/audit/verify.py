@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.audit.outside import read_heads
-from mainstay.audit.places import open_journal
+from mainstay.audit.external_heads import read_heads
+from mainstay.audit.open import open_journal
 from mainstay.core.audit.chain import Flaw, Tail, header_of, verify_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.audit.keys import Checker
-    from mainstay.audit.places import Where
+    from mainstay.audit.open import Where
     from mainstay.core.audit.chain import Anchor, Block, Head
     from mainstay.ports import Journal
 

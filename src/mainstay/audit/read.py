@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from mainstay.audit.places import open_journal
+from mainstay.audit.open import open_journal
 from mainstay.core.audit.chain import header_of
 from mainstay.core.events.catalogue import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainstay.audit.places import Where
+    from mainstay.audit.open import Where
     from mainstay.core.audit.chain import Block
     from mainstay.core.events.catalogue import Event
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.audit.reading import read_log
+from mainstay.audit.read import read_log
 from mainstay.core.audit.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mainstay.audit.places import Where
-    from mainstay.audit.reading import Record
+    from mainstay.audit.open import Where
+    from mainstay.audit.read import Record
     from mainstay.core.audit.replay import ReplayReport
 
 
