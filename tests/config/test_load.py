@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mainstay import Backoff, BreakerSettings, ConfigError, Jitter, Kind, KindRule, RetryPolicy
 from mainstay.config.fields import SCHEMES
+from mainstay.config.files.search import candidates
 from mainstay.config.load import load
 from mainstay.config.policies import BUILT_IN
-from mainstay.config.search import candidates
 from mainstay.config.shapes import camel, snake
 from mainstay.engine.registry import STANDARD
 from mainstay.stores.opening import ALSO, STORES

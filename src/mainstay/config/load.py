@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.check import BAD, check
 from mainstay.config.fields import CONFIG
-from mainstay.config.files import read_file
+from mainstay.config.files.load_file import read_file
+from mainstay.config.files.search import candidates
 from mainstay.config.overrides import from_environment, from_options
 from mainstay.config.report import Report
-from mainstay.config.search import candidates
 from mainstay.config.settings import settings_of
 from mainstay.config.tree import Node
 from mainstay.core.retry.policy import Policy

@@ -103,7 +103,7 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     """The value as YAML; its text stays, for a field that takes texts."""
     if "${" in value:
         return Node(Template(value), None, source.source)
-    from mainstay.config.yaml_file import read_yaml  # loads where there is a value to read
+    from mainstay.config.files.yaml import read_yaml  # loads where there is a value to read
 
     own = Report(report.env)
     found = read_yaml(value, source.source, own) if value.strip() else Node(None, None, "")

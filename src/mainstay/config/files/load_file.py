@@ -30,7 +30,7 @@ def read_file(path: Path, source: str, report: Report, *, is_given: bool = True)
         return None
     if path.suffix == ".toml":
         return _of_toml(path, text, source, report, is_given=is_given)
-    from mainstay.config.yaml_file import read_yaml  # both load where such a file is read
+    from mainstay.config.files.yaml import read_yaml  # both load where such a file is read
 
     tree = read_yaml(text, source, report)
     if tree is None or not is_agents(path):
@@ -81,7 +81,7 @@ def _of_toml(path: Path, text: str, source: str, report: Report, *, is_given: bo
     is_project = path.name == "pyproject.toml"
     if is_project and not is_given and "mainstay" not in text:
         return None
-    from mainstay.config.toml_file import read_toml
+    from mainstay.config.files.toml import read_toml
 
     tree = read_toml(text, source, report)
     if tree is None or not is_project:

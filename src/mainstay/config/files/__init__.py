@@ -1,0 +1,1 @@
+"""Configuration files: how they are found, and how YAML and TOML are read."""
