@@ -14,16 +14,24 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.lazy import LazyGroup
 from mainstay.cli.options import example
 
-COMMANDS = (
-    "audit", "circuits", "config", "demo", "doctor", "exec", "inbox", "operators", "policies",
-    "status",
-)  # fmt: skip
+HOMES = {
+    "audit": "mainstay.cli.audit.command",
+    "circuits": "mainstay.cli.circuits",
+    "config": "mainstay.cli.config",
+    "demo": "mainstay.cli.demo",
+    "doctor": "mainstay.cli.doctor",
+    "exec": "mainstay.cli.exec",
+    "inbox": "mainstay.cli.inbox",
+    "operators": "mainstay.cli.operators",
+    "policies": "mainstay.cli.policies",
+    "status": "mainstay.cli.status",
+}
 
 
 @click.command(
     "mainstay",
     cls=LazyGroup,
-    homes={name: f"mainstay.cli.{name}" for name in COMMANDS},
+    homes=HOMES,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=example("mainstay demo", "mainstay policies show standard --seed 7"),

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, testing
-from mainstay.cli import chart_svg
 from mainstay.cli.app import app
-from mainstay.cli.policy_file import PolicyFile
+from mainstay.cli.audit import chart_svg
+from mainstay.cli.audit.policy_file import PolicyFile
 from mainstay.cli.trouble import CommandError
 from mainstay.errors import MissingExtraError, PolicyError
 from mainstay.events import CallInterrupted, CallSucceeded, encode

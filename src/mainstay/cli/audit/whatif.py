@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.audit_stats import number, percent, seconds
+from mainstay.cli.audit.stats import number, percent, seconds
 from mainstay.cli.options import example, json_option
 from mainstay.cli.output import shielded, write, write_json
 from mainstay.cli.trouble import CommandError
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from mainstay.cli.chart_svg import Bar
-    from mainstay.cli.policy_file import PolicyFile
+    from mainstay.cli.audit.chart_svg import Bar
+    from mainstay.cli.audit.policy_file import PolicyFile
     from mainstay.core.audit.comparison import Comparison, Pair
     from mainstay.core.audit.recorded_calls import Traffic
 
@@ -61,7 +61,7 @@ def command(
     production. Where the new policy stops sooner, the outcome is exact; where it goes on, an
     attempt that was never made is assumed, and the result says how many were and on what rule.
     """
-    from mainstay.cli.policy_file import PolicyFile
+    from mainstay.cli.audit.policy_file import PolicyFile
 
     _check_chart(chart)
     policies = PolicyFile(file)
@@ -105,11 +105,11 @@ def _draw(chart: str, log: str, found: Comparison) -> None:
     title = f"What if: {Path(log).name}"
     bars, series = list(_bars(found)), found.load.series()
     if chart.lower().endswith(".png"):
-        from mainstay.cli.chart_png import save
+        from mainstay.cli.audit.chart_png import save
 
         save(chart, title, _subtitle(found), bars, series)
         return
-    from mainstay.cli.chart_svg import chart as drawn
+    from mainstay.cli.audit.chart_svg import chart as drawn
 
     picture = drawn(title, _subtitle(found), bars, series)
     Path(chart).write_text(picture, encoding="utf-8")

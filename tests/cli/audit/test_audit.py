@@ -227,7 +227,7 @@ def test_following_in_json_is_a_line_for_each(tmp_path, monkeypatch):
     """A program reads them one by one."""
     where = tmp_path / "audit.jsonl"
     write(where, count=2)
-    from mainstay.cli import audit_tail
+    from mainstay.cli.audit import tail as audit_tail
 
     stop = threading.Event()
 

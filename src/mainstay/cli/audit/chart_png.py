@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.cli.chart_svg import COLOURS, moment_text, thinned
+from mainstay.cli.audit.chart_svg import COLOURS, moment_text, thinned
 from mainstay.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from mainstay.cli.chart_svg import Bar, Point
+    from mainstay.cli.audit.chart_svg import Bar, Point
 
 
 def save(

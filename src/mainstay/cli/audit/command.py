@@ -17,7 +17,7 @@ COMMANDS = ("verify", "tail", "replay", "whatif", "stats", "keygen")
 @click.command(
     "audit",
     cls=LazyGroup,
-    homes={name: f"mainstay.cli.audit_{name}" for name in COMMANDS},
+    homes={name: f"mainstay.cli.audit.{name}" for name in COMMANDS},
     invoke_without_command=True,
     epilog=example("mainstay audit verify audit.jsonl", "mainstay audit tail sqlite:///app.db"),
 )

@@ -1,0 +1,1 @@
+"""`mainstay audit`: tail, verify, replay, whatif, stats, keygen, and their charts."""
