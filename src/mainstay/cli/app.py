@@ -16,7 +16,7 @@ from mainstay.cli.options import example
 
 HOMES = {
     "audit": "mainstay.cli.audit.command",
-    "circuits": "mainstay.cli.circuits",
+    "circuits": "mainstay.cli.circuits.command",
     "config": "mainstay.cli.config",
     "demo": "mainstay.cli.demo",
     "doctor": "mainstay.cli.doctor",

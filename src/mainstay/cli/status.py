@@ -102,7 +102,7 @@ def _several(count: int, word: str) -> str:
 
 
 def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
-    from mainstay.cli.circuit_tables import COLUMNS, age, row
+    from mainstay.cli.circuits.tables import COLUMNS, age, row
 
     items: Rows = [
         (

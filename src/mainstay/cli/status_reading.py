@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from mainstay.cli.circuit_tables import age, ranked
+from mainstay.cli.circuits.tables import age, ranked
 from mainstay.cli.progress import watched
 from mainstay.core.idempotency.record import RecordState
 from mainstay.core.idempotency.record import decode as decode_record

@@ -43,7 +43,7 @@ def _picture(found: list[Standing] | StoreUnavailable) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from mainstay.cli.circuit_tables import listed, ranked
+    from mainstay.cli.circuits.tables import listed, ranked
     from mainstay.cli.output import shown
 
     if isinstance(found, StoreUnavailable):
@@ -77,14 +77,14 @@ def watch_lines(store: Store, every: float, as_json: bool) -> None:
 
 def _seen(standing: Standing) -> tuple[str, ...]:
     """What counts as a change: the state, how many have it, the last order and who follows it."""
-    from mainstay.cli.circuit_tables import processes
+    from mainstay.cli.circuits.tables import processes
 
     order = 0 if standing.order is None else standing.order.number
     return standing.state.value, processes(standing), str(order), str(standing.unheard)
 
 
 def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> None:
-    from mainstay.cli.circuit_tables import row
+    from mainstay.cli.circuits.tables import row
     from mainstay.core.base.timestamps import stamp
     from mainstay.runtime import clock
 

@@ -56,7 +56,7 @@ def list_(as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from mainstay.cli.circuit_tables import listed, ranked
+    from mainstay.cli.circuits.tables import listed, ranked
     from mainstay.drivers.inbox.circuit_admin import shared_circuits
 
     with opened(looks=True) as engine:
@@ -78,7 +78,7 @@ def _list(as_json: bool) -> None:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show one circuit, process by process."""
-    from mainstay.cli.circuit_tables import facts, places
+    from mainstay.cli.circuits.tables import facts, places
     from mainstay.drivers.inbox.circuit_admin import shared_circuit
 
     with opened(looks=True) as engine:
@@ -110,7 +110,7 @@ def watch(every: float, as_json: bool) -> None:
     In a terminal a table that is drawn anew in its place; elsewhere a line for each change, with
     --json an object.
     """
-    from mainstay.cli.circuit_watch import watch_lines, watch_screen
+    from mainstay.cli.circuits.watch import watch_lines, watch_screen
     from mainstay.cli.screen import Screen
 
     with opened(looks=True) as engine:

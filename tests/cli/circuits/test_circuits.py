@@ -215,7 +215,7 @@ def test_without_a_terminal_there_is_a_line_for_each_change(url, engine, as_json
 
 def test_a_store_that_is_away_is_told_once_and_watched_on(monkeypatch, capsys):
     """A live screen that ended with the store would be of little use when it is wanted."""
-    from mainstay.cli import circuit_watch
+    from mainstay.cli.circuits import watch as circuit_watch
     from mainstay.core.circuit.cluster_status import Standing
     from mainstay.errors import StoreUnavailable
 

@@ -1,0 +1,1 @@
+"""`mainstay circuits`: the table, the live view, operator commands."""
