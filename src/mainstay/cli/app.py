@@ -20,7 +20,7 @@ HOMES = {
     "config": "mainstay.cli.config",
     "demo": "mainstay.cli.demo",
     "doctor": "mainstay.cli.doctor",
-    "exec": "mainstay.cli.exec",
+    "exec": "mainstay.cli.exec.command",
     "inbox": "mainstay.cli.inbox",
     "operators": "mainstay.cli.operators",
     "policies": "mainstay.cli.policies",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from mainstay.cli.exec_engine import engine_of
-from mainstay.cli.exec_says import Says, what_failed
+from mainstay.cli.exec.engine import engine_of
+from mainstay.cli.exec.report import Says, what_failed
 from mainstay.cli.exits import Exit
 from mainstay.cli.trouble import CommandError
 from mainstay.core.codec.arguments import key_text
@@ -40,7 +40,7 @@ from mainstay.errors import (
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
-    from mainstay.cli.exec_wish import Wish
+    from mainstay.cli.exec.request import Wish
     from mainstay.drivers.process.command import Output
     from mainstay.drivers.process.terminal import Terminal
     from mainstay.engine.engine import Engine

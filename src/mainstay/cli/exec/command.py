@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.exit_codes import exit_codes
+from mainstay.cli.exec.exit_codes import exit_codes
+from mainstay.cli.exec.sizes import size
 from mainstay.cli.options import config_options, configured, example, json_option
-from mainstay.cli.sizes import size
 
 if TYPE_CHECKING:
     from typing import Any
@@ -58,9 +58,9 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
         raise click.UsageError("--retry-on-exit and --never-on-exit exclude each other")
     if options["key"] is not None and not options["key"].strip():
         raise click.UsageError("--key is empty")
-    from mainstay.cli.exec_run import run
-    from mainstay.cli.exec_says import Says
-    from mainstay.cli.exec_wish import Wish
+    from mainstay.cli.exec.report import Says
+    from mainstay.cli.exec.request import Wish
+    from mainstay.cli.exec.run import run
 
     file, sets = configured()
     name = options["operation"] or Path(words[0]).name or words[0]

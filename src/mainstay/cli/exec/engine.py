@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.cli.exit_codes import rules_of
+from mainstay.cli.exec.exit_codes import rules_of
 from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
 from mainstay.cli.trouble import CommandError
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import RetryPolicy
-    from mainstay.cli.exec_says import Says
-    from mainstay.cli.exec_wish import Wish
+    from mainstay.cli.exec.report import Says
+    from mainstay.cli.exec.request import Wish
     from mainstay.config.settings import Settings
 
 

@@ -1,0 +1,1 @@
+"""`mainstay exec`: a command under policy."""
