@@ -21,8 +21,8 @@ HOMES = {
     "demo": "mainstay.cli.demo",
     "doctor": "mainstay.cli.doctor",
     "exec": "mainstay.cli.exec.command",
-    "inbox": "mainstay.cli.inbox",
-    "operators": "mainstay.cli.operators",
+    "inbox": "mainstay.cli.inbox.command",
+    "operators": "mainstay.cli.inbox.operators",
     "policies": "mainstay.cli.policies",
     "status": "mainstay.cli.status",
 }

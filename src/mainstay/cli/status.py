@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.identity import opened, store_option
+from mainstay.cli.inbox.identity import opened, store_option
 from mainstay.cli.options import configured, example, json_option
 from mainstay.cli.output import shielded, write, write_json
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.exits import Exit
-from mainstay.cli.identity import opened, proof_of, store_option, who_options
+from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
 from mainstay.cli.output import shielded, write, write_json
 from mainstay.cli.text_file import text_of

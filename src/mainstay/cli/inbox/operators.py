@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.identity import (
+from mainstay.cli.inbox.identity import (
     NEW_VARIABLE,
     VARIABLE,
     opened,

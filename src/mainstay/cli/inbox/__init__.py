@@ -1,0 +1,1 @@
+"""`mainstay inbox` and `mainstay operators`, and who acts."""
