@@ -15,9 +15,10 @@ import click
 import pytest
 
 import mainstay
-from mainstay.cli import guard, policies
+from mainstay.cli import guard
 from mainstay.cli.app import COMMANDS, app
 from mainstay.cli.audit import command as audit
+from mainstay.cli.config import policies
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
 from mainstay.cli.screen import Screen

@@ -17,13 +17,13 @@ from mainstay.cli.options import example
 HOMES = {
     "audit": "mainstay.cli.audit.command",
     "circuits": "mainstay.cli.circuits.command",
-    "config": "mainstay.cli.config",
+    "config": "mainstay.cli.config.command",
     "demo": "mainstay.cli.demo",
     "doctor": "mainstay.cli.doctor",
     "exec": "mainstay.cli.exec.command",
     "inbox": "mainstay.cli.inbox.command",
     "operators": "mainstay.cli.inbox.operators",
-    "policies": "mainstay.cli.policies",
+    "policies": "mainstay.cli.config.policies",
     "status": "mainstay.cli.status",
 }
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _JSON = "mainstay.cli.json"
-_FILE = "mainstay.cli.config"
+_FILE = "mainstay.cli.config.command"
 _SETS = "mainstay.cli.set"
 
 

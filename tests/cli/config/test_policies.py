@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, testing
-from mainstay.cli import policies
 from mainstay.cli.app import app
+from mainstay.cli.config import policies
 from mainstay.events import RetryAttempt
 
 STANDARD = Engine(sinks=[]).policies["standard"]

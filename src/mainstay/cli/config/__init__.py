@@ -1,0 +1,1 @@
+"""`mainstay config` and `mainstay policies`."""
