@@ -24,7 +24,7 @@ HOMES = {
     "inbox": "mainstay.cli.inbox.command",
     "operators": "mainstay.cli.inbox.operators",
     "policies": "mainstay.cli.config.policies",
-    "status": "mainstay.cli.status",
+    "status": "mainstay.cli.status.command",
 }
 
 

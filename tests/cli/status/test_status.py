@@ -205,7 +205,7 @@ def test_a_long_table_is_cut_and_says_so(run, home, tmp_path):
 
 def test_a_record_that_somebody_else_named_is_shown_by_its_name(home, tmp_path):
     """Stores are shared with what we do not know."""
-    from mainstay.cli.status_reading import _named
+    from mainstay.cli.status.read import _named
 
     assert _named("their-key") == ("", "their-key")
     assert _named('["tenant","pay",{"id":7}]') == ("pay", '{"id":7}')

@@ -14,7 +14,7 @@ from mainstay.cli.output import shielded, write, write_json
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from mainstay.cli.status_reading import Status
+    from mainstay.cli.status.read import Status
 
     Rows: TypeAlias = list[tuple[str, ...]]
 
@@ -37,7 +37,7 @@ def command(as_json: bool) -> None:
     From the store that --store or the configuration names, else the one that `mainstay exec` keeps
     for you; and from the folders where events wait that could not be delivered.
     """
-    from mainstay.cli.status_reading import read_status
+    from mainstay.cli.status.read import read_status
 
     with opened(looks=True) as engine:
         found = read_status(engine, _spill_folders())

@@ -1,0 +1,1 @@
+"""`mainstay status`: circuits, inbox, keys and spill in one view."""
