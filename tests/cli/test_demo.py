@@ -18,7 +18,7 @@ from mainstay.cli import guard
 from mainstay.cli.demo.display import frame
 from mainstay.cli.demo.script import FORBIDDEN, MISSING, SLOW, THROTTLED_LONG, Script
 from mainstay.cli.demo.traffic import OPERATIONS, POLICIES, Traffic
-from mainstay.cli.screen import Screen
+from mainstay.cli.screen.console import Screen
 from mainstay.events import CallSucceeded, RetryAttempt, RetryExhausted
 
 CALLS, SEED = 40, 175

@@ -24,7 +24,7 @@ from mainstay.cli.demo.place import PREFIX, place
 from mainstay.cli.demo.proof import prove
 from mainstay.cli.demo.script import Script
 from mainstay.cli.demo.traffic import OPERATIONS, Traffic
-from mainstay.cli.screen import Screen
+from mainstay.cli.screen.console import Screen
 from mainstay.events import CallRefused, CircuitStateChanged
 
 ROUND = ["closed", "open", "half-open", "closed"]

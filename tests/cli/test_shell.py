@@ -21,7 +21,7 @@ from mainstay.cli.audit import command as audit
 from mainstay.cli.config import policies
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
-from mainstay.cli.screen import Screen
+from mainstay.cli.screen.console import Screen
 from mainstay.cli.trouble import CommandError, explain
 from mainstay.errors import Problem
 

@@ -17,12 +17,12 @@ import click
 from mainstay import __version__
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.screen.output import write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
 
 OLDEST_PYTHON = (3, 11)
 
@@ -209,7 +209,7 @@ def _document(
 
 
 def _show(libraries: list[Library], problems: list[str], store: dict[str, object] | None) -> None:
-    from mainstay.cli.screen import Screen, fields, table
+    from mainstay.cli.screen.console import Screen, fields, table
 
     screen = Screen()
     screen.show(fields([*_facts(libraries), *_store_facts(store or {})]), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.screen.output import write, write_json
 
 
 @click.command("keygen", epilog=example("mainstay audit keygen audit.pem"))

@@ -8,7 +8,7 @@ import click
 
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.screen.output import write, write_json
 
 if TYPE_CHECKING:
     from mainstay.core.audit.replay import ReplayReport
@@ -32,7 +32,7 @@ def command(ctx: click.Context, log: str, as_json: bool) -> None:
     counted, never guessed.
     """
     from mainstay.audit import read_log, replay_records
-    from mainstay.cli.progress import watched
+    from mainstay.cli.screen.progress import watched
 
     report = replay_records(watched(read_log(log), "records"))
     if as_json:

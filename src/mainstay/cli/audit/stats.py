@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import shielded, write_json
+from mainstay.cli.screen.output import shielded, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def command(log: str, since: str, until: str, by: tuple[str, ...], top: int, as_
     percentiles are within 1 % of the exact ones, or say by how much more.
     """
     from mainstay.audit.stream import read_records
-    from mainstay.cli.progress import watched
+    from mainstay.cli.screen.progress import watched
     from mainstay.core.analytics.stats import stats
 
     span = {"since": _moment("--since", since), "until": _moment("--until", until)}
@@ -74,7 +74,7 @@ def _moment(option: str, text: str) -> str:
 
 
 def _show(log: str, found: Stats) -> None:
-    from mainstay.cli.screen import Screen, fields
+    from mainstay.cli.screen.console import Screen, fields
 
     screen = Screen()
     screen.show(fields([("log", shielded(log)), *_facts(found)]))
@@ -155,7 +155,7 @@ def _listed(words: dict[str, int]) -> str:
 
 
 def _table(by: str, found: Stats, width: int) -> Table:
-    from mainstay.cli.screen import table
+    from mainstay.cli.screen.console import table
 
     columns = _columns(width)
     rows, other = found.rows(by)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import shielded, write, write_json
+from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import click
 
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.screen.output import write, write_json
 
 if TYPE_CHECKING:
     from mainstay.audit import Verdict
@@ -48,7 +48,7 @@ def _verify(log: str, heads: str | None, public_key: str | None) -> Verdict:
 
     from mainstay.audit import verify_log
     from mainstay.audit.open import open_journal
-    from mainstay.cli.progress import Watch
+    from mainstay.cli.screen.progress import Watch
 
     with closing(open_journal(log, reads_only=True)) as journal:
         total = journal.tail().number

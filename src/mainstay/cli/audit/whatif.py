@@ -8,7 +8,7 @@ import click
 
 from mainstay.cli.audit.stats import number, percent, seconds
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import shielded, write, write_json
+from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _compare(
 ) -> tuple[Comparison, Traffic]:
     """Two passes: what retried attempts came to, then the calls themselves."""
     from mainstay.audit.stream import AuditStream
-    from mainstay.cli.progress import watched
+    from mainstay.cli.screen.progress import watched
     from mainstay.core.audit.comparison import compare
 
     stream = AuditStream(log).filter(operation=operations or None)
@@ -134,7 +134,7 @@ def _bars(found: Comparison) -> Iterator[Bar]:
 
 
 def _show(log: str, file: str, found: Comparison, traffic: Traffic) -> None:
-    from mainstay.cli.screen import Screen, fields, table
+    from mainstay.cli.screen.console import Screen, fields, table
 
     screen = Screen()
     screen.show(fields([("log", shielded(log)), ("policy", shielded(file))]), "")
@@ -171,7 +171,7 @@ def _more(was: float | None, now: float | None) -> str:
 
 
 def _operations(found: Comparison) -> Table:
-    from mainstay.cli.screen import table
+    from mainstay.cli.screen.console import table
 
     rows, other = found.rows()
     shown = [_row(shielded(name) or "(no operation)", pair) for name, pair in rows]

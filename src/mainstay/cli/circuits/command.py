@@ -9,7 +9,7 @@ import click
 from mainstay.cli.exits import Exit
 from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import shielded, write, write_json
+from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _list(as_json: bool) -> None:
     if not found:
         write("no process has shared a circuit through this store")
         return
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
 
     Screen().show(listed(found))
 
@@ -90,7 +90,7 @@ def show(name: str, as_json: bool) -> None:
 
         write_json({**found.to_dict(), "places": msgspec.to_builtins(found.places)})
         return
-    from mainstay.cli.screen import Screen, fields
+    from mainstay.cli.screen.console import Screen, fields
 
     screen = Screen()
     screen.show(fields(facts(found)), "")
@@ -111,7 +111,7 @@ def watch(every: float, as_json: bool) -> None:
     --json an object.
     """
     from mainstay.cli.circuits.watch import watch_lines, watch_screen
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
 
     with opened(looks=True) as engine:
         screen = None if as_json else Screen()

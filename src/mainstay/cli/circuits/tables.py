@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.cli.output import shielded
+from mainstay.cli.screen.output import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ def listed(found: Sequence[Standing]) -> Table:
     """A row for each circuit."""
     from rich.text import Text
 
-    from mainstay.cli.screen import table
+    from mainstay.cli.screen.console import table
 
     rows: list[tuple[RenderableType, ...]] = []
     for each in found:
@@ -94,7 +94,7 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
 
 def places(standing: Standing) -> Table:
     """A row for each process."""
-    from mainstay.cli.screen import table
+    from mainstay.cli.screen.console import table
 
     columns = ("process", "state", "failures", "for", "asks again in", "heard of", "why")
     return table(columns, [_place(each) for each in standing.places], left=7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.cli.output import write
+from mainstay.cli.screen.output import write
 from mainstay.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
     from mainstay.core.circuit.cluster_status import Standing
     from mainstay.ports import Store
 
@@ -44,7 +44,7 @@ def _picture(found: list[Standing] | StoreUnavailable) -> RenderableType:
     from rich.text import Text
 
     from mainstay.cli.circuits.tables import listed, ranked
-    from mainstay.cli.output import shown
+    from mainstay.cli.screen.output import shown
 
     if isinstance(found, StoreUnavailable):
         return Text(shown(f"the store is away: {found}"))

@@ -10,7 +10,7 @@ import click
 
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import config_options, configured, example, json_option
-from mainstay.cli.output import write, write_error, write_json, write_ours
+from mainstay.cli.screen.output import write, write_error, write_json, write_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

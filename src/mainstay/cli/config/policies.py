@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.options import config_options, configured, example, json_option
-from mainstay.cli.output import write_json
+from mainstay.cli.screen.output import write_json
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         write_json([{**policy.to_dict(), "delays": bases(policy)} for policy in policies])
         return
-    from mainstay.cli.screen import Screen, table
+    from mainstay.cli.screen.console import Screen, table
 
     columns = ("policy", "attempts", "backoff", "jitter", "delays", "deadline")
     Screen().show(table(columns, map(_row, policies), left=6))
@@ -49,7 +49,7 @@ def show(name: str, seed: int | None, as_json: bool) -> None:
         delays = bases(policy) if seed is None else policy.delays(seed)
         write_json({**policy.to_dict(), "seed": seed, "delays": delays})
         return
-    from mainstay.cli.screen import Screen, fields, table
+    from mainstay.cli.screen.console import Screen, fields, table
 
     screen = Screen()
     screen.show(fields(_fields(policy)), "")

@@ -27,7 +27,7 @@ import click
 
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_error, write_json
+from mainstay.cli.screen.output import write, write_error, write_json
 
 if TYPE_CHECKING:
     from mainstay.cli.demo.traffic import Traffic
@@ -82,7 +82,7 @@ def _show(traffic: Traffic, keep: str | None) -> None:
     from mainstay.cli.demo.display import display_on
     from mainstay.cli.demo.epilogue import whereabouts
     from mainstay.cli.demo.summary import show
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
 
     screen = Screen()
     try:

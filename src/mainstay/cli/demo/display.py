@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mainstay.cli.demo.traffic import OPERATIONS
-from mainstay.cli.output import write
-from mainstay.cli.screen import table
+from mainstay.cli.screen.console import table
+from mainstay.cli.screen.output import write
 from mainstay.events import CallFailed, CallSucceeded, RetryAttempt, RetryExhausted
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mainstay.cli.demo.tally import Count
     from mainstay.cli.demo.traffic import Traffic
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
     from mainstay.events import Event
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.cli.demo.place import AUDIT, STORE
-from mainstay.cli.screen import fields, table
+from mainstay.cli.screen.console import fields, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mainstay.cli.demo.tally import Failure
     from mainstay.cli.demo.traffic import Traffic
-    from mainstay.cli.screen import Screen
+    from mainstay.cli.screen.console import Screen
 
 
 def document(traffic: Traffic) -> dict[str, object]:
@@ -156,7 +156,7 @@ def _cost(traffic: Traffic) -> Table:
 
 
 def _next(traffic: Traffic) -> Table:
-    from mainstay.cli.screen import fields
+    from mainstay.cli.screen.console import fields
 
     return fields(
         [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.output import write_error, write_json_error
+from mainstay.cli.screen.output import write_error, write_json_error
 
 if TYPE_CHECKING:
     from typing import Any

@@ -9,8 +9,8 @@ import click
 from mainstay.cli.exits import Exit
 from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import shielded, write, write_json
-from mainstay.cli.text_file import text_of
+from mainstay.cli.screen.output import shielded, write, write_json
+from mainstay.cli.screen.text_file import text_of
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if not items:
         write("nothing waits for a person")
         return
-    from mainstay.cli.screen import Screen, table
+    from mainstay.cli.screen.console import Screen, table
 
     columns = ("id", "age", "severity", "kind", "operation", "times", "what")
     Screen().show(table(columns, [_row(item, now) for item in items], left=7))
@@ -70,7 +70,7 @@ def show(item_id: str, as_json: bool) -> None:
     if as_json:
         write_json(_plain(item, now))
         return
-    from mainstay.cli.screen import Screen, fields, table
+    from mainstay.cli.screen.console import Screen, fields, table
 
     screen = Screen()
     screen.show(fields(_fields(item, now)), "")

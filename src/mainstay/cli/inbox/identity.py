@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mainstay.cli.options import config_options, configured
-from mainstay.cli.output import write_error
-from mainstay.cli.text_file import text_of
+from mainstay.cli.screen.output import write_error
+from mainstay.cli.screen.text_file import text_of
 from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from mainstay.cli.inbox.identity import (
     who_options,
 )
 from mainstay.cli.options import example, json_option
-from mainstay.cli.output import write, write_json
+from mainstay.cli.screen.output import write, write_json
 
 if TYPE_CHECKING:
     from typing import Any
@@ -57,7 +57,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if not found:
         write("there is no operator yet; mainstay operators add NAME")
         return
-    from mainstay.cli.screen import Screen, table
+    from mainstay.cli.screen.console import Screen, table
 
     rows = [tuple(map(str, _plain(each, now).values())) for each in found]
     Screen().show(table(("name", "proves it by", "state", "added by", "added"), rows, left=5))

@@ -9,7 +9,7 @@ import click
 
 from mainstay.cli.inbox.identity import opened, store_option
 from mainstay.cli.options import configured, example, json_option
-from mainstay.cli.output import shielded, write, write_json
+from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -59,13 +59,13 @@ def _spill_folders() -> list[str]:
 
 
 def _show(found: Status) -> None:
-    from mainstay.cli.screen import Screen, fields
+    from mainstay.cli.screen.console import Screen, fields
 
     screen = Screen()
     screen.show(fields(_facts(found)))
     for title, columns, rows in _tables(found):
         if rows:
-            from mainstay.cli.screen import table
+            from mainstay.cli.screen.console import table
 
             screen.show("", table(columns, rows[:_MOST], left=len(columns)))
             if len(rows) > _MOST:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from mainstay.cli.circuits.tables import age, ranked
-from mainstay.cli.progress import watched
+from mainstay.cli.screen.progress import watched
 from mainstay.core.idempotency.record import RecordState
 from mainstay.core.idempotency.record import decode as decode_record
 from mainstay.core.inbox.items import RANKS

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mainstay.cli import progress
+from mainstay.cli.screen import progress
 
 
 class Terminal(io.StringIO):

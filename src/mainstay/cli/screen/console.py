@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mainstay.cli.output import shown, write
+from mainstay.cli.screen.output import shown, write
 from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:
