@@ -132,7 +132,7 @@ LOADING = """
 import sys
 from mainstay.audit import AuditLog
 AuditLog(sys.argv[1], spill=False)
-assert f"mainstay.stores.journal_{sys.argv[2]}" in sys.modules
+assert f"mainstay.stores.{sys.argv[2]}.journal" in sys.modules
 """
 
 

@@ -16,13 +16,13 @@ import pytest
 
 import mainstay
 from mainstay.cli import guard
-from mainstay.cli.app import COMMANDS, app
+from mainstay.cli.app import HOMES, app
 from mainstay.cli.audit import command as audit
 from mainstay.cli.config import policies
+from mainstay.cli.errors import CommandError, explain
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
 from mainstay.cli.screen.console import Screen
-from mainstay.cli.trouble import CommandError, explain
 from mainstay.errors import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -116,13 +116,12 @@ def test_every_command_has_json(path, command, context):
 
 
 def test_a_command_is_a_file_of_its_name():
-    """`ls cli/` shows the commands; a file that is none does not define one."""
+    """A command is `<name>.py`, or `command.py` in a folder `<name>`; no other file defines one."""
     folder = ROOT / "src/mainstay/cli"
-    stems = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/*.py")}
-    inside = {f"audit_{name}" for name in audit.COMMANDS}
-    assert {*COMMANDS, *inside} <= stems
     defined = {p for p in folder.rglob("*.py") if "\ndef command(" in p.read_text("utf-8")}
-    assert len(defined) == len(COMMANDS) + len(inside)
+    names = {p.parent.name if p.stem == "command" else p.stem for p in defined}
+    assert names == {*HOMES, *audit.COMMANDS}
+    assert len(defined) == len(HOMES) + len(audit.COMMANDS)
 
 
 def test_every_exit_code_is_documented():
@@ -296,7 +295,8 @@ def test_a_full_disk_is_told(arguments):
 
 PRINTS = """
 import sys
-from mainstay.cli import audit, guard, policies
+from mainstay.cli import guard
+from mainstay.cli.config import policies
 policies.write_json = print
 sys.exit(guard.run(["policies", "--json"]))
 """

@@ -14,7 +14,7 @@ from mainstay.config.load import load
 from mainstay.config.policies import BUILT_IN
 from mainstay.config.shapes import camel, snake
 from mainstay.engine.registry import STANDARD
-from mainstay.stores.opening import ALSO, STORES
+from mainstay.stores.open import ALSO, STORES
 
 AGENT = """\
 retry:

@@ -26,7 +26,7 @@ from typing import Any
 from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.core.idempotency.record import Renew
 from mainstay.drivers.idempotency.keyed_call import KeyedCall
-from mainstay.stores.opening import open_store
+from mainstay.stores.open import open_store
 from mainstay.stores.sqlite.store import SqliteStore
 
 LEASE = 0.25

@@ -6,7 +6,7 @@ import pytest
 
 from mainstay import Engine, StoreError, UsageError
 from mainstay.ports import ABILITIES
-from mainstay.stores import opening
+from mainstay.stores import open as opening
 from mainstay.stores.memory import MemoryStore
 
 

@@ -28,7 +28,7 @@ SUITE = """
         retry_trace.assert_succeeded(attempts=2)
 
     def test_nothing_is_on_by_itself():
-        from mainstay import clock
+        from mainstay.runtime import clock
         assert type(clock.current).__name__ == "SystemClock"
         quick = policy.replace(backoff=Backoff.constant(0))
         assert quick.run(scripted(OSError, "ok")).attempts == 2

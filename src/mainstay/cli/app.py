@@ -18,7 +18,7 @@ HOMES = {
     "audit": "mainstay.cli.audit.command",
     "circuits": "mainstay.cli.circuits.command",
     "config": "mainstay.cli.config.command",
-    "demo": "mainstay.cli.demo",
+    "demo": "mainstay.cli.demo.command",
     "doctor": "mainstay.cli.doctor",
     "exec": "mainstay.cli.exec.command",
     "inbox": "mainstay.cli.inbox.command",

@@ -54,7 +54,7 @@ def command(ctx: click.Context, as_json: bool, store: str | None) -> None:
 def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
     """What a store says of itself; what goes wrong is one more problem."""
     from mainstay.errors import MainstayError
-    from mainstay.stores.opening import open_store
+    from mainstay.stores.open import open_store
 
     try:
         store = open_store(url)

@@ -63,7 +63,7 @@ def _flush() -> None:
 
 
 def _end(trouble: BaseException, *, as_json: bool) -> int:
-    from mainstay.cli.trouble import explain
+    from mainstay.cli.errors import explain
 
     report = explain(trouble)
     if report.exit_code in (Exit.CANNOT_WRITE, Exit.CLOSED_PIPE):

@@ -142,7 +142,7 @@ class Verbs:
         >>> RetryPolicy(attempt_timeout=10.0, deadline=8.0).explain().warnings[0].code
         'timeout-past-deadline'
         """
-        from mainstay.drivers.explaining import explain_site
+        from mainstay.drivers.explain import explain_site
 
         return explain_site(self._verb_site, around)
 

@@ -23,7 +23,7 @@ from mainstay.engine.operations import KeyedOperation, Operation
 from mainstay.engine.registry import PolicyRegistry
 from mainstay.errors import UsageError
 from mainstay.sinks.logging import LoggingSink
-from mainstay.stores.opening import open_store
+from mainstay.stores.open import open_store
 from mainstay.stores.timed import timed
 
 if TYPE_CHECKING:
@@ -446,7 +446,7 @@ class Engine:
         >>> Engine(operations={"db.read": "standard"}).explain().worst
         'db.read'
         """
-        from mainstay.drivers.explaining import explain_operations
+        from mainstay.drivers.explain import explain_operations
 
         names = dict.fromkeys([*self.policies.operations, *self._operations])
         policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}

@@ -137,7 +137,7 @@ class Parts:
         return None if settings is None else CircuitBreaker("global", settings)
 
     def _opened(self) -> Store:
-        from mainstay.stores.opening import open_store
+        from mainstay.stores.open import open_store
 
         store = self.settings.store
         try:

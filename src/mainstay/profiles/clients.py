@@ -16,7 +16,7 @@ from mainstay.drivers.guards.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.guards.shared import Sharing
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import CircuitOpenError, StoreError
-from mainstay.stores.opening import open_store
+from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from mainstay.errors import StoreError
 def scripts(dialect: str) -> dict[int, str]:
     """The scripts of a dialect by version: `sql/<dialect>/0001_kept.sql` is version 1."""
     found = {}
-    for file in files("mainstay.stores").joinpath("sql", dialect).iterdir():
+    for file in files(f"mainstay.stores.{dialect}").joinpath("sql").iterdir():
         if file.name.endswith(".sql"):
             found[int(file.name.partition("_")[0])] = file.read_text(encoding="utf-8")
     return dict(sorted(found.items()))

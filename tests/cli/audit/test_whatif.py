@@ -11,7 +11,7 @@ from mainstay import Backoff, Engine, Jitter, RetryPolicy, testing
 from mainstay.cli.app import app
 from mainstay.cli.audit import chart_svg
 from mainstay.cli.audit.policy_file import PolicyFile
-from mainstay.cli.trouble import CommandError
+from mainstay.cli.errors import CommandError
 from mainstay.errors import MissingExtraError, PolicyError
 from mainstay.events import CallInterrupted, CallSucceeded, encode
 from mainstay.runtime.plan_registry import plan_before

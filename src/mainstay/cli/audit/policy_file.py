@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mainstay.cli.trouble import CommandError
+from mainstay.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.audit.stats import number, percent, seconds
+from mainstay.cli.errors import CommandError
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
-from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.errors import CommandError
 from mainstay.cli.options import config_options, configured, example, json_option
 from mainstay.cli.screen.output import write_json
-from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
     from typing import Any

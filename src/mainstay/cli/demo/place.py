@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.cli.demo.interrupt import undisturbed
-from mainstay.cli.trouble import CommandError
+from mainstay.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from mainstay.cli.demo.script import DOWN
+from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
-from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
     from typing import Self

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.exit_codes import rules_of
 from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
-from mainstay.cli.trouble import CommandError
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.engine.engine import Engine
 from mainstay.engine.from_config import settings_from

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
+from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
 from mainstay.cli.exec.report import Says, what_failed
 from mainstay.cli.exits import Exit
-from mainstay.cli.trouble import CommandError
 from mainstay.core.codec.arguments import key_text
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.inbox.items import Item

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
 from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.screen.text_file import text_of
-from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
     from typing import Any

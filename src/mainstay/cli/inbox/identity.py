@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mainstay.cli.errors import CommandError
 from mainstay.cli.options import config_options, configured
 from mainstay.cli.screen.output import write_error
 from mainstay.cli.screen.text_file import text_of
-from mainstay.cli.trouble import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

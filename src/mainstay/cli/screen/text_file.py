@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.cli.trouble import CommandError
+from mainstay.cli.errors import CommandError
 
 
 def text_of(path: str, most: int = -1) -> str:

@@ -14,7 +14,7 @@ from mainstay.core.idempotency.record import Record, RecordState, decode, encode
 from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
 from mainstay.drivers.idempotency.records import Records
 from mainstay.errors import Conflict, UsageError
-from mainstay.stores.opening import open_store
+from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,8 +23,8 @@ from psycopg import waiting
 from psycopg.pq import TransactionStatus
 
 from mainstay.runtime.clock import SYSTEM
+from mainstay.stores.fork import PROCESS
 from mainstay.stores.postgres.statements import patience
-from mainstay.stores.process import PROCESS
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

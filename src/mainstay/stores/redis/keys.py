@@ -85,7 +85,7 @@ class _Script:
     """A script of lua/, and the name the server gives it."""
 
     def __init__(self, name: str) -> None:
-        file = files("mainstay.stores").joinpath("lua", f"{name}.lua")
+        file = files("mainstay.stores.redis").joinpath("lua", f"{name}.lua")
         self.text = file.read_text(encoding="utf-8")
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
 from mainstay.runtime.clock import SYSTEM
+from mainstay.stores.fork import PROCESS
 from mainstay.stores.options import options_of
-from mainstay.stores.process import PROCESS
 
 try:
     from redis import exceptions as theirs

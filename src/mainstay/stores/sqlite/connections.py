@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mainstay.stores.process import PROCESS
+from mainstay.stores.fork import PROCESS
 
 if TYPE_CHECKING:
     import sqlite3

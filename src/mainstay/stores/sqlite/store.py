@@ -16,12 +16,12 @@ from urllib.parse import unquote, urlsplit
 
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.fork import PROCESS
+from mainstay.stores.group_commit import Writer
 from mainstay.stores.options import options_of, without_secrets
-from mainstay.stores.process import PROCESS
 from mainstay.stores.sqlite import statements as steps
 from mainstay.stores.sqlite.batch import carry_out
 from mainstay.stores.sqlite.connections import Held, Mine
-from mainstay.stores.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
