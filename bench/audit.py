@@ -23,7 +23,8 @@ from bench.sqlite_records import charging, fsync_time, new_keys, warmed
 from bench.table import Row, Table, at_least, at_most
 from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.audit import AuditLog, read_log, verify_log
-from mainstay.core.events.catalogue import Event, encode
+from mainstay.core.base.event import Event
+from mainstay.core.events.codec import encode
 
 ORDER = 18
 COUNT = 40_000

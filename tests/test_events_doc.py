@@ -2,7 +2,8 @@
 
 import msgspec
 
-from mainstay.core.events.catalogue import CATALOGUE, Event
+from mainstay.core.base.event import Event
+from mainstay.core.events.catalogue import CATALOGUE
 from tools import events_doc
 
 HOW = "run .venv/bin/python tools/events_doc.py --write and review the diff"

@@ -94,3 +94,51 @@ def test_set_up_says_that_python_is_missing(tmp_path):
     assert done.returncode == 1
     assert "no Python 3.11 or later was found; too old: python3 (3.9)" in done.stderr
     assert "apt install python3 python3-venv" in done.stderr
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+SRC = ROOT / "src/mainstay"
+MOST_MODULES = 16
+CATALOGUES = {"integrations": "one file is one library"}
+"""Folders that may hold more, each with the reason: one file there is one thing."""
+
+
+def crowded(src, most=MOST_MODULES):
+    """Folders of source or tests with more modules than a person takes in at a glance."""
+    folders = {path.parent for path in src.rglob("*.py")}
+    names = {folder.relative_to(src).as_posix(): folder for folder in folders}
+    return sorted(
+        name
+        for name, folder in names.items()
+        if name not in CATALOGUES
+        and sum(path.name != "__init__.py" for path in folder.glob("*.py")) > most
+    )
+
+
+def test_no_folder_of_the_source_is_crowded():
+    """A folder holds at most 16 modules, but for catalogues that are named with their reason."""
+    assert crowded(SRC) == []
+
+
+def test_no_folder_of_the_tests_is_crowded():
+    """Tests mirror the source, so their folders are small too."""
+    assert crowded(ROOT / "tests") == []
+
+
+def test_a_crowded_folder_is_found(tmp_path):
+    """The rule above can fail."""
+    for number in range(17):
+        (tmp_path / f"module_{number}.py").touch()
+    assert crowded(tmp_path) == ["."]
+    (tmp_path / "module_0.py").rename(tmp_path / "__init__.py")
+    assert crowded(tmp_path) == []
+
+
+def test_a_folder_of_tests_is_a_folder_of_the_source():
+    """The same feature has the same folder name in src/ and in tests/."""
+    own = {"conformance", "crash", "issues", "servers", "stored", "tools", "typing"}
+    tests = ROOT / "tests"
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    strays = {f for f in folders if f.parts and f.parts[0] not in own and not (SRC / f).is_dir()}
+    assert strays == set()

@@ -168,7 +168,11 @@ def signature(function: object, *, bound: bool = False) -> str:
 
 
 def plain(text: str) -> str:
-    """The text without the addresses of objects."""
+    """The text without addresses of objects, and without the modules that our classes live in.
+
+    A class is public by the name that a user imports; the folder it lives in may change.
+    """
+    text = re.sub(r"\bmainstay(?:\.[a-z_]\w*)+\.(?=[A-Z])", "", text)
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 

@@ -1,4 +1,4 @@
-"""The states of a circuit, docs/reference/circuit.md, made from the table of core/circuit/breaker.py.
+"""The states of a circuit, docs/reference/circuit.md, from the table of core/circuit/breaker.py.
 
 python tools/circuit_doc.py            print it
 python tools/circuit_doc.py --write    write docs/reference/circuit.md

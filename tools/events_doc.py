@@ -3,20 +3,22 @@
     python tools/events_doc.py            print it
     python tools/events_doc.py --write    write docs/reference/events.md
 
-Names, levels, fields and types come from mainstay.core.events.catalogue. What a field means stands here,
+Names, levels, fields and types come from the catalogue of events. What a field means stands here,
 once for each name: a field has one meaning in every event. A field without a meaning is an error.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.events.catalogue import CATALOGUE, Event
+from mainstay.core.base.event import Event
+from mainstay.core.events.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -160,7 +162,7 @@ def _fields(fields: Iterable[msgspec.structs.FieldInfo]) -> str:
 
 def _type(field: msgspec.structs.FieldInfo) -> str:
     kind = field.type
-    text = kind.__name__ if isinstance(kind, type) else str(kind)
+    text = kind.__name__ if isinstance(kind, type) else re.sub(r"\b(?:[a-z_]+\.)+", "", str(kind))
     return f"`{text}`".replace("|", r"\|")
 
 

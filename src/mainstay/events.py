@@ -1,5 +1,7 @@
 """Events as listeners get them: the catalogue, and the codec of recorded ones.
 
+The names come from the features: an event that a feature declares is public here.
+
 >>> from mainstay import events
 >>> sorted(events.CATALOGUE)[:2]
 ['alert_cleared', 'alert_fired']
@@ -7,62 +9,24 @@
 
 from __future__ import annotations
 
-from mainstay.core.events.catalogue import (
-    CATALOGUE,
-    AlertCleared,
-    AlertFired,
-    AttemptFailed,
-    AttemptHedged,
-    CallFailed,
-    CallInterrupted,
-    CallRefused,
-    CallsCounted,
-    CallSucceeded,
-    CircuitOrdered,
-    CircuitStateChanged,
-    Event,
-    FallbackUsed,
-    HookFailed,
-    Idempotency,
-    InboxClosed,
-    InboxDecided,
-    InboxRaised,
-    OperatorAdded,
-    OperatorChanged,
-    OperatorRefused,
-    PlanDeclared,
-    RetryAttempt,
-    RetryExhausted,
-    decode,
-    encode,
-)
+import mainstay.core.analytics.events as _analytics
+import mainstay.core.circuit.events as _circuit
+import mainstay.core.idempotency.events as _idempotency
+import mainstay.core.inbox.events as _inbox
+import mainstay.core.retry.events as _retry
+from mainstay.core.analytics.events import *
+from mainstay.core.base.event import Event
+from mainstay.core.circuit.events import *
+from mainstay.core.events.catalogue import CATALOGUE
+from mainstay.core.events.codec import decode, encode
+from mainstay.core.idempotency.events import *
+from mainstay.core.inbox.events import *
+from mainstay.core.retry.events import *
 
-__all__ = [
-    "CATALOGUE",
-    "AlertCleared",
-    "AlertFired",
-    "AttemptFailed",
-    "AttemptHedged",
-    "CallFailed",
-    "CallInterrupted",
-    "CallRefused",
-    "CallSucceeded",
-    "CallsCounted",
-    "CircuitOrdered",
-    "CircuitStateChanged",
-    "Event",
-    "FallbackUsed",
-    "HookFailed",
-    "Idempotency",
-    "InboxClosed",
-    "InboxDecided",
-    "InboxRaised",
-    "OperatorAdded",
-    "OperatorChanged",
-    "OperatorRefused",
-    "PlanDeclared",
-    "RetryAttempt",
-    "RetryExhausted",
-    "decode",
-    "encode",
-]
+__all__ = ["CATALOGUE", "Event", "decode", "encode"]
+__all__ += _analytics.__all__
+__all__ += _circuit.__all__
+__all__ += _idempotency.__all__
+__all__ += _inbox.__all__
+__all__ += _retry.__all__
+__all__.sort()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 
 class Clock(Protocol):

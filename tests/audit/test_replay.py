@@ -10,7 +10,7 @@ import pytest
 import mainstay
 from mainstay import BreakerSettings, Engine, RetryBudget, RetryPolicy
 from mainstay.audit import AuditLog, read_log, replay_log, replay_records
-from mainstay.core.events.catalogue import decode
+from mainstay.core.events.codec import decode
 from mainstay.testing import assert_replays, virtual_time
 
 PROGRAM = """

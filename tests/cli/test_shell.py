@@ -65,7 +65,7 @@ def test_what_needs_no_engine_loads_none(arguments):
     """Start-up stays close to that of click: neither rich, nor asyncio, nor the engine."""
     code = (
         f"import sys; from mainstay.cli import main; main({arguments!r})\n"
-        "heavy = {'rich', 'asyncio', 'msgspec', 'yaml', 'mainstay.engine.engine', 'mainstay.core'}\n"
+        "heavy = {'rich', 'asyncio', 'msgspec', 'yaml', 'mainstay.engine', 'mainstay.core'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     assert python(code).stderr == "[]\n"

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mainstay import Backoff, CircuitBreaker, Engine, RetryBudget, RetryPolicy
-from mainstay.core.events.catalogue import AlertCleared, AlertFired, CallFailed, RetryAttempt
+from mainstay.core.analytics.events import AlertCleared, AlertFired
+from mainstay.core.retry.events import CallFailed, RetryAttempt
 from mainstay.errors import PolicyError
 from mainstay.sinks.alerts import AlertRule, Alerts
 from mainstay.sinks.prometheus import PrometheusSink

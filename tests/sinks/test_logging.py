@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from mainstay import Backoff, BreakerSettings, Engine, Jitter, Redactor, RetryPolicy, events
-from mainstay.sinks.logging import JsonFormatter, LoggingSink, level_of, sentence
+from mainstay.sinks.logging import JsonFormatter, LoggingSink, level_of
 from mainstay.testing import scripted, virtual_time
 
 POLICY = RetryPolicy(name="api", backoff=Backoff.constant(1.0), jitter=Jitter.none())
@@ -96,7 +96,7 @@ def test_a_final_failure_is_logged_with_its_category(heard, caplog):
 )
 def test_what_happens_beside_a_call_is_said_in_words(event, said):
     """As `mainstay audit tail` shows it."""
-    assert sentence(event) == said
+    assert event.sentence() == said
 
 
 @pytest.mark.req("AG-02")
@@ -162,7 +162,7 @@ def test_every_event_has_a_level_and_a_sentence(name):
     """A new event is not forgotten here: it says more than its name, or just that."""
     event = events.CATALOGUE[name](operation="api")
     assert level_of(event) in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-    assert sentence(event).startswith("api: ")
+    assert event.sentence().startswith("api: ")
 
 
 # --- JSON -----------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_every_event_is_one_line_of_json_with_all_its_fields(configured):
     ]
     for line, event in zip(lines(), heard, strict=True):
         assert {**line, **event.to_dict()} == line
-        assert line["message"] == sentence(event)
+        assert line["message"] == event.sentence()
         assert list(line)[:4] == ["level", "logger", "message", "timestamp"]
 
 

@@ -26,8 +26,8 @@ from mainstay import (
     NestedRetryError,
     RetryBudget,
     RetryPolicy,
+    events,
 )
-from mainstay.core.events import catalogue as events
 from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.otel import OpenTelemetrySink
 from mainstay.testing import scripted, virtual_time

@@ -22,9 +22,9 @@ from mainstay import (
     RetryPolicy,
     TokenBudget,
     UsageError,
+    events,
 )
 from mainstay.core.circuit.breaker import CircuitState
-from mainstay.core.events import catalogue as events
 from mainstay.core.retry.kinds import Kind
 from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.metrics.meter import RULES
@@ -475,7 +475,7 @@ def test_in_multiprocess_mode_counters_are_added_up(tmp_path):
     """The counters of two processes are one; what is read when asked is not there."""
     program = """
 import sys
-from mainstay.core.events.catalogue import CallSucceeded, RetryAttempt
+from mainstay.events import CallSucceeded, RetryAttempt
 from mainstay.sinks.prometheus import PrometheusSink
 sink = PrometheusSink()
 for _ in range(3):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.core.audit.chain import Head, decode_head, encode_head
-from mainstay.core.events.catalogue import describe, shown
+from mainstay.core.events.describe import describe, shown
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:

@@ -24,7 +24,9 @@ from mainstay.audit.open import identity_of, load, open_journal
 from mainstay.core.audit.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import CallSucceeded, describe, encode
+from mainstay.core.events.codec import encode
+from mainstay.core.events.describe import describe
+from mainstay.core.retry.events import CallSucceeded
 from mainstay.errors import UsageError
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from mainstay.audit.keys import Signer
     from mainstay.audit.open import Where
     from mainstay.core.audit.chain import Anchor, Block, Head, Tail
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.ports import Journal
     from mainstay.runtime.deferred_events import Facts
 

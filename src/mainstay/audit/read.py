@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.audit.open import open_journal
 from mainstay.core.audit.chain import header_of
-from mainstay.core.events.catalogue import decode
+from mainstay.core.events.codec import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainstay.audit.open import Where
     from mainstay.core.audit.chain import Block
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 
 class Record(NamedTuple):

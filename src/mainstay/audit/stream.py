@@ -1,8 +1,7 @@
 """A recorded log as a stream that is filtered, counted and looked at.
 
 A filter reads nothing; each look at the stream is one pass over the log, in memory that does not
-grow with it. Figures of calls are made by core/analytics/stats.py; what a log is and how it is kept is
-audit.py's.
+grow with it. Figures of calls are made by core/analytics/stats.py.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from mainstay.core.analytics.event_fields import Fact, read_fact
 from mainstay.core.analytics.rate import FIELDS, Rate, minutes_between
 from mainstay.core.analytics.stats import DIMENSIONS, stats
 from mainstay.core.audit.comparison import compare
+from mainstay.core.base.event import Event
 from mainstay.core.base.moments import parse_moment, sortable, written
-from mainstay.core.events.catalogue import Event, decode, encode
+from mainstay.core.events.codec import decode, encode
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import MainstayWarning, UsageError
 

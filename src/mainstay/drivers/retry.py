@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.base.validate import Checker
+from mainstay.core.retry.plan import IDEMPOTENCY
 from mainstay.drivers.call.guard import gate_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])
-
-IDEMPOTENCY = ("idempotent", "keyed", "unsafe")
 
 
 def retry(

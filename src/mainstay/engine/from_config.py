@@ -12,36 +12,36 @@ from mainstay.config.fields import CONFIG
 from mainstay.config.load import load
 from mainstay.config.settings import Settings
 from mainstay.config.show import visible
-from mainstay.core.events.catalogue import describe
+from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TypeVar
 
     from mainstay.config.load import Loaded
-    from mainstay.engine.engine import Engine
+    from mainstay.engine.parts import Configured
 
-    E = TypeVar("E", bound=Engine)
+    E = TypeVar("E", bound=Configured)
 
 _log = logging.getLogger("mainstay.config")
 
 
 def engine_of(
-    cls: type[E],
+    build: Callable[..., E],
     path: str | os.PathLike[str] | None,
     *,
     on_error: str,
     overrides: Iterable[str],
     env: Mapping[str, str] | None,
 ) -> E:
-    """The engine; what `Engine.from_config` does."""
+    """What `Engine.from_config` does; `build` is the class of the engine."""
     if on_error not in ("raise", "default"):
         raise UsageError(f'on_error = {on_error!r}: must be "raise" or "default"')
     try:
-        return _built(cls, read(path, overrides=overrides, env=env))
+        return _built(build, read(path, overrides=overrides, env=env))
     except ConfigError as error:
         if on_error == "raise":
             raise
@@ -49,7 +49,7 @@ def engine_of(
         _log.error("%s", problems)
         told = f"{problems}\nThe built-in default policy is used, and nothing else of it."
         warnings.warn(told, ConfigWarning, stacklevel=3)
-    engine = cls()
+    engine = build()
     engine.settings = Settings()
     return engine
 
@@ -93,12 +93,12 @@ def _tell(loaded: Loaded) -> None:
         _log.debug("configuration from %s: %s", loaded.file or "no file", shown)
 
 
-def _built(cls: type[E], loaded: Loaded) -> E:
+def _built(build: Callable[..., E], loaded: Loaded) -> E:
     loaded.report.close()
     assert loaded.settings is not None
     parts = Parts(loaded)
     try:
-        engine = cls(**parts.made())
+        engine = build(**parts.made())
     except BaseException:
         parts.close()
         raise

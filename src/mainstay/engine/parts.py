@@ -21,11 +21,20 @@ from mainstay.errors import MainstayError, MissingExtraError, PolicyError, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from typing import Any, Protocol
 
     from mainstay.config.load import Loaded
     from mainstay.config.settings import Settings
-    from mainstay.ports import Store
+    from mainstay.ports import Sink, Store
+
+    class Configured(Protocol):
+        """What a configuration makes: an engine."""
+
+        settings: Settings | None
+
+        @property
+        def sinks(self) -> tuple[Sink, ...]: ...
+
 
 HOMES = {
     "logging": ("mainstay.sinks.logging", "LoggingSink"),
@@ -191,7 +200,7 @@ class Parts:
             return options is not False
         return self._one("audit", {"where": self._store, **options}, ("audit",))
 
-    def introduce(self, engine: Any) -> None:
+    def introduce(self, engine: Configured) -> None:
         """Lets the sinks that read an engine know it, and alerts the sinks that may lose events."""
         if self._told is not None:
             self._told.listeners = engine.sinks

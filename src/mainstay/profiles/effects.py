@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import describe
+from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.call.site import getrandbits
 from mainstay.drivers.policy import RetryPolicy

@@ -1,1 +1,1 @@
-"""What a process has one of: the clock, the context, enclosing calls, file locks, failure reports."""
+"""What a process has one of: clock, context, enclosing calls, file locks, failure reports."""

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.event import Event
+from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
-from mainstay.core.events.catalogue import Event, Teller, name_of, shown
-from mainstay.core.events.evidence import Opening, evidence_of
+from mainstay.core.events.builder import EventBuilder
+from mainstay.core.events.describe import name_of, shown
+from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.call import life
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
-    from mainstay.core.events.evidence import Evidence
+    from mainstay.core.base.proof import Evidence
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.plan import Plan
 
@@ -81,7 +84,7 @@ def _bare(cls: type[BaseException]) -> BaseException:
     return bare
 
 
-class _LateTeller(Teller):
+class _LateTeller(EventBuilder):
     """Tells of a failure by its class, and by the text it had then."""
 
     __slots__ = ("evidence", "text")

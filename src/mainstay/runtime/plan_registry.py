@@ -14,8 +14,9 @@ from mainstay.core.audit.plan_codec import declared
 if TYPE_CHECKING:
     from collections.abc import MutableSet
 
+    from mainstay.core.base.event import Event
     from mainstay.core.base.value import Value
-    from mainstay.core.events.catalogue import Event, PlanDeclared
+    from mainstay.core.retry.events import PlanDeclared
     from mainstay.core.retry.policy import Policy
 
 _MOST = 10_000

@@ -11,7 +11,7 @@ import logging
 import traceback
 from typing import TYPE_CHECKING
 
-from mainstay.core.events.catalogue import describe
+from mainstay.core.events.describe import describe
 from mainstay.core.redact.redactor import REDACTOR
 
 if TYPE_CHECKING:

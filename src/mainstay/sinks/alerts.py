@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 import mainstay.runtime.clock as clock
 from mainstay.core.analytics.alerts import AlertRule, Board
+from mainstay.core.analytics.events import Alert, AlertFired
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import Alert, AlertFired
 from mainstay.core.inbox.items import Item
 from mainstay.runtime.report_failure import report
-from mainstay.sinks.logging import LoggingSink, sentence
+from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -216,7 +216,7 @@ def _item(event: AlertFired) -> Item:
         kind="alert",
         subject=f"{event.alert}\0{event.group}",
         operation=event.operation or event.group or event.alert,
-        text=sentence(event),
+        text=event.sentence(),
         severity="high",
     )
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import encode
+from mainstay.core.events.codec import encode
 from mainstay.runtime.filelock import lock, unlock
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 _PATIENCE = 5.0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import encode
+from mainstay.core.events.codec import encode
 from mainstay.errors import MissingExtraError, UsageError
 from mainstay.sinks.delivery.base import BufferedSink
 
@@ -31,7 +31,7 @@ except ImportError:
     raise MissingExtraError("nats-py", "nats") from None
 
 if TYPE_CHECKING:
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 _WINDOW = 3600.0
 """Seconds for which a server knows a message again, in a stream that is made here."""

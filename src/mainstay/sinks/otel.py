@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mainstay.core.events import catalogue as events
+import mainstay.events as events
 from mainstay.errors import MissingExtraError
 from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.metrics.gauges import WatchingMeter

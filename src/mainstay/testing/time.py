@@ -1,6 +1,6 @@
 """Virtual time: waits end at once, and the clock says they took as long as asked.
 
-The process's clock is replaced (mainstay.runtime.clock), `time.sleep` in the thread that asked for it,
+Replaced are the process's clock (mainstay.runtime.clock), `time.sleep` in the thread that asked,
 and, while it lasts, the clock of asyncio's own event loops: when a loop has nothing left to run,
 time jumps to its next timer, unless threads work for it (threads.py). Trio takes a clock when it
 starts: `trio.run(main, clock=time.trio_clock())`.

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mainstay.core.events.catalogue import (
+from mainstay.core.retry.events import (
     AttemptFailed,
     CallFailed,
     CallSucceeded,
@@ -18,7 +18,7 @@ from mainstay.drivers.call.call import meddling
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 _changing = threading.Lock()
 
@@ -100,9 +100,7 @@ class Trace:
             raise AssertionError(f"expected {attempts} attempts, found {made}\n{self}")
 
     def __str__(self) -> str:
-        from mainstay.sinks.logging import sentence
-
-        return "\n".join(f"  {e.event_type}: {sentence(e)}" for e in self.events) or "  no event"
+        return "\n".join(f"  {e.event_type}: {e.sentence()}" for e in self.events) or "  no event"
 
 
 @contextmanager

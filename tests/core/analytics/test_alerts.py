@@ -5,19 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.core.analytics.alerts import COUNTED, GROUPS, OTHER, AlertRule, Board
-from mainstay.core.events.catalogue import (
-    AlertCleared,
-    AlertFired,
+from mainstay.core.analytics.events import AlertCleared, AlertFired
+from mainstay.core.circuit.events import CircuitStateChanged
+from mainstay.core.limits.budget import spent
+from mainstay.core.retry.events import (
     AttemptFailed,
     CallFailed,
     CallInterrupted,
     CallRefused,
     CallSucceeded,
-    CircuitStateChanged,
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.core.limits.budget import spent
 from mainstay.errors import PolicyError
 
 EVENTS = [

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from mainstay.core.analytics.aggregates import MOST_WORDS, Figures, note
 from mainstay.core.analytics.stats import Stats, stats
-from mainstay.core.events.catalogue import (
+from mainstay.core.circuit.events import CircuitStateChanged
+from mainstay.core.events.codec import encode
+from mainstay.core.retry.events import (
     AttemptFailed,
     CallFailed,
     CallInterrupted,
     CallRefused,
     CallSucceeded,
-    CircuitStateChanged,
     FallbackUsed,
     HookFailed,
     RetryAttempt,
     RetryExhausted,
-    encode,
 )
 
 DELAYS = (0.1, 0.2, 0.4, 0.8)

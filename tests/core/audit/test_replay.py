@@ -30,9 +30,13 @@ from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import exception_of, policy_of
 from mainstay.core.audit.replay import MOST_OPEN, Replay
 from mainstay.core.audit.replay_call import Declared, Retelling
+from mainstay.core.base.proof import Opening
+from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.events import evidence
-from mainstay.core.events.catalogue import CallRefused, CircuitStateChanged, Teller, decode, encode
-from mainstay.core.events.evidence import MOST_MEMBERS, Opening, evidence_of
+from mainstay.core.events.builder import EventBuilder
+from mainstay.core.events.codec import decode, encode
+from mainstay.core.events.evidence import MOST_MEMBERS, evidence_of
+from mainstay.core.retry.events import CallRefused
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.drivers.call.guard import Guard
@@ -659,11 +663,11 @@ def test_a_key_that_was_drawn_before_is_an_answer_like_any_other():
     plan = Plan(RetryPolicy(), "op", 1)
     verdict = RetryPolicy().classification(ConnectionError())
     for attempts, answers, has_opening in ((1, [7], True), (2, [], False)):
-        teller = Teller(plan, 0.0, opening=Opening(), plan_id="p")
+        teller = EventBuilder(plan, 0.0, opening=Opening(), plan_id="p")
         teller.goes_on(7, attempts)
         proof = teller.attempt_failed(ConnectionError(), verdict, attempts, 3, 7).proved
         assert (proof.answers, proof.opening is not None) == (answers, has_opening)
-    quiet = Teller(plan, 0.0)
+    quiet = EventBuilder(plan, 0.0)
     quiet.saw("guard", [], True)
     quiet.heard(1)
     assert quiet.attempt_failed(ConnectionError(), verdict, 1, 3, 7).proved is None

@@ -32,14 +32,9 @@ from mainstay.core.audit.recorded_calls import (
     Traffic,
 )
 from mainstay.core.audit.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, relive
-from mainstay.core.events.catalogue import (
-    AttemptFailed,
-    CallInterrupted,
-    CallsCounted,
-    CallSucceeded,
-    encode,
-)
+from mainstay.core.events.codec import encode
 from mainstay.core.events.evidence import MOST_MEMBERS
+from mainstay.core.retry.events import AttemptFailed, CallInterrupted, CallsCounted, CallSucceeded
 from mainstay.runtime.plan_registry import plan_before
 from mainstay.testing import no_retry, scripted, virtual_time
 

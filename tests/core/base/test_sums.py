@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mainstay.core.analytics.stats import stats
 from mainstay.core.base.sums import in_order
-from mainstay.core.events.catalogue import RetryAttempt, encode
+from mainstay.core.events.codec import encode
+from mainstay.core.retry.events import RetryAttempt
 from mainstay.core.telemetry.record import StageTotals, summed
 
 TENTHS = [0.1] * 10

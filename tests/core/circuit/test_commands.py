@@ -15,9 +15,10 @@ from mainstay.core.circuit.commands import (
     settings_from_plain,
     settings_to_plain,
 )
+from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window, begun
-from mainstay.core.events.catalogue import CircuitStateChanged, decode, encode
+from mainstay.core.events.codec import decode, encode
 
 ONE = BreakerSettings(failure_threshold=2, recovery_timeout=1.0)
 

@@ -9,24 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.events import catalogue as events
-from mainstay.core.events.catalogue import (
-    CATALOGUE,
-    AttemptFailed,
-    CallFailed,
-    CallInterrupted,
-    CallSucceeded,
-    Event,
-    HookFailed,
-    Idempotency,
-    RetryAttempt,
-    RetryExhausted,
-    Teller,
-    decode,
-    describe,
-    encode,
-)
-from mainstay.core.events.evidence import Evidence, Opening, Proof, evidence_of
+import mainstay.core as core_room
+from mainstay import events
+from mainstay.core.base.event import Event
+from mainstay.core.base.proof import Evidence, Opening, Proof
+from mainstay.core.events.builder import EventBuilder
+from mainstay.core.events.catalogue import CATALOGUE, FEATURES
+from mainstay.core.events.codec import decode, encode
+from mainstay.core.events.describe import describe
+from mainstay.core.events.evidence import evidence_of
+from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.redact.redactor import Redactor
 from mainstay.core.retry.classify import Classification
 from mainstay.core.retry.effects import (
@@ -39,6 +31,15 @@ from mainstay.core.retry.effects import (
     OUT_OF_TIME,
     RETRY_AFTER,
     Returned,
+)
+from mainstay.core.retry.events import (
+    AttemptFailed,
+    CallFailed,
+    CallInterrupted,
+    CallSucceeded,
+    HookFailed,
+    RetryAttempt,
+    RetryExhausted,
 )
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
@@ -145,15 +146,29 @@ CONTROL_PLANE = [
 
 def test_the_catalogue_holds_every_event_by_its_name():
     """Every event class is in it, under the name its records carry."""
-    classes = {
-        value for value in vars(events).values()
-        if isinstance(value, type) and issubclass(value, Event)
-        and value not in (Event, events.Alert, events.GivenUp)  # what others have in common
-    }  # fmt: skip
-    assert set(CATALOGUE.values()) == classes
+    waiting, leaves = [Event], set()
+    while waiting:
+        cls = waiting.pop()
+        below = [each for each in cls.__subclasses__() if each.__module__.startswith("mainstay.")]
+        waiting += below
+        leaves |= set() if below else {cls}  # a class with others below it is what they share
+    assert set(CATALOGUE.values()) == leaves
     assert set(CATALOGUE) == set(OWN)
     for name, cls in CATALOGUE.items():
         assert cls().event_type == name
+
+
+def test_every_feature_with_events_is_in_the_catalogue():
+    """A folder of the core that has an `events.py` is one of the features."""
+    core = Path(core_room.__file__).parent
+    found = {path.parent.name for path in core.glob("*/events.py")}
+    assert found == {feature.__name__.split(".")[-2] for feature in FEATURES}
+
+
+def test_what_a_feature_declares_is_public():
+    """`mainstay.events` has every event, and nothing that is none but the codec."""
+    named = {cls.__name__ for cls in CATALOGUE.values()}
+    assert set(events.__all__) == named | {"CATALOGUE", "Event", "decode", "encode"}
 
 
 @pytest.mark.req("CP-22", "CP-23")
@@ -330,7 +345,7 @@ FAILURE = ConnectionError("down")
 
 
 def teller(started=100.0):
-    return Teller(PLAN, started, category="cat", **WHO)
+    return EventBuilder(PLAN, started, category="cat", **WHO)
 
 
 def told(event):
@@ -428,7 +443,7 @@ def test_the_events_of_one_call_carry_its_id_from_the_first_failure_on():
 
 def test_who_is_left_out_is_none():
     """Without a context the fields are there, and null."""
-    event = Teller(PLAN, 0.0).call_succeeded(1, 0.0)
+    event = EventBuilder(PLAN, 0.0).call_succeeded(1, 0.0)
     assert (event.tenant_id, event.correlation_id, event.trace_id) == (None, None, None)
     assert event.retry_category is None
 
@@ -476,7 +491,7 @@ def test_a_message_that_is_no_text_of_utf8_can_still_be_recorded():
 
 def test_a_refusal_is_told_with_its_reason_and_when_to_ask_again():
     """Who refused, why, and how long it may last; None where nobody can say."""
-    teller = Teller(Plan(Policy(name="api"), "pay", 1), 0.0)
+    teller = EventBuilder(Plan(Policy(name="api"), "pay", 1), 0.0)
     event = teller.call_refused(CircuitOpenError("pay", "open", 2.5))
     assert (event.operation, event.policy, event.retry_after_seconds) == ("pay", "api", 2.5)
     assert event.by == "mainstay.errors.CircuitOpenError"

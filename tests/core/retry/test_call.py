@@ -16,15 +16,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.core.base.entropy import key_of, uniform
-from mainstay.core.events.catalogue import (
-    AttemptFailed,
-    CallFailed,
-    CallSucceeded,
-    Event,
-    RetryAttempt,
-    RetryExhausted,
-    Teller,
-)
+from mainstay.core.base.event import Event
+from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import GIVE_UP, glance, life
 from mainstay.core.retry.deadline import NEVER
@@ -36,6 +29,13 @@ from mainstay.core.retry.effects import (
     Returned,
     Stop,
     Warn,
+)
+from mainstay.core.retry.events import (
+    AttemptFailed,
+    CallFailed,
+    CallSucceeded,
+    RetryAttempt,
+    RetryExhausted,
 )
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.hooks import CallHook
@@ -134,7 +134,7 @@ def run(plan, *script, driver=None, until=NEVER, **more):
 
 
 def teller_of(plan, started=0.0):
-    return Teller(plan, started)
+    return EventBuilder(plan, started)
 
 
 def note_of(error):

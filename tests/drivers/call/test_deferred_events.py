@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
-from mainstay.core.events.catalogue import encode
+from mainstay.core.events.codec import encode
 from mainstay.testing import virtual_time
 
 
-class Teller:
+class EventBuilder:
     """Hears events as they happen."""
 
     wants_evidence = True
@@ -26,7 +26,7 @@ class Teller:
         self.events.append(event)
 
 
-class Taker(Teller):
+class Taker(EventBuilder):
     """Takes facts, and makes events of them at the end."""
 
     def __init__(self):
@@ -117,7 +117,7 @@ def test_facts_tell_what_would_have_been_told(awaits, outcomes):
     """To the byte: decisions, texts, times, proof."""
     if awaits:
         outcomes = [which for which in outcomes if which != len(FAILURES) - 1] or [0]
-    assert told(Taker(), outcomes, awaits) == told(Teller(), outcomes, awaits)
+    assert told(Taker(), outcomes, awaits) == told(EventBuilder(), outcomes, awaits)
 
 
 def test_most_calls_leave_only_facts():
@@ -129,7 +129,7 @@ def test_most_calls_leave_only_facts():
 
 def test_a_listener_that_hears_gets_events_at_once():
     """Facts are for those who all can wait: one who cannot makes the call tell its story."""
-    taker, hearer = Taker(), Teller()
+    taker, hearer = Taker(), EventBuilder()
     engine = Engine(sinks=[taker, hearer], policies=[POLICY])
     with virtual_time():
         for _ in range(3):

@@ -126,10 +126,8 @@ def _show(record: Record, as_json: bool) -> None:
 
 
 def _sentence(record: Record) -> str:
-    from mainstay.sinks.logging import sentence
-
     try:
-        return sentence(record.event)
+        return record.event.sentence()
     except ValueError:  # of a newer version, or no event at all
         content = _content(record)
         return f"{content.get('operation', '')}: {content.get('event_type', content)}"

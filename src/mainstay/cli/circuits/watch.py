@@ -98,7 +98,7 @@ def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> N
 
 
 def _say_away(trouble: StoreUnavailable, as_json: bool) -> None:
-    from mainstay.core.events.catalogue import describe
+    from mainstay.core.events.describe import describe
 
     told = describe(trouble)[1]
     if as_json:

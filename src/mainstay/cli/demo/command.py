@@ -3,11 +3,10 @@
     script.py   which call meets which fault: a function of the seed
     service.py  the service, on 127.0.0.1
     wire.py     two small HTTP clients, async and sync
-    traffic.py  the engine, its policies, and the calls
+    traffic.py  the engine, its policies, the calls, and the acts after them:
     tally.py    counts the engine's events
     place.py    the folder for store and audit log, which is removed
     interrupt.py  Ctrl+C, once
-    acts.py     what comes after the calls:
     outage.py     circuits that open and recover
     orders.py     a charge that is called twice, and one that needs a person
     proof.py      the audit log, verified and replayed

@@ -11,14 +11,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
-from mainstay.cli.demo.acts import charge_orders, go_down
 from mainstay.cli.demo.interrupt import interrupts
-from mainstay.cli.demo.orders import CHARGE
-from mainstay.cli.demo.outage import SETTINGS, Circuits
+from mainstay.cli.demo.orders import CHARGE, Desk
+from mainstay.cli.demo.outage import SETTINGS, Circuits, break_all, recover_all
 from mainstay.cli.demo.place import STORE
 from mainstay.cli.demo.proof import audit_in, prove
 from mainstay.cli.demo.script import Script
@@ -158,8 +158,8 @@ class Traffic:
     async def _play(self, pool: ThreadPoolExecutor) -> None:
         await self._make_calls(pool)
         self.tally.is_done = True
-        await go_down(self, pool)
-        await charge_orders(self, pool)
+        await _go_down(self, pool)
+        await _charge_orders(self, pool)
 
     async def _make_calls(self, pool: ThreadPoolExecutor) -> None:
         begin, places = time.monotonic(), asyncio.Semaphore(MAX_OPEN)
@@ -185,3 +185,33 @@ class Traffic:
             await loop.run_in_executor(pool, operation.run, self.wire.fetch, path)
         else:
             await self.engine.arun(name, self.wire.get, path)
+
+
+async def _go_down(traffic: Traffic, pool: ThreadPoolExecutor) -> None:
+    """The service is down until every circuit is open, and then back."""
+    circuits = [traffic.engine.breaker(name) for name in traffic.circuits.states]
+    numbers = count(traffic.script.stuck.call + 1)  # of calls that the script says nothing of
+
+    async def call(name: str) -> None:
+        await traffic.send(name, next(numbers), pool)
+
+    traffic.story.append("the service goes down, for everybody")
+    traffic.service.is_down = True
+    await break_all(circuits, call)
+    traffic.story.append("the service is back")
+    traffic.service.is_down = False
+    await recover_all(circuits, call)
+
+
+async def _charge_orders(traffic: Traffic, pool: ThreadPoolExecutor) -> None:
+    """One order is charged by two calls; the other one not before a person has decided."""
+
+    def charge(call: int) -> str:
+        return traffic.wire.fetch(f"/{CHARGE}?call={call}", "POST").decode()
+
+    desk = Desk(traffic.engine, charge, traffic.stop)
+    loop, script = asyncio.get_running_loop(), traffic.script
+    traffic.story.append(f"{script.twice.name} is charged, by two calls with one key")
+    traffic.charged = await loop.run_in_executor(pool, desk.charge_twice, script.twice)
+    traffic.story.append(f"{script.stuck.name} cannot be charged: a person is asked")
+    traffic.resolved = await loop.run_in_executor(pool, desk.ask_a_person, script.stuck)

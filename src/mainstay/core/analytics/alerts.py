@@ -10,20 +10,19 @@ Nothing here knows the time: it comes in as `now`, in seconds of any one clock.
 
 from __future__ import annotations
 
+from mainstay.core.analytics.events import AlertCleared, AlertFired
 from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
-from mainstay.core.events.catalogue import (
-    AlertCleared,
-    AlertFired,
+from mainstay.core.circuit.events import CircuitStateChanged
+from mainstay.core.limits.budget import is_spent
+from mainstay.core.retry.events import (
     CallFailed,
     CallRefused,
     CallSucceeded,
-    CircuitStateChanged,
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.core.limits.budget import is_spent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

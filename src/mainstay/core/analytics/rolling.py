@@ -1,8 +1,8 @@
 """Two counts over the last so many seconds, changed in place.
 
-For whoever counts every call: a SlidingCounts (core/limits/budget.py) is a value and is made anew with
-each count. Nothing here knows the time: it comes in as `now`, in seconds of any one clock. Whoever
-shares one between threads holds a lock.
+For code that counts every call: a SlidingCounts (core/limits/budget.py) is a value, created anew
+with each count. Nothing here knows the time: it comes in as `now`, in seconds of any one clock.
+Code that shares one between threads holds a lock.
 """
 
 from __future__ import annotations

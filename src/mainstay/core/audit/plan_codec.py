@@ -14,7 +14,7 @@ import msgspec
 
 from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
-from mainstay.core.events.catalogue import PlanDeclared
+from mainstay.core.retry.events import PlanDeclared
 from mainstay.core.retry.kinds import Kind, spelled
 
 if TYPE_CHECKING:

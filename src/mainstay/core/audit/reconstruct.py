@@ -24,7 +24,7 @@ from mainstay.core.retry.retry_after import Hint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.events.evidence import Evidence
+    from mainstay.core.base.proof import Evidence
 
 REJECTED = object()
 """A result that was not accepted."""

@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.proof import Evidence, Opening
 from mainstay.core.base.sums import in_order
-from mainstay.core.events.catalogue import (
+from mainstay.core.events.codec import decode
+from mainstay.core.retry.effects import TOO_LATE, Enclosing
+from mainstay.core.retry.events import (
     AttemptFailed,
     CallInterrupted,
     CallsCounted,
     CallSucceeded,
-    Event,
     GivenUp,
     PlanDeclared,
     RetryAttempt,
-    decode,
 )
-from mainstay.core.events.evidence import Evidence, Opening
-from mainstay.core.retry.effects import TOO_LATE, Enclosing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
+
+    from mainstay.core.base.event import Event
 
 MOST_OPEN = 50_000
 

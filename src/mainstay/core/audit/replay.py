@@ -20,13 +20,12 @@ from msgspec import Struct, to_builtins
 from mainstay.core.audit.replay_call import Declared, Recorded, Retelling
 from mainstay.core.audit.replay_guard import UNKNOWN, said_again
 from mainstay.core.circuit.commands import changed_again
-from mainstay.core.events.catalogue import (
+from mainstay.core.circuit.events import CircuitStateChanged
+from mainstay.core.retry.events import (
     AttemptFailed,
     CallInterrupted,
     CallRefused,
     CallSucceeded,
-    CircuitStateChanged,
-    Event,
     GivenUp,
     PlanDeclared,
     RetryAttempt,
@@ -34,6 +33,8 @@ from mainstay.core.events.catalogue import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mainstay.core.base.event import Event
 
 MOST_OPEN = 100_000
 """Calls that may be under way at once in a log; the oldest are let go beyond that, and counted."""

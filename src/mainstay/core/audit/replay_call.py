@@ -6,18 +6,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
-from mainstay.core.events.catalogue import (
-    AttemptFailed,
-    CallSucceeded,
-    Event,
-    GivenUp,
-    PlanDeclared,
-    RetryAttempt,
-    Teller,
-)
+from mainstay.core.base.event import Event
+from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.call import life
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
+from mainstay.core.retry.events import (
+    AttemptFailed,
+    CallSucceeded,
+    GivenUp,
+    PlanDeclared,
+    RetryAttempt,
+)
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.plan import Plan
 
@@ -66,7 +66,7 @@ class Retelling:
             self._outcome(),
             until=NEVER if opening.until is None else opening.until,
             limit=opening.limit,
-            teller=Teller(plan, opening.started),
+            teller=EventBuilder(plan, opening.started),
             attempt=opening.attempt,
             delay=opening.delay,
         )

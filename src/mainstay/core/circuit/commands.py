@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mainstay.core.base.proof import Proof
 from mainstay.core.circuit import breaker as core
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
-from mainstay.core.events.catalogue import CircuitStateChanged
-from mainstay.core.events.evidence import Proof
 from mainstay.core.retry.backoff import Backoff, Jitter
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Idempotency records: the reducer, the flow of a keyed call, the fast replay of a known outcome."""
+"""Idempotency records: the reducer, the flow of a keyed call, fast replay."""

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeAlias
 
-    from mainstay.core.events.catalogue import Event, Teller
+    from mainstay.core.base.event import Event
+    from mainstay.core.retry.effects import CallEvents
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.policy import Policy
 
@@ -98,7 +99,7 @@ def life(
     outer: Any = _ENCLOSING,
     until: float = NEVER,
     limit: int = 0,
-    teller: Teller | None = None,
+    teller: CallEvents | None = None,
     attempt: int = 1,
     delay: float = 0.0,
 ) -> Life:
@@ -147,7 +148,7 @@ class _Care:
         outer: Any,
         until: float,
         limit: int,
-        teller: Teller | None,
+        teller: CallEvents | None,
     ) -> None:
         self.plan = plan
         self.key = key

@@ -9,7 +9,31 @@ from enum import Enum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
+
+    from mainstay.core.base.event import Event
+    from mainstay.core.retry.classify import Classification
+
+    class CallEvents(Protocol):
+        """Builds the events of one call; core/events/builder.py is one."""
+
+        def heard(self, answer: Any) -> None: ...
+        def attempt_failed(
+            self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
+        ) -> Event: ...
+        def retry_scheduled(
+            self,
+            outcome: Any,
+            verdict: Classification,
+            attempt: int,
+            limit: int,
+            delay: float,
+            key: int,
+        ) -> Event: ...
+        def gave_up(
+            self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
+        ) -> Event: ...
+        def call_succeeded(self, attempt: int, now: float) -> Event: ...
 
 
 class Question(Enum):

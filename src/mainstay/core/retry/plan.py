@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from mainstay.core.retry.effects import Stop
     from mainstay.core.retry.policy import Policy
 
+IDEMPOTENCY = ("idempotent", "keyed", "unsafe")
+"""What repeating an operation may do; `unsafe` is never repeated after an ambiguous failure."""
+
 
 class Plan:
     """What is known before a call: the policy, the operation's name and how safe repeating is."""

@@ -1,6 +1,7 @@
 """The policy: one frozen value that says how a call is retried.
 
-Validation is in core/retry/policy_fields.py, all problems at once; the form as plain data in core/retry/policy_codec.py.
+Validation is in policy_fields.py, all problems at once; the form as plain data in
+policy_codec.py.
 The verbs (`call`, `attempts`, decorating) are added one floor up, in drivers/policy.py, where
 something can wait and call.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from mainstay.core.events.catalogue import Teller
+    from mainstay.core.events.builder import EventBuilder
     from mainstay.core.retry.call import Life
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.call.deferred import Notes
@@ -122,7 +122,7 @@ class Call:
             delay=delay,
         )
 
-    def _teller(self, now: float, attempts: int, delay: float, limit: int) -> Teller:
+    def _teller(self, now: float, attempts: int, delay: float, limit: int) -> EventBuilder:
         from mainstay.drivers.call.emit import teller_for
 
         until = None if self.until == NEVER else self.until

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
-from mainstay.core.events.catalogue import Teller
-from mainstay.core.events.evidence import Opening
+from mainstay.core.events.builder import EventBuilder
 from mainstay.errors import SinkError
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.plan_registry import register
@@ -21,7 +21,7 @@ from mainstay.runtime.plan_registry import register
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 def teller_for(
     site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
-) -> Teller:
+) -> EventBuilder:
     """The teller of one call, with the context it is made in; it keeps proof where one wants it."""
     context = CONTEXT.get()
     wanted = any(getattr(each, "wants_evidence", False) for each in listeners)
-    return Teller(
+    return EventBuilder(
         site,
         started,
         category=context.category,

@@ -88,7 +88,8 @@ class Guard:
         return delay
 
     # Where a listener wants evidence, these are asked instead. `saw` takes what the decision was
-    # made on: the guard's label, the state as core/audit/replay_guard.py reads it, and what was said.
+    # made on: the guard's label, the state as core/audit/replay_guard.py
+    # reads it, and what was said.
 
     @property
     def decides_by(self) -> Any:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar, Unpack
 
     from mainstay.core.circuit.commands import Command
+    from mainstay.core.circuit.events import CircuitStateChanged
     from mainstay.core.circuit.settings import BreakerFields
-    from mainstay.core.events.catalogue import CircuitStateChanged
     from mainstay.drivers.call.guard import Saw
     from mainstay.ports import Sink
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakSet, ref
 
-from mainstay.core.events.catalogue import CallsCounted
+from mainstay.core.retry.events import CallsCounted
 from mainstay.drivers.call.guard import Guard, Tally
 
 if TYPE_CHECKING:

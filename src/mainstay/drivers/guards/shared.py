@@ -97,7 +97,7 @@ class Sharing:
             self._share_circuit(circuit, leaving)
         except (StoredValueError, UnicodeError) as trouble:
             if circuit.name not in self._damaged:
-                from mainstay.core.events.catalogue import describe
+                from mainstay.core.events.describe import describe
 
                 self._damaged.add(circuit.name)
                 told = describe(trouble)[1]
@@ -181,7 +181,7 @@ class Sharing:
         """Says once that the store is away, and once that it is back."""
         was_away, self._is_away = self._is_away, trouble is not None
         if trouble is not None and not was_away:
-            from mainstay.core.events.catalogue import describe
+            from mainstay.core.events.describe import describe
 
             told = describe(trouble)[1]
             _log.warning("circuits and budgets are not shared for now: %s", told)

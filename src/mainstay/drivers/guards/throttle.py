@@ -1,4 +1,4 @@
-"""Holding back by oneself: core/limits/throttle.py with a lock, a clock and a look at the memory."""
+"""Rate limits and throttles: core/limits/throttle.py with a lock, a clock and the memory in use."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.canonical import canonical
-from mainstay.core.events.catalogue import Idempotency
 from mainstay.core.idempotency.call import Keyed
+from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers.call.callables import check_decoratable, is_async
 from mainstay.drivers.call.emit import emit

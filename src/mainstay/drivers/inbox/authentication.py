@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core.events.catalogue import Event, OperatorRefused
 from mainstay.core.inbox import operators as core
+from mainstay.core.inbox.events import OperatorRefused
 from mainstay.core.inbox.operators import SPACE, Hash, Operator, statement
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.inbox.credentials import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from mainstay.core.base.change import Change
+    from mainstay.core.base.event import Event
     from mainstay.core.redact.redactor import Redactor
     from mainstay.ports import Sink, Store
 

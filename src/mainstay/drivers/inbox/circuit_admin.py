@@ -11,7 +11,7 @@ from mainstay.core.base.change import KEEP
 from mainstay.core.circuit import cluster as core
 from mainstay.core.circuit.breaker import Signal
 from mainstay.core.circuit.cluster_status import Standing, standing
-from mainstay.core.events.catalogue import CircuitOrdered
+from mainstay.core.circuit.events import CircuitOrdered
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.guards.shared import CIRCUITS
 from mainstay.drivers.inbox.authentication import writable

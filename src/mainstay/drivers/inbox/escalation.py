@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from mainstay.core.events.catalogue import RetryExhausted
 from mainstay.core.inbox.items import Item
+from mainstay.core.retry.events import RetryExhausted
 from mainstay.errors import SinkError
 from mainstay.runtime.context import is_in_event_loop
 from mainstay.runtime.report_failure import report
@@ -21,11 +21,25 @@ from mainstay.runtime.report_failure import report
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
+    from typing import Protocol
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.core.redact.redactor import Redactor
-    from mainstay.drivers.idempotency.keyed_call import KeyedCall
+    from mainstay.drivers.call.site import Site
     from mainstay.drivers.inbox.inbox import Inbox
+
+    class KeyedCall(Protocol):
+        """A call with a key, as an item names it."""
+
+        @property
+        def site(self) -> Site: ...
+        @property
+        def operation(self) -> str: ...
+        @property
+        def key(self) -> str: ...
+        @property
+        def address(self) -> str: ...
+
 
 _LONGEST_WAIT = 10.0
 """Seconds for which an engine that closes waits for items on their way."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP
-from mainstay.core.events.catalogue import InboxClosed, InboxDecided, InboxRaised
 from mainstay.core.inbox import actions as acting
 from mainstay.core.inbox import items as core
 from mainstay.core.inbox.actions import OUTCOMES, Already, Gone, Stale, Won
+from mainstay.core.inbox.events import InboxClosed, InboxDecided, InboxRaised
 from mainstay.core.inbox.items import SPACE, Item
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.inbox.authentication import writable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from mainstay.core.base.change import Change
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.core.inbox.actions import Answer
     from mainstay.core.inbox.items import Decision
     from mainstay.core.redact.redactor import Redactor

@@ -11,8 +11,8 @@ import hashlib
 from os import urandom
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core.events.catalogue import OperatorAdded, OperatorChanged
 from mainstay.core.inbox import operators as core
+from mainstay.core.inbox.events import OperatorAdded, OperatorChanged
 from mainstay.core.inbox.operators import FIRST, SPACE, Hash, Operator
 from mainstay.drivers.inbox.authentication import NAME, Verifier
 from mainstay.drivers.inbox.credentials import Secret, public_pem

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.ports import Sink
 
 

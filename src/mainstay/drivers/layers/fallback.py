@@ -6,7 +6,8 @@ import logging
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import FallbackUsed, describe
+from mainstay.core.events.describe import describe
+from mainstay.core.retry.events import FallbackUsed
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
 from mainstay.drivers.call.callables import is_async, name_of
 from mainstay.drivers.call.listeners import check_listeners

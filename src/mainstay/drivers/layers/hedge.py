@@ -9,6 +9,7 @@ from mainstay.core.analytics.quantile import Recent
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.effects import Stop
+from mainstay.core.retry.plan import IDEMPOTENCY
 from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.layers.decorate import put_around
 from mainstay.drivers.layers.race import Race, Threads, group_here
@@ -181,8 +182,6 @@ def _check_quantile(check: Checker, quantile: object, delay: object) -> float | 
 
 def check_repeatable(check: Checker, idempotency: str) -> None:
     """Refuses to hedge what may not be made twice."""
-    from mainstay.drivers.retry import IDEMPOTENCY
-
     if check.choice("idempotency", idempotency, IDEMPOTENCY) == "unsafe":
         raise UsageError(
             "an unsafe operation cannot be hedged: both attempts may be applied",

@@ -15,9 +15,10 @@ import threading
 from contextvars import copy_context
 
 import mainstay.runtime.clock as clock
-from mainstay.core.events.catalogue import AttemptHedged, describe
+from mainstay.core.events.describe import describe
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned
+from mainstay.core.retry.events import AttemptHedged
 from mainstay.deadline import moment
 from mainstay.drivers.call.call import meddling
 from mainstay.drivers.call.callables import name_of

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from mainstay.audit.stream import AuditStream
-from mainstay.core.events.catalogue import CallFailed, RetryExhausted
+from mainstay.core.retry.events import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
 from mainstay.engine.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
@@ -27,7 +27,8 @@ from mainstay.sinks.logging import LoggingSink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mainstay.core.events.catalogue import Event, GivenUp
+    from mainstay.core.base.event import Event
+    from mainstay.core.retry.events import GivenUp
     from mainstay.drivers.policy import RetryPolicy as EnginePolicy
     from mainstay.engine.operations import Operation
     from mainstay.ports import Sink, Store

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mainstay.core.events.catalogue import encode
+from mainstay.core.events.codec import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 
 class RecentEvents:

@@ -16,7 +16,7 @@ from mainstay.runtime.deferred_events import Facts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.sinks.delivery.spill import Spill
 
 

@@ -9,7 +9,7 @@ from mainstay.sinks.delivery.buffer import Buffer
 if TYPE_CHECKING:
     import os
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 
 class BufferedSink:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import describe
+from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.runtime.clock import SYSTEM
@@ -32,7 +32,7 @@ from mainstay.sinks.delivery.spill import Spill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.sinks.delivery.backlog import Batch
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)

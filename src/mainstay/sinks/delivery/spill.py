@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from mainstay.core.events.catalogue import decode, encode
+from mainstay.core.events.codec import decode, encode
 from mainstay.runtime.filelock import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 _LOCK = "lock"
 

@@ -11,10 +11,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+import mainstay.events as events
 import mainstay.runtime.clock as clock
 from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.circuit.breaker import CircuitState
-from mainstay.core.events import catalogue as events
 from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
 from mainstay.sinks.metrics.catalogue import METRICS

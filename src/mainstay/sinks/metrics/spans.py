@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainstay.core.events import catalogue as events
+import mainstay.events as events
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.kinds import status_of
 from mainstay.errors import MissingExtraError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, Tracer
 
+    from mainstay.core.retry.events import GivenUp
     from mainstay.core.retry.plan import Plan
     from mainstay.runtime.context import Context
 
@@ -142,7 +143,7 @@ class CallTrace:
         """Ends the spans."""
         self._ended("success", e.total_attempts)
 
-    def gave_up(self, e: events.GivenUp) -> None:
+    def gave_up(self, e: GivenUp) -> None:
         """Ends the call's span as failed."""
         is_exhausted = type(e) is events.RetryExhausted
         self._call.set_attribute("mainstay.kind", e.kind)

@@ -14,7 +14,7 @@ from socket import socket as Socket  # noqa: N812 -- the class, beside what is c
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import InboxRaised
+from mainstay.core.inbox.events import InboxRaised
 from mainstay.core.inbox.items import RANKS
 from mainstay.runtime.report_failure import report
 from mainstay.sinks.delivery.base import BufferedSink
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
 
 
 class Refused(Exception):

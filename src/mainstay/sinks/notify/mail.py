@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from mainstay.core.events.catalogue import InboxRaised
+    from mainstay.core.inbox.events import InboxRaised
 
 
 class NotifyMail(Notifier):

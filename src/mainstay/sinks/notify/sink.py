@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from mainstay.core.events.catalogue import Event, InboxRaised
+    from mainstay.core.base.event import Event
+    from mainstay.core.inbox.events import InboxRaised
 
 __all__ = [
     "NotifyHook",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
     from urllib.parse import SplitResult
 
-    from mainstay.core.events.catalogue import InboxRaised
+    from mainstay.core.inbox.events import InboxRaised
 
 TIMESTAMP, SIGNATURE, DELIVERY = "Mainstay-Timestamp", "Mainstay-Signature", "Mainstay-Delivery"
 """The headers of a webhook."""

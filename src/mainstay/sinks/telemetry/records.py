@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 import mainstay.runtime.clock as clock
-from mainstay.core.events.catalogue import (
+from mainstay.core.circuit.events import CircuitStateChanged
+from mainstay.core.retry.events import (
     AttemptFailed,
     CallFailed,
     CallInterrupted,
     CallRefused,
     CallSucceeded,
-    CircuitStateChanged,
     RetryAttempt,
     RetryExhausted,
 )
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.core.telemetry.record import TelemetryRecord
     from mainstay.sinks.telemetry.cpu_meter import CpuMeter
 

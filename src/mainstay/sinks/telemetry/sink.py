@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
-from mainstay.core.events.catalogue import describe
+from mainstay.core.events.describe import describe
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.sinks.telemetry.cpu_meter import thread_time
@@ -26,7 +26,7 @@ from mainstay.sinks.telemetry.records import Recorder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.events.catalogue import Event
+    from mainstay.core.base.event import Event
     from mainstay.core.telemetry.record import TelemetryRecord
 
 _ROOM = 256

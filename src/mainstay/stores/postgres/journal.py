@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
-    from mainstay.stores.postgres.statements import Rows, Steps
-    from mainstay.stores.postgres.store import PostgresStore
+    from mainstay.stores.postgres.statements import Rows, StepDriver, Steps
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '.mainstay_audit', 0))"
 _TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"
@@ -60,7 +59,7 @@ class PostgresJournal:
         closes: whether the store is this log's own, and ends with it.
     """
 
-    def __init__(self, store: PostgresStore, *, closes: bool = False) -> None:
+    def __init__(self, store: StepDriver, *, closes: bool = False) -> None:
         self.url = store.url
         self._store = store
         self._closes = closes

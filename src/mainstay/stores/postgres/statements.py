@@ -20,8 +20,8 @@ from mainstay.errors import StoreError
 from mainstay.stores.migrations import pending, statements
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any, TypeAlias, TypeVar
+    from collections.abc import Callable, Generator
+    from typing import Any, Protocol, TypeAlias, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
 
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     Said: TypeAlias = tuple[str, Values]
     Rows: TypeAlias = list[tuple[Any, ...]]
     Steps: TypeAlias = Generator["Trip", Rows, Answer]
+
+    class StepDriver(Protocol):
+        """Drives steps over connections of its own; PostgresStore is one."""
+
+        @property
+        def url(self) -> str: ...
+        def drive(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer: ...
+        def close(self) -> None: ...
+
 
 _CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 _AT = "k.space = %(space)s::text AND k.key = %(key)s::text"

@@ -1,0 +1,66 @@
+"""What replay needs besides an event: how a call began, what a failure was, what was answered.
+
+Data only: names of classes, numbers and answers. `core/events/evidence.py` gathers it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """One failure as its classification saw it; `cut` where a group had too many members to keep.
+
+    >>> Evidence(classes=("builtins:OSError",), errno=104).errno
+    104
+    """
+
+    classes: tuple[str, ...] = ()
+    status: int | None = None
+    codes: tuple[str, ...] = ()
+    errno: int | None = None
+    winerror: int | None = None
+    retry_after: float | None = None
+    retry_at: float | None = None
+    timeout: float | None = None
+    asked: tuple[bool, ...] = ()
+    """What the policy's own predicates answered, in the order they were asked."""
+    wrapped: Evidence | None = None
+    members: tuple[Evidence, ...] = ()
+    cut: bool = False
+
+
+class Opening(Struct, frozen=True):
+    """What a call began with, besides its plan; in the proof of its first failure."""
+
+    started: float = 0.0
+    until: float | None = None
+    """The moment of the deadline, on the monotonic clock; None where there is none."""
+    attempt: int = 1
+    delay: float = 0.0
+    """Which attempt the first one told of is, and how long was waited before it."""
+    limit: int = 0
+    """A smaller number of attempts than the policy's; 0 for the policy's own."""
+
+
+class Proof(Struct, frozen=True, omit_defaults=True):
+    """What replay needs besides the event itself.
+
+    `answers` are those the life of the call was given since the event before, in order: a float
+    for a clock, an integer for the key, the enclosing retry as [operation, attempts] or null, what
+    the guards said as a delay or {"stop": why}; and what it found by itself: {"inner": attempts} of
+    a retry further in, {"base": seconds} of a backoff that is a function.
+    """
+
+    plan: str = ""
+    opening: Opening | None = None
+    evidence: Evidence | None = None
+    answers: list[Any] = []
+    witness: list[Any] | None = None
+    """What guards looked at: [guard, state, what it said] each."""
+    settings: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+    command: list[Any] | None = None
+    """Of a circuit's change: its settings, what it was before, and what came."""

@@ -1,0 +1,35 @@
+"""Failures as events and logs name them: the class and the message, without secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mainstay.core.retry.effects import Returned
+from mainstay.core.retry.kinds import qualified_name
+
+if TYPE_CHECKING:
+    from mainstay.core.redact.redactor import Redactor
+
+
+def describe(outcome: Any, redact: Redactor | None = None) -> tuple[str, str]:
+    """The type and message of a failure, without secrets; a result not accepted has no message."""
+    if isinstance(outcome, Returned):
+        return "", "the result was not accepted"
+    try:
+        return name_of(type(outcome)), shown(str(outcome), redact)
+    except Exception:  # a broken __str__ must not cost the event
+        return name_of(type(outcome)), ""
+
+
+def name_of(cls: type) -> str:
+    """A class as events name it."""
+    return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
+
+
+def shown(text: str, redact: Redactor | None = None) -> str:
+    """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
+    from mainstay.core.redact.redactor import (
+        REDACTOR,  # when it is needed: its expressions take a moment
+    )
+
+    return (redact or REDACTOR).text(text.encode("utf-8", "backslashreplace").decode())
