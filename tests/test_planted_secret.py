@@ -86,9 +86,9 @@ class reading:  # noqa: N801 -- used as a function is
         warnings.simplefilter("always")
         return self.readers
 
-    def __exit__(self, *trouble: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.readers.warned(self.caught)
-        self.catching.__exit__(*trouble)
+        self.catching.__exit__(*error)
         self.log.removeHandler(self.readers)
         self.log.setLevel(self.level)
         self.log.propagate = self.spread
@@ -312,7 +312,7 @@ def test_no_warning_of_a_configuration_holds_it(tmp_path):
 
 SRC = Path(mainstay.__file__).parent
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
-TROUBLES = {"trouble", "error", "exc", "e", "failure"}
+ERRORS = {"error", "exc", "e", "failure"}
 
 
 def leaks(source: str) -> list[str]:
@@ -324,7 +324,7 @@ def leaks(source: str) -> list[str]:
         is_log = node.func.attr in LEVELS and "log" in ast.unparse(node.func.value).lower()
         given = {each.id for each in node.args if isinstance(each, ast.Name)}
         shows = node.func.attr == "exception" or any(k.arg == "exc_info" for k in node.keywords)
-        if is_log and (shows or given & TROUBLES):
+        if is_log and (shows or given & ERRORS):
             found.append(f"line {node.lineno}: {ast.unparse(node)}")
     return found
 

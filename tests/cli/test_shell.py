@@ -179,7 +179,7 @@ def test_what_follows_the_double_dash_is_not_ours():
 
 
 @pytest.mark.parametrize(
-    ("trouble", "code", "message", "hint"),
+    ("error", "code", "message", "hint"),
     [
         (mainstay.UsageError("no", hint="yes"), 2, "no", "yes"),
         (mainstay.PolicyError("p", [Problem("a", 1, "2")]), 2, "a = 1: must be 2", ""),
@@ -199,9 +199,9 @@ def test_what_follows_the_double_dash_is_not_ours():
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_each_trouble_has_its_code(trouble, code, message, hint):
+def test_each_trouble_has_its_code(error, code, message, hint):
     """Ours, the caller's, the system's and a bug are told apart."""
-    report = explain(trouble)
+    report = explain(error)
     assert report.exit_code == code
     assert message in report.message
     assert hint in report.hint

@@ -148,8 +148,8 @@ class _Run:
     def report(self) -> Report:
         try:
             self._kill_and_recover()
-        except Exception as trouble:
-            self._violated(f"{type(trouble).__name__}: {trouble}")
+        except Exception as error:
+            self._violated(f"{type(error).__name__}: {error}")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
         return self.result
@@ -257,8 +257,8 @@ def _view_of_file(url: str, places: tuple[tuple[str, str], ...]) -> list[Any]:
             assert damage == [("ok",)], damage
             ask = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
             rows = [connection.execute(ask, place).fetchone() for place in places]
-        except sqlite3.OperationalError as trouble:
-            if "no such table" not in str(trouble):
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
                 raise
             return [None, None]
     return [row and row[0] for row in rows]

@@ -40,10 +40,10 @@ class Outside:
             try:
                 write(head)
                 self._silent.discard(name)
-            except Exception as trouble:
+            except Exception as error:
                 if name not in self._silent:
                     self._silent.add(name)
-                    told = describe(trouble)[1]
+                    told = describe(error)[1]
                     _log.warning("audit: a head could not be brought to %s: %s", name, told)
 
 
@@ -83,8 +83,8 @@ def read_heads(given: Any) -> list[Head]:
         try:
             with Path(given).open("rb") as file:
                 return [head for line in file if (head := _in_line(line)) is not None]
-        except OSError as trouble:
-            raise UsageError(f"heads: {trouble}", hint=_HINT) from None
+        except OSError as error:
+            raise UsageError(f"heads: {error}", hint=_HINT) from None
     if isinstance(given, Iterable):
         return [each if isinstance(each, Head) else _from_plain(each) for each in given]
     raise UsageError(f"heads = {given!r}: are no heads", hint=_HINT)
@@ -93,8 +93,8 @@ def read_heads(given: Any) -> list[Head]:
 def _from_plain(given: Any) -> Head:
     try:
         return msgspec.convert(given, Head)
-    except msgspec.ValidationError as trouble:
-        raise UsageError(f"heads: {given!r} is no head: {trouble}") from None
+    except msgspec.ValidationError as error:
+        raise UsageError(f"heads: {given!r} is no head: {error}") from None
 
 
 def _in_line(line: bytes) -> Head | None:

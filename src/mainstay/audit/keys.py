@@ -94,8 +94,8 @@ def _private(key: Any) -> Any:
         return key
     try:
         found = pem.load_pem_private_key(pem_of(key), password=None)
-    except (ValueError, TypeError) as trouble:
-        raise UsageError(f"key: cannot be read as a private key: {trouble}", hint=HINT) from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"key: cannot be read as a private key: {error}", hint=HINT) from None
     if not isinstance(found, ed25519.Ed25519PrivateKey):
         raise UsageError("key: is no Ed25519 key", hint=HINT)
     return found
@@ -107,8 +107,8 @@ def _public(key: Any) -> Any:
         return key
     try:
         found = pem.load_pem_public_key(pem_of(key))
-    except ValueError as trouble:
-        raise UsageError(f"public key: cannot be read: {trouble}", hint=HINT) from None
+    except ValueError as error:
+        raise UsageError(f"public key: cannot be read: {error}", hint=HINT) from None
     if not isinstance(found, ed25519.Ed25519PublicKey):
         raise UsageError("public key: is no Ed25519 key", hint=HINT)
     return found

@@ -193,8 +193,8 @@ class AuditLog:
             if not self._has_head:
                 try:
                     self._end(self._journal)
-                except Exception as trouble:
-                    told = describe(trouble)[1]
+                except Exception as error:
+                    told = describe(error)[1]
                     _log.warning("audit %s: no head at the end: %s", self.name, told)
             self._journal.close()
 
@@ -242,8 +242,8 @@ class AuditLog:
         if self._keep is not None:
             try:
                 self._prune(journal, self._keep)
-            except Exception as trouble:
-                told = describe(trouble)[1]
+            except Exception as error:
+                told = describe(error)[1]
                 _log.warning("audit %s: old records could not be dropped: %s", self.name, told)
 
     def _is_kept(self, journal: Journal, after: int) -> bool:
@@ -322,10 +322,10 @@ def _encoded(events: list[Event]) -> list[bytes]:
 def _one(event: Event) -> bytes | None:
     try:
         return encode(event)
-    except Exception as trouble:
+    except Exception as error:
         from mainstay.runtime.report_failure import report
 
-        report(trouble, "audit: a %s has no written form, and is lost", event.event_type)
+        report(error, "audit: a %s has no written form, and is lost", event.event_type)
         return None
 
 

@@ -302,5 +302,5 @@ def _moment(name: str, value: Moment) -> str:
         return written(value)
     try:
         return written(parse_moment(value, datetime.fromtimestamp(clock.current.wall(), UTC)))
-    except ValueError as trouble:
-        raise UsageError(f"{name}: {trouble}") from None
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None

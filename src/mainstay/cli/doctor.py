@@ -62,8 +62,8 @@ def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
             return {**store.describe(), "abilities": sorted(store.abilities)}
         finally:
             store.close()
-    except MainstayError as trouble:
-        problems.append(str(trouble))
+    except MainstayError as error:
+        problems.append(str(error))
         return None
 
 

@@ -46,59 +46,59 @@ class Report:
         return {"error": {name: getattr(self, name) for name in names}}
 
 
-def explain(trouble: BaseException) -> Report:
+def explain(error: BaseException) -> Report:
     """What happened, for whoever ran the command."""
     for classes, told in _TOLD:
-        if isinstance(trouble, classes):
-            return told(trouble)
-    return _of_bug(trouble)
+        if isinstance(error, classes):
+            return told(error)
+    return _of_bug(error)
 
 
-def _of_interrupt(_trouble: BaseException) -> Report:
+def _of_interrupt(_error: BaseException) -> Report:
     return Report(Exit.INTERRUPTED)
 
 
-def _of_click(trouble: click.ClickException) -> Report:
-    name = type(trouble).__name__
-    if isinstance(trouble, CommandError):
-        return Report(trouble.exit_with, trouble.message, trouble.hint, "command", name)
-    context = getattr(trouble, "ctx", None)
+def _of_click(error: click.ClickException) -> Report:
+    name = type(error).__name__
+    if isinstance(error, CommandError):
+        return Report(error.exit_with, error.message, error.hint, "command", name)
+    context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "mainstay"
-    message = trouble.format_message().rstrip(".")
+    message = error.format_message().rstrip(".")
     return Report(Exit.USAGE, message, f"{path} --help", "usage", name)
 
 
-def _of_ours(trouble: MainstayError) -> Report:
-    code = Exit.USAGE if isinstance(trouble, UsageError) else Exit.NEGATIVE
-    message = trouble.message or type(trouble).__name__
-    return Report(code, message, trouble.hint, trouble.code, type(trouble).__name__)
+def _of_ours(error: MainstayError) -> Report:
+    code = Exit.USAGE if isinstance(error, UsageError) else Exit.NEGATIVE
+    message = error.message or type(error).__name__
+    return Report(code, message, error.hint, error.code, type(error).__name__)
 
 
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
-def _of_system(trouble: OSError) -> Report:
-    name, words = type(trouble).__name__, trouble.strerror or str(trouble)
-    if isinstance(trouble, BrokenPipeError):
+def _of_system(error: OSError) -> Report:
+    name, words = type(error).__name__, error.strerror or str(error)
+    if isinstance(error, BrokenPipeError):
         return Report(Exit.CLOSED_PIPE)
-    if trouble.errno in _UNWRITABLE:
+    if error.errno in _UNWRITABLE:
         hint = "make room, or send the output somewhere else"
         return Report(Exit.CANNOT_WRITE, f"cannot write: {words}", hint, "output", name)
-    if trouble.filename is not None:
+    if error.filename is not None:
         hint = "check the path and its permissions"
-        return Report(Exit.USAGE, f"{trouble.filename}: {words}", hint, "file", name)
-    return _of_bug(trouble)
+        return Report(Exit.USAGE, f"{error.filename}: {words}", hint, "file", name)
+    return _of_bug(error)
 
 
-def _of_import(trouble: ModuleNotFoundError) -> Report:
-    if (trouble.name or "").partition(".")[0] != "rich":
-        return _of_bug(trouble)
+def _of_import(error: ModuleNotFoundError) -> Report:
+    if (error.name or "").partition(".")[0] != "rich":
+        return _of_bug(error)
     return Report(Exit.USAGE, MISSING, code="MS105", type="MissingExtraError")
 
 
-def _of_bug(trouble: BaseException) -> Report:
-    name = type(trouble).__name__
-    message = f"internal error: {name}: {trouble}"
+def _of_bug(error: BaseException) -> Report:
+    name = type(error).__name__
+    message = f"internal error: {name}: {error}"
     hint = (
         "this is a bug; report it with the command, the output of `mainstay doctor --json`"
         " and what MAINSTAY_DEBUG=1 shows"

@@ -30,8 +30,8 @@ def run(arguments: Sequence[str]) -> int:
         code = _invoke(list(arguments))
         _flush()
         return code
-    except BaseException as trouble:
-        return _end(trouble, as_json=asks_for_json(list(arguments)))
+    except BaseException as error:
+        return _end(error, as_json=asks_for_json(list(arguments)))
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -62,16 +62,16 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
-def _end(trouble: BaseException, *, as_json: bool) -> int:
+def _end(error: BaseException, *, as_json: bool) -> int:
     from mainstay.cli.errors import explain
 
-    report = explain(trouble)
+    report = explain(error)
     if report.exit_code in (Exit.CANNOT_WRITE, Exit.CLOSED_PIPE):
         _abandon_stdout()
     if os.environ.get("MAINSTAY_DEBUG") and report.message:
         import traceback
 
-        write_error("".join(traceback.format_exception(trouble)).rstrip())
+        write_error("".join(traceback.format_exception(error)).rstrip())
     if report.message:
         if as_json:
             write_json_error(report.as_document())

@@ -220,10 +220,10 @@ class IdempotencyKeyMiddleware:
                 answer = await self._waited(claim, begin, answer)
             if isinstance(answer, Unknown) and answer.is_new:
                 await self._escalate(claim, scope, answer)
-        except StoreUnavailable as trouble:
+        except StoreUnavailable as error:
             if self._on_store_down == "refuse":
-                raise away() from trouble
-            told = REDACTOR.text(str(trouble))
+                raise away() from error
+            told = REDACTOR.text(str(error))
             _log.warning("a request was passed on without an idempotency record: %s", told)
             return None
         if isinstance(answer, Run | Replay):

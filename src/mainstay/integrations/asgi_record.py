@@ -122,8 +122,8 @@ class Claim:
         """Takes a last step. Where the store is away, it is taken later: the response goes out."""
         try:
             answer = await self.step(command)
-        except StoreUnavailable as trouble:
-            told = REDACTOR.text(str(trouble))
+        except StoreUnavailable as error:
+            told = REDACTOR.text(str(error))
             _log.warning("an idempotency record is written later: %s", told)
             self.later(command)
             return

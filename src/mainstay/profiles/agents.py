@@ -23,7 +23,7 @@ from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import KEPT, stream_of
 from mainstay.drivers.process.command import name_of
-from mainstay.drivers.process.options import Manner
+from mainstay.drivers.process.options import ProcessOptions
 from mainstay.engine.registry import STANDARD
 from mainstay.errors import UsageError
 from mainstay.runtime.context import CANCEL
@@ -151,7 +151,7 @@ class _Tool:
             self._input.flush()
         stdin = DEVNULL if self._input is None else self._input.fileno()
         cancel = CANCEL.get()
-        self._manner = Manner(
+        self._manner = ProcessOptions(
             keep=KEPT, through=False, cancel=cancel, stdin=stdin, cwd=cwd, env=env
         )
 

@@ -19,7 +19,7 @@ from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.events.describe import name_of, shown
 from mainstay.core.events.evidence import evidence_of
-from mainstay.core.retry.call import life
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.runtime.context import CONTEXT
 
@@ -84,7 +84,7 @@ def _bare(cls: type[BaseException]) -> BaseException:
     return bare
 
 
-class _LateTeller(EventBuilder):
+class _LateBuilder(EventBuilder):
     """Tells of a failure by its class, and by the text it had then."""
 
     __slots__ = ("evidence", "text")
@@ -106,7 +106,7 @@ class _Telling:
         self._index = -1
         self._now = facts.began
         context = facts.context
-        self._teller = _LateTeller(
+        self._builder = _LateBuilder(
             facts.plan,
             facts.began,
             category=context.category,
@@ -118,10 +118,10 @@ class _Telling:
         )
 
     def __iter__(self) -> Any:
-        story = life(self._facts.plan, self._outcome(), teller=self._teller)
+        flow = call_flow(self._facts.plan, self._outcome(), builder=self._builder)
         answer: Any = None
         while True:
-            effect = story.send(answer)
+            effect = flow.send(answer)
             answer = None
             if isinstance(effect, Event):
                 yield self._stamped(effect)
@@ -143,7 +143,7 @@ class _Telling:
     def _cut_off(self) -> Event:
         facts = self._facts
         self._now = facts.ended or self._now
-        return self._teller.call_interrupted(facts.made, facts.by)
+        return self._builder.call_interrupted(facts.made, facts.by)
 
     def _outcome(self) -> Any:
         """How the next attempt ended; None where the facts end."""
@@ -151,8 +151,8 @@ class _Telling:
         self._index += 1
         if self._index < len(facts.attempts):
             cls, text, evidence, began, self._now = facts.attempts[self._index]
-            self._teller.took = self._now - began
-            self._teller.text, self._teller.evidence = text, evidence
+            self._builder.took = self._now - began
+            self._builder.text, self._builder.evidence = text, evidence
             return _bare(cls)
         if facts.ended is None or facts.by:
             return None
@@ -162,5 +162,5 @@ class _Telling:
     def _answer(self, question: Question) -> Any:
         answers = {Question.DRAW: self._facts.key, Question.NOW: self._now}
         answer = answers.get(question)
-        self._teller.heard(answer)
+        self._builder.record_answer(answer)
         return answer

@@ -15,7 +15,7 @@ from __future__ import annotations
 import builtins
 import sys
 
-from mainstay.core.retry.call import life
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
 
 TYPE_CHECKING = False
@@ -131,7 +131,7 @@ def _starts_task(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("asyncio.")
 
 
-_DECIDING = life.__code__
+_DECIDING = call_flow.__code__
 
 
 class opened:  # noqa: N801 -- a context manager is used like a function

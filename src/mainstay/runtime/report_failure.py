@@ -21,7 +21,7 @@ _log = logging.getLogger("mainstay")
 
 
 def report(
-    trouble: BaseException | None,
+    error: BaseException | None,
     message: str,
     *args: object,
     level: int = logging.ERROR,
@@ -31,18 +31,18 @@ def report(
     if not _log.isEnabledFor(level):
         return
     redact, text = redact or REDACTOR, message % args
-    if trouble is not None:
-        text += ": " + ": ".join(filter(None, describe(trouble, redact)))
+    if error is not None:
+        text += ": " + ": ".join(filter(None, describe(error, redact)))
     file, line, function, _ = _log.findCaller(stack_info=False, stacklevel=2)
     told = (redact.text(text),)
     record = _log.makeRecord(_log.name, level, file, line, "%s", told, None, function)
-    if trouble is not None:
-        record.exc_text = redact.text(_traceback(trouble))
+    if error is not None:
+        record.exc_text = redact.text(_traceback(error))
     _log.handle(record)
 
 
-def _traceback(trouble: BaseException) -> str:
+def _traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(trouble)).rstrip()
+        return "".join(traceback.format_exception(error)).rstrip()
     except Exception:  # one that cannot be shown must not cost the report
         return ""

@@ -177,14 +177,14 @@ class Alerts:
         for listener in self._told:
             try:
                 listener(event)
-            except Exception as trouble:
+            except Exception as error:
                 message = "a listener raised on alert %s and was passed over"
-                report(trouble, message, event.alert)
+                report(error, message, event.alert)
         if self._inbox is not None and isinstance(event, AlertFired):
             try:
                 self._inbox.put(_item(event))
-            except Exception as trouble:
-                report(trouble, "alert %s could not be put into the inbox", event.alert)
+            except Exception as error:
+                report(error, "alert %s could not be put into the inbox", event.alert)
 
     def _start(self, interval: float) -> None:
         with self._lock:
@@ -206,8 +206,8 @@ def _look(alerts: ref[Alerts], stopped: threading.Event, interval: float) -> Non
             return
         try:
             found.check()
-        except Exception as trouble:
-            report(trouble, "the alert rules could not be looked at")
+        except Exception as error:
+            report(error, "the alert rules could not be looked at")
         del found
 
 

@@ -85,9 +85,9 @@ class JsonFormatter(logging.Formatter):
         own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if own:
             line = {**line, **self._looked_at(own), **line}
-        trouble = self._trouble(record)
-        if trouble:
-            line["exception"] = trouble
+        error = self._error(record)
+        if error:
+            line["exception"] = error
         return msgspec.json.encode(line, enc_hook=str).decode()
 
     def _looked_at(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
         plain = msgspec.json.decode(msgspec.json.encode(fields, enc_hook=str))
         return (self._redact or REDACTOR).data(plain)  # type: ignore[no-any-return]
 
-    def _trouble(self, record: logging.LogRecord) -> str:
+    def _error(self, record: logging.LogRecord) -> str:
         """The traceback, where there is one; never kept on the record, which others read."""
         text = record.exc_text or ""
         if record.exc_info and record.exc_info[0] is not None:

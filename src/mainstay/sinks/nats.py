@@ -217,7 +217,7 @@ class _Server:
         elif user:
             self._login = {"token": unquote(user)}
         self._timeout: Any = timeout
-        self._trouble: BaseException | None = None
+        self._error: BaseException | None = None
 
     def client(self) -> Client:
         """One that is not connected yet."""
@@ -225,7 +225,7 @@ class _Server:
 
     async def connect(self, client: Client) -> None:
         """Connects once to one of the hosts, or raises what the last one said."""
-        self._trouble = None
+        self._error = None
         try:
             await client.connect(
                 servers=self._hosts,
@@ -236,11 +236,11 @@ class _Server:
                 connect_timeout=self._timeout,
                 **self._login,
             )
-        except NatsError as trouble:  # "no servers" says less than why there are none
-            raise (self._trouble or trouble) from None
+        except NatsError as error:  # "no servers" says less than why there are none
+            raise (self._error or error) from None
 
-    async def _note(self, trouble: BaseException) -> None:
-        self._trouble = trouble
+    async def _note(self, error: BaseException) -> None:
+        self._error = error
 
 
 async def _ended(client: Client | None) -> None:

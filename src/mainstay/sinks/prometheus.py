@@ -81,12 +81,12 @@ class PrometheusSink(WatchingMeter):
                 if not metric.is_read:
                     self._metrics[metric.name] = self._made(metric)
             self._registry.register(self._collector)
-        except ValueError as trouble:
+        except ValueError as error:
             self.close()
             raise UsageError(
-                f"these metrics are in the registry already ({trouble})",
+                f"these metrics are in the registry already ({error})",
                 hint="one sink serves every engine; or give it a registry or prefix of its own",
-            ) from trouble
+            ) from error
 
     def _made(self, metric: Metric) -> Counter | Histogram:
         name = self.named(metric)

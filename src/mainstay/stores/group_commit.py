@@ -100,8 +100,8 @@ class Writer:
         live = [item for item in items if not item[1].done()]
         try:
             answers = self._carry_out([step for step, _, _ in live]) if live else []
-        except Exception as trouble:
-            answers = [trouble] * len(live)
+        except Exception as error:
+            answers = [error] * len(live)
         gone = [item for item in items if item not in live] if len(live) < len(items) else []
         _deliver([*live, *gone], [*answers, *([None] * len(gone))])
 

@@ -75,10 +75,10 @@ class TimedStore:
         for listener in self._listeners:
             try:
                 listener(self._kind, step, seconds, failed=failed)
-            except Exception as trouble:
+            except Exception as error:
                 from mainstay.runtime.report_failure import report
 
-                report(trouble, "a listener raised on a step of the store and was passed over")
+                report(error, "a listener raised on a step of the store and was passed over")
 
 
 class _Timing:
@@ -93,9 +93,9 @@ class _Timing:
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
-    def __exit__(self, _type: object, trouble: BaseException | None, _traceback: object) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         seconds = time.perf_counter() - self._began
-        self._store.tell(self._step, seconds, trouble is not None)
+        self._store.tell(self._step, seconds, error is not None)
 
 
 def timed(store: Store, sinks: tuple[Any, ...]) -> Store:

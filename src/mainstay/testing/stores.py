@@ -377,19 +377,19 @@ def _moments() -> Iterator[None]:
 
 
 def _in_threads(number: int, function: Callable[[int], object]) -> None:
-    troubles: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def guarded(index: int) -> None:
         try:
             function(index)
-        except BaseException as trouble:
-            troubles.append(trouble)
+        except BaseException as error:
+            errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(index,)) for index in range(number)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(_SOON * 3)
-    if troubles:
-        raise troubles[0]
+    if errors:
+        raise errors[0]
     assert not any(thread.is_alive() for thread in threads)

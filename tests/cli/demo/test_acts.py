@@ -251,15 +251,15 @@ def temporary(monkeypatch, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("trouble", [None, KeyboardInterrupt, ZeroDivisionError])
-def test_the_folder_is_gone_whatever_happened(temporary, trouble):
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, ZeroDivisionError])
+def test_the_folder_is_gone_whatever_happened(temporary, error):
     """Also with something in it."""
     try:
         with place(None) as folder:
             (folder / "store.db").touch()
             assert folder.parent == temporary
-            if trouble is not None:
-                raise trouble
+            if error is not None:
+                raise error
     except (KeyboardInterrupt, ZeroDivisionError):
         pass
     assert list(temporary.iterdir()) == []

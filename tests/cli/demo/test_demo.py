@@ -208,32 +208,32 @@ def test_a_reader_that_leaves_stops_it():
 class Interrupting:
     """An observer that stops the demo when something is under way; remembers the port."""
 
-    def __init__(self, trouble):
-        self.trouble = trouble
+    def __init__(self, error):
+        self.error = error
         self.port = 0
 
     def at_once(self, *_):
-        raise self.trouble
+        raise self.error
 
     def __call__(self, traffic):
         self.port = traffic.wire.port
         exports = traffic.tally.counts["report.export"]
-        if self.trouble is not None and exports.retries:
-            raise self.trouble
+        if self.error is not None and exports.retries:
+            raise self.error
 
 
-@pytest.mark.parametrize("trouble", [None, KeyboardInterrupt(), ZeroDivisionError("a bug")])
-def test_nothing_is_left_behind(trouble, tmp_path):
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), ZeroDivisionError("a bug")])
+def test_nothing_is_left_behind(error, tmp_path):
     """No thread, no listening port, no open attempt: at the end, on Ctrl+C, and on a bug."""
-    observer = Interrupting(trouble)
-    traffic = Traffic(12 if trouble is None else 300, SEED, tmp_path)
+    observer = Interrupting(error)
+    traffic = Traffic(12 if error is None else 300, SEED, tmp_path)
     with Engine(sinks=[]) as other:  # one thread renews the leases of the whole process
         other.operation("warm", key="up").call(int, "1")
     before = set(threading.enumerate())
-    if trouble is None:
+    if error is None:
         traffic.run(observer)
     else:
-        with pytest.raises(type(trouble)):
+        with pytest.raises(type(error)):
             traffic.run(observer)
     assert set(threading.enumerate()) <= before
     assert traffic.wire.in_flight == 0

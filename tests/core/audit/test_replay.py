@@ -663,13 +663,13 @@ def test_a_key_that_was_drawn_before_is_an_answer_like_any_other():
     plan = Plan(RetryPolicy(), "op", 1)
     verdict = RetryPolicy().classification(ConnectionError())
     for attempts, answers, has_opening in ((1, [7], True), (2, [], False)):
-        teller = EventBuilder(plan, 0.0, opening=Opening(), plan_id="p")
-        teller.goes_on(7, attempts)
-        proof = teller.attempt_failed(ConnectionError(), verdict, attempts, 3, 7).proved
+        builder = EventBuilder(plan, 0.0, opening=Opening(), plan_id="p")
+        builder.goes_on(7, attempts)
+        proof = builder.attempt_failed(ConnectionError(), verdict, attempts, 3, 7).proved
         assert (proof.answers, proof.opening is not None) == (answers, has_opening)
     quiet = EventBuilder(plan, 0.0)
     quiet.saw("guard", [], True)
-    quiet.heard(1)
+    quiet.record_answer(1)
     assert quiet.attempt_failed(ConnectionError(), verdict, 1, 3, 7).proved is None
 
 

@@ -344,7 +344,7 @@ VERDICT = Classification(Kind.THROTTLED, True, "status 429", Hint(2.5))
 FAILURE = ConnectionError("down")
 
 
-def teller(started=100.0):
+def builder(started=100.0):
     return EventBuilder(PLAN, started, category="cat", **WHO)
 
 
@@ -358,7 +358,7 @@ def told(event):
 
 def test_a_failed_attempt_is_told_with_its_verdict():
     """The attempt that just ended, and all that classification found."""
-    assert told(teller().attempt_failed(FAILURE, VERDICT, 2, 3, 255)) == (
+    assert told(builder().attempt_failed(FAILURE, VERDICT, 2, 3, 255)) == (
         AttemptFailed,
         {
             "attempt_number": 2, "max_attempts": 3, "exception_type": "ConnectionError",
@@ -371,7 +371,7 @@ def test_a_failed_attempt_is_told_with_its_verdict():
 @pytest.mark.req("FR-041-47", "AC-022")
 def test_a_scheduled_retry_is_told_with_its_delay():
     """The attempt that just failed, the wait before the next, the key and the level."""
-    assert told(teller().retry_scheduled(FAILURE, VERDICT, 2, 3, 0.25, 255)) == (
+    assert told(builder().retry_scheduled(FAILURE, VERDICT, 2, 3, 0.25, 255)) == (
         RetryAttempt,
         {
             "attempt_number": 2, "max_attempts": 3, "delay_seconds": 0.25,
@@ -399,7 +399,7 @@ def test_a_scheduled_retry_is_told_with_its_delay():
 )
 def test_the_end_is_told_as_exhausted_or_as_failed(stop, attempt, cls):
     """Exhausted where retries ran out of attempts or time; failed where none was due."""
-    assert told(teller().gave_up(FAILURE, VERDICT, attempt, stop, 104.5)) == (
+    assert told(builder().gave_up(FAILURE, VERDICT, attempt, stop, 104.5)) == (
         cls,
         {
             "total_attempts": attempt, "total_seconds": 4.5,
@@ -411,15 +411,15 @@ def test_the_end_is_told_as_exhausted_or_as_failed(stop, attempt, cls):
 
 def test_success_interruption_and_a_broken_hook_are_told():
     """Each with what a person asks first."""
-    assert told(teller().call_succeeded(2, 104.5)) == (
+    assert told(builder().call_succeeded(2, 104.5)) == (
         CallSucceeded,
         {"total_attempts": 2, "total_seconds": 4.5},
     )
-    assert told(teller().call_interrupted(2, "KeyboardInterrupt")) == (
+    assert told(builder().call_interrupted(2, "KeyboardInterrupt")) == (
         CallInterrupted,
         {"total_attempts": 2, "by": "KeyboardInterrupt"},
     )
-    assert told(teller().hook_failed("before_retry", KeyError("user"))) == (
+    assert told(builder().hook_failed("before_retry", KeyError("user"))) == (
         HookFailed,
         {"hook": "before_retry", "exception_type": "KeyError", "exception_message": "'user'"},
     )
@@ -427,18 +427,18 @@ def test_success_interruption_and_a_broken_hook_are_told():
 
 def test_a_clock_that_jumps_back_gives_no_negative_time():
     """Durations are never below zero."""
-    assert teller(started=100.0).call_succeeded(1, 90.0).total_seconds == 0.0
-    assert teller(100.0).gave_up(FAILURE, VERDICT, 1, EXHAUSTED, 90.0).total_seconds == 0.0
+    assert builder(started=100.0).call_succeeded(1, 90.0).total_seconds == 0.0
+    assert builder(100.0).gave_up(FAILURE, VERDICT, 1, EXHAUSTED, 90.0).total_seconds == 0.0
 
 
 def test_the_events_of_one_call_carry_its_id_from_the_first_failure_on():
     """The id is the key in hexadecimal; before a failure there is none."""
-    voice = teller()
+    voice = builder()
     assert voice.call_succeeded(1, 100.0).call_id == ""
     assert voice.attempt_failed(FAILURE, VERDICT, 1, 3, 255).call_id == "ff"
     assert voice.retry_scheduled(FAILURE, VERDICT, 1, 3, 0.1, 255).call_id == "ff"
     assert voice.call_succeeded(2, 100.0).call_id == "ff"
-    assert teller().call_succeeded(1, 100.0).call_id == ""
+    assert builder().call_succeeded(1, 100.0).call_id == ""
 
 
 def test_who_is_left_out_is_none():
@@ -485,15 +485,15 @@ def test_a_broken_message_does_not_cost_the_event():
 
 def test_a_message_that_is_no_text_of_utf8_can_still_be_recorded():
     """A file name with stray bytes in a message does not lose the event."""
-    event = teller().gave_up(OSError("bad name \udcff"), VERDICT, 1, EXHAUSTED, 0.0)
+    event = builder().gave_up(OSError("bad name \udcff"), VERDICT, 1, EXHAUSTED, 0.0)
     assert decode(encode(event)).final_exception_message.startswith("bad name ")
 
 
 def test_a_refusal_is_told_with_its_reason_and_when_to_ask_again():
     """Who refused, why, and how long it may last; None where nobody can say."""
-    teller = EventBuilder(Plan(Policy(name="api"), "pay", 1), 0.0)
-    event = teller.call_refused(CircuitOpenError("pay", "open", 2.5))
+    builder = EventBuilder(Plan(Policy(name="api"), "pay", 1), 0.0)
+    event = builder.call_refused(CircuitOpenError("pay", "open", 2.5))
     assert (event.operation, event.policy, event.retry_after_seconds) == ("pay", "api", 2.5)
     assert event.by == "mainstay.errors.CircuitOpenError"
     assert event.reason.startswith("circuit 'pay' is open")
-    assert teller.call_refused(CallShed("pay", 0.5)).retry_after_seconds is None
+    assert builder.call_refused(CallShed("pay", 0.5)).retry_after_seconds is None

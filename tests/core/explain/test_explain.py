@@ -14,7 +14,7 @@ from mainstay.core.explain.explain import explain_engine, explain_policy
 from mainstay.core.explain.rules import RULES, Remark
 from mainstay.core.explain.worst_case import LAYERS
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.call import life
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import TOO_LATE, Question
 from mainstay.core.retry.plan import Plan
@@ -234,9 +234,9 @@ class Run(NamedTuple):
 def lived(policy, key, script):
     """A call whose attempts take such a share of their time, and fail so; the core decides."""
     end, now, waits = policy.deadline or NEVER, 0.0, []
-    story = life(Plan(policy, "op", 1), key=key, outer=None, until=end)
+    flow = call_flow(Plan(policy, "op", 1), key=key, outer=None, until=end)
     attempts, answer = 0, None
-    while not isinstance(effect := story.send(answer), BaseException):
+    while not isinstance(effect := flow.send(answer), BaseException):
         answer = now if effect is Question.NOW else None
         if type(effect) is not float:
             continue

@@ -44,8 +44,8 @@ def call(**options):
 
 def play(answers, **options):
     """The effects of a life that is given these answers, the last one included."""
-    life, effects = keyed(call(**options), POLICY), []
-    effects += [life.send(answer) for answer in (None, *answers)]
+    call_flow, effects = keyed(call(**options), POLICY), []
+    effects += [call_flow.send(answer) for answer in (None, *answers)]
     return effects
 
 

@@ -117,9 +117,9 @@ def test_what_is_signed_here_and_now_is_nobodys_repetition():
     """Of two at once the later may come first; neither can be used again."""
     door = Door()
     for signed in (7.0, 5.0):
-        change, trouble = passed(door.value, ANN, signed, door.now, is_fresh=True)
+        change, error = passed(door.value, ANN, signed, door.now, is_fresh=True)
         door.value = change.value
-        assert trouble == ""
+        assert error == ""
     for signed in (5.0, 7.0):
         assert door.step(passed, ANN, signed) == "the signature was used before"
 
@@ -165,8 +165,8 @@ def test_a_ghost_expires_and_an_operator_does_not():
 def test_the_right_secret_is_not_all(now_there, signed, told):
     """It must still be theirs, they must be enabled, and a signature is taken once."""
     value = None if now_there is None else encode(now_there)
-    made, trouble = passed(value, ANN, signed, 9.0)
-    assert trouble == told
+    made, error = passed(value, ANN, signed, 9.0)
+    assert error == told
     if told:
         assert made is KEEP
     else:

@@ -19,7 +19,7 @@ from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.base.event import Event
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.call import GIVE_UP, glance, life
+from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import (
     TOO_LATE,
@@ -130,7 +130,7 @@ def run(plan, *script, driver=None, until=NEVER, **more):
     """(the driver, the end) of a call whose attempts have these outcomes."""
     driver = driver or Driver(list(script))
     driver.script = list(script)
-    return driver, driver.drive(life(plan, until=until, **more))
+    return driver, driver.drive(call_flow(plan, until=until, **more))
 
 
 def teller_of(plan, started=0.0):
@@ -183,8 +183,8 @@ def test_a_failure_that_is_not_retryable_is_raised_at_once(listening):
     """It is never delayed: no wait, no other attempt, no note, the same object."""
     for failure in (ValueError("mine"), PermissionError(), KeyError("k"), RuntimeError()):
         plan = plan_of(max_attempts=5)
-        teller = teller_of(plan) if listening else None
-        driver, end = run(plan, failure, teller=teller)
+        builder = teller_of(plan) if listening else None
+        driver, end = run(plan, failure, builder=builder)
         assert end is failure
         assert driver.waits == [0.0]
         assert note_of(end) is None
@@ -272,7 +272,7 @@ def test_after_its_end_a_life_has_nothing_more_to_say():
     """A driver that asks on is told that it is over: the plain way, the long way, and success."""
     plan = plan_of(max_attempts=1)
     for outcome in (ConnectionError(), ConnectionError(), Returned(1)):
-        alive = life(plan, outcome, KEY, None)
+        alive = call_flow(plan, outcome, KEY, None)
         next(alive)
         assert next(alive, "over") == "over"
 
@@ -286,7 +286,7 @@ def test_nothing_holds_on_to_a_failure_while_waiting():
     for policy in (Policy(retry_on=Weak), Policy(retry_on=Weak, deadline=5.0)):
         plan = plan_of(policy)
         for _ in range(2):
-            alive = life(plan, key=KEY, outer=None)
+            alive = call_flow(plan, key=KEY, outer=None)
             next(alive)
             failure = Weak()
             seen = weakref.ref(failure)
@@ -312,8 +312,8 @@ def test_the_waits_of_a_seeded_call_are_those_the_policy_foretells(kind, listeni
     plan = plan_of(policy)
     for _ in range(2):
         failures = [ConnectionError() for _ in range(9)]
-        teller = teller_of(plan) if listening else None
-        driver, _ = run(plan, *failures, key=key_of(7, 0), outer=None, teller=teller)
+        builder = teller_of(plan) if listening else None
+        driver, _ = run(plan, *failures, key=key_of(7, 0), outer=None, builder=builder)
         assert driver.waits[1:] == policy.delays(seed=7)
 
 
@@ -613,8 +613,8 @@ def test_an_attempt_for_which_time_ran_out_in_a_hook_or_wait_is_not_counted(list
     """The driver could not start it: the last real error comes, after the attempts made."""
     plan = plan_of(**PLAIN, nested="warn")
     first, second = ConnectionError("1"), ConnectionError("2")
-    teller = teller_of(plan) if listening else None
-    driver, end = run(plan, first, second, TOO_LATE, until=50.0, teller=teller)
+    builder = teller_of(plan) if listening else None
+    driver, end = run(plan, first, second, TOO_LATE, until=50.0, builder=builder)
     assert end is second
     assert note_of(end) == (
         "mainstay: gave up on fetch after 2 attempts:"
@@ -969,7 +969,7 @@ def test_the_events_of_a_call_that_succeeds_in_the_end():
     plan = plan_of(**PLAIN)
     driver, _ = run(
         plan, (1.0, ConnectionError("a")), (1.0, TimeoutError("b")), (1.0, Returned(1)),
-        teller=teller_of(plan),
+        builder=teller_of(plan),
     )  # fmt: skip
     assert lines(driver) == [
         ("AttemptFailed", 1), ("RetryAttempt", 1),
@@ -988,7 +988,7 @@ def test_the_events_of_a_call_that_succeeds_in_the_end():
 def test_the_events_of_a_call_that_is_exhausted():
     """The last is retry_exhausted, with the attempts, the time and the reason."""
     plan = plan_of(**PLAIN)
-    driver, _ = run(plan, *[(1.0, ConnectionError("x"))] * 3, teller=teller_of(plan))
+    driver, _ = run(plan, *[(1.0, ConnectionError("x"))] * 3, builder=teller_of(plan))
     assert [name for name, _ in lines(driver)] == [
         "AttemptFailed", "RetryAttempt", "AttemptFailed", "RetryAttempt", "AttemptFailed",
         "RetryExhausted",
@@ -1014,7 +1014,7 @@ def test_the_events_of_a_call_that_is_exhausted():
 def test_every_call_ends_in_one_event(outcome, until, last):
     """Whatever its end, the record says so once, and says it last."""
     plan = plan_of(**PLAIN)
-    driver, _ = run(plan, outcome(), until=until, teller=teller_of(plan))
+    driver, _ = run(plan, outcome(), until=until, builder=teller_of(plan))
     assert type(driver.events[-1]) is last
     ends = [e for e in driver.events if not isinstance(e, AttemptFailed | RetryAttempt)]
     assert len(ends) == 1
@@ -1023,7 +1023,7 @@ def test_every_call_ends_in_one_event(outcome, until, last):
 def test_a_rejected_result_is_told_without_the_result():
     """No value of the user's gets into a record."""
     plan = plan_of(**PLAIN, retry_if_result=lambda value: value == "secret")
-    driver, _ = run(plan, *[Returned("secret")] * 3, teller=teller_of(plan))
+    driver, _ = run(plan, *[Returned("secret")] * 3, builder=teller_of(plan))
     assert driver.events[0].exception_message == "the result was not accepted"
     assert driver.events[0].reason == "retry_if_result"
     assert "secret" not in str(driver.events)
@@ -1198,12 +1198,12 @@ def play(case, script, plan=None):
     driver = Driver(timed, key=case.key)
     more = {"key": case.key, "outer": None} if not case.listening else {}
     if case.listening:
-        more["teller"] = teller_of(plan)
+        more["builder"] = teller_of(plan)
     if case.handed_in:
         driver.now += timed[0][0]
         driver.script = timed[1:]
         more["outcome"] = outcomes[0]
-    end = driver.drive(life(plan, until=case.until, **more))
+    end = driver.drive(call_flow(plan, until=case.until, **more))
     if not case.handed_in:
         assert driver.waits.pop(0) == 0.0
     return driver, end, outcomes
@@ -1244,11 +1244,11 @@ def test_a_call_is_its_list_of_answers(case, script):
     """Fed back to a new life, the answers of a call bring the same effects, to the bit."""
     plan = plan_of(case.policy())
     driver, _, outcomes = play(case, script, plan)
-    again = life(
+    again = call_flow(
         plan_of(case.policy()),
         until=case.until,
         outcome=outcomes[0] if case.handed_in else None,
-        **({"teller": teller_of(plan)} if case.listening else {"key": case.key, "outer": None}),
+        **({"builder": teller_of(plan)} if case.listening else {"key": case.key, "outer": None}),
     )
     effects = [next(again)] + [again.send(answer) for answer in driver.answers]
     for first, second in zip(driver.effects, effects, strict=True):
@@ -1299,9 +1299,9 @@ def test_a_glance_decides_what_a_life_decides(kinds, attempts, jitter, seed, mar
         first, second = (_failure(kinds[attempt - 1], marks) for _ in "ab")
         plans = plan_of(policy), plan_of(policy)
         policy.classification(kinds[attempt - 1]())
-        seen = glance(plans[0], first, attempt, key, delay)
-        story = life(plans[1], second, key, None, attempt=attempt, delay=delay)
-        effect = next(story)
+        seen = fast_decision(plans[0], first, attempt, key, delay)
+        flow = call_flow(plans[1], second, key, None, attempt=attempt, delay=delay)
+        effect = next(flow)
         if kinds[attempt - 1] in (ConnectionError, TimeoutError):
             assert seen is not None
         if kinds[attempt - 1] is Marked and marks:
@@ -1352,11 +1352,11 @@ def test_a_predicate_whose_error_cannot_be_shown_is_reported_all_the_same():
         raise Broken
 
     failure = ConnectionError("down")
-    story = life(Plan(Policy(retry_on=predicate), "op", token=1), failure, 1, None)
-    warning = next(story)
+    flow = call_flow(Plan(Policy(retry_on=predicate), "op", token=1), failure, 1, None)
+    warning = next(flow)
     assert isinstance(warning, Warn)
     assert "a Broken that cannot be shown" in warning.text
-    assert story.send(None) is failure
+    assert flow.send(None) is failure
 
 
 # --- guards ---------------------------------------------------------------------------------------
@@ -1426,7 +1426,7 @@ def test_an_attempt_that_is_refused_when_its_time_comes_ends_the_call():
     failure = ConnectionError("down")
     plan = guarded()
     driver = Driver([], guards=[None])
-    driver, end = run(plan, failure, SPENT, driver=driver, teller=teller_of(plan))
+    driver, end = run(plan, failure, SPENT, driver=driver, builder=teller_of(plan))
     assert end is failure
     assert note_of(end) == "mainstay: gave up on fetch after 1 attempt: the budget is spent"
     assert type(driver.events[-1]) is RetryExhausted
@@ -1441,15 +1441,15 @@ def test_a_glance_decides_as_a_life_does(jitter):
         name="p", retry_on=ConnectionError, max_attempts=4, backoff=backoff, jitter=jitter
     )
     plan, key = plan_of(policy), key_of(7, 1)
-    assert glance(plan, ConnectionError(), 1, key, 0.0) is None, "nothing is settled yet"
+    assert fast_decision(plan, ConnectionError(), 1, key, 0.0) is None, "nothing is settled yet"
     driver = Driver([ConnectionError() for _ in range(4)], key=key)
-    driver.drive(life(plan, key=key, outer=None))
+    driver.drive(call_flow(plan, key=key, outer=None))
     seen, previous = [], 0.0
     for attempt in (1, 2, 3):
-        previous = glance(plan, ConnectionError(), attempt, key, previous)
+        previous = fast_decision(plan, ConnectionError(), attempt, key, previous)
         seen.append(previous)
     assert seen == driver.waits[1:]
     last = ConnectionError()
-    assert glance(plan, last, 4, key, previous) == GIVE_UP
+    assert fast_decision(plan, last, 4, key, previous) == GIVE_UP
     assert "no attempt left" in last.__notes__[0]
-    assert glance(plan, KeyError(), 1, key, 0.0) is None
+    assert fast_decision(plan, KeyError(), 1, key, 0.0) is None

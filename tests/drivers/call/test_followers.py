@@ -273,14 +273,14 @@ def test_one_that_raises_changes_nothing(at, way, caplog):
 def test_who_asks_for_no_following_pays_for_none():
     """The wrapper is the same short one, and a failing call looks once."""
 
-    def calm(event):
+    def quiet(event):
         pass
 
-    calm.hears_successes = False
-    quiet = Engine(sinks=[calm]).operation("a")._site
-    assert quiet.follows is False
-    assert path_of(quiet, awaits=False) == ("first",)
-    call = Call(quiet, int)
+    quiet.hears_successes = False
+    site = Engine(sinks=[quiet]).operation("a")._site
+    assert site.follows is False
+    assert path_of(site, awaits=False) == ("first",)
+    call = Call(site, int)
     assert call.followers == ()
     followed = Engine(sinks=[Following()]).operation("a")._site
     assert followed.follows is True

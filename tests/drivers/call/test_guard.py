@@ -21,17 +21,17 @@ POLICY = RetryPolicy(
 class Probe(Guard):
     """A guard that writes down what it hears and says what it is told to."""
 
-    def __init__(self, name="", heard=None, *, says=None, considers=None, troubled=True):
+    def __init__(self, name="", heard=None, *, says=None, considers=None, failing=True):
         self.name, self.heard = name, [] if heard is None else heard
-        self.says, self.considers, self.troubled = says, considers, troubled
+        self.says, self.considers, self.failing = says, considers, failing
         self.gates = []
 
     def attach(self, gate):
         self.gates.append(gate)
 
     @property
-    def is_troubled(self):
-        return self.troubled
+    def is_failing(self):
+        return self.failing
 
     def enter(self, is_retry, now):
         self.heard.append((self.name, "enter", is_retry))
@@ -93,7 +93,7 @@ def test_a_guard_says_yes_to_everything_unless_it_says_otherwise():
     """The defaults ask for nothing, count nothing and refuse nothing."""
     guard = Guard()
     gate = Gate([guard])
-    assert (gate.trouble, gate.shut, gate.counts_calls, gate.slow_after) == (
+    assert (gate.error, gate.shut, gate.counts_calls, gate.slow_after) == (
         False,
         None,
         False,
@@ -108,16 +108,16 @@ def test_a_guard_says_yes_to_everything_unless_it_says_otherwise():
 
 def test_a_gate_is_troubled_while_one_guard_is():
     """It looks when a guard says that it has changed."""
-    calm, wild = Probe(troubled=False), Probe(troubled=False)
-    gate = Gate([calm, wild])
-    assert calm.gates == wild.gates == [gate]
-    assert not gate.trouble
-    wild.troubled = True
+    quiet, wild = Probe(failing=False), Probe(failing=False)
+    gate = Gate([quiet, wild])
+    assert quiet.gates == wild.gates == [gate]
+    assert not gate.error
+    wild.failing = True
     gate.look()
-    assert gate.trouble
-    wild.troubled = False
+    assert gate.error
+    wild.failing = False
     gate.look()
-    assert not gate.trouble
+    assert not gate.error
 
 
 def test_the_least_patient_guard_says_what_is_slow():
@@ -131,16 +131,16 @@ def test_the_least_patient_guard_says_what_is_slow():
 
 
 @pytest.mark.parametrize("troubled", [True, False])
-def test_each_attempt_is_told_once_on_the_way_it_took(driver, troubled):
+def test_each_attempt_is_told_once_on_the_way_it_took(driver, failing):
     """A first attempt without trouble has no ticket; every retry has one."""
-    guard = Probe("g", troubled=troubled)
+    guard = Probe("g", failing=failing)
     function = driver.scripted(OSError, OSError, "up")
     assert driver.run(wrap(function, Site(POLICY, gate=Gate([guard])))) == "up"
-    first = [("g", "enter", False)] if troubled else []
+    first = [("g", "enter", False)] if failing else []
     ticket = "ticket of g"
     assert guard.heard == [
         *first,
-        ("g", "left", ticket if troubled else None, OSError),
+        ("g", "left", ticket if failing else None, OSError),
         ("g", "enter", True),
         ("g", "left", ticket, OSError),
         ("g", "enter", True),
@@ -150,11 +150,11 @@ def test_each_attempt_is_told_once_on_the_way_it_took(driver, troubled):
 
 def test_trouble_that_comes_during_a_call_hears_of_its_success(driver):
     """It was not announced, so it has no ticket."""
-    guard = Probe("g", troubled=False)
+    guard = Probe("g", failing=False)
     gate = Gate([guard])
 
     def work():
-        guard.troubled = True
+        guard.failing = True
         gate.look()
 
     driver.run(wrap(driver.colour(work), Site(POLICY, gate=gate)))
@@ -248,7 +248,7 @@ def test_a_guard_hears_of_each_call_once():
 
 def test_only_successes_without_trouble_are_tallied():
     """A failure is told, a call during trouble is told; neither is counted too."""
-    guard = Probe(troubled=False)
+    guard = Probe(failing=False)
     guard.counts_calls = True
     gate = Gate([guard])
 
@@ -261,7 +261,7 @@ def test_only_successes_without_trouble_are_tallied():
     with pytest.raises(ValueError):
         call(True)
     assert gate.tally.total() == 1
-    guard.troubled = True
+    guard.failing = True
     gate.look()
     call(False)
     assert gate.tally.total() == 1
@@ -271,7 +271,7 @@ def test_a_slow_success_is_told_and_not_tallied(driver):
     """A quick one the other way round."""
     from mainstay.testing import takes
 
-    guard = Probe("g", troubled=False)
+    guard = Probe("g", failing=False)
     guard.counts_calls, guard.slow_after = True, 2.0
     gate = Gate([guard])
     call = wrap(driver.scripted(takes(1.0, "quick"), takes(2.0, "slow")), Site(POLICY, gate=gate))

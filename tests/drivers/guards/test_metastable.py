@@ -15,20 +15,20 @@ def stories():
 @pytest.mark.req("AG-01")
 def test_retries_alone_keep_a_service_down(stories):
     """A minute after the server is well again, not one call succeeds: all its work is abandoned."""
-    story = stories["retries alone"]
-    assert story.goodput(0.0, 20.0) == 1.0
-    assert story.goodput(30.0, 90.0) < 0.05
-    assert story.load(70.0, 90.0) > 2.0
+    flow = stories["retries alone"]
+    assert flow.goodput(0.0, 20.0) == 1.0
+    assert flow.goodput(30.0, 90.0) < 0.05
+    assert flow.load(70.0, 90.0) > 2.0
 
 
 @pytest.mark.req("AG-01", "UVS-4", "UVS-5")
 def test_with_a_budget_and_a_breaker_it_recovers(stories):
     """The same trigger, the same users: it is back, and never saw more than its usual load."""
-    story = stories["with budget and breaker"]
-    assert story.goodput(0.0, 20.0) == 1.0
-    assert story.goodput(20.0, 30.0) < 0.5, "the trigger must hurt, or this shows nothing"
-    assert story.goodput(60.0, 90.0) == 1.0
-    assert story.load(30.0, 90.0) < 0.75
+    flow = stories["with budget and breaker"]
+    assert flow.goodput(0.0, 20.0) == 1.0
+    assert flow.goodput(20.0, 30.0) < 0.5, "the trigger must hurt, or this shows nothing"
+    assert flow.goodput(60.0, 90.0) == 1.0
+    assert flow.load(30.0, 90.0) < 0.75
 
 
 def test_the_picture_in_the_docs_is_this_one(stories):

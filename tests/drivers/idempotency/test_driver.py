@@ -359,20 +359,20 @@ def test_scopes_and_tenants_are_apart(engine, colour):
 
 
 def in_threads(number, function):
-    results, troubles = [], []
+    results, errors = [], []
 
     def guarded():
         try:
             results.append(function())
-        except BaseException as trouble:
-            troubles.append(trouble)
+        except BaseException as error:
+            errors.append(error)
 
     threads = [threading.Thread(target=guarded) for _ in range(number)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60.0)
-    assert troubles == []
+    assert errors == []
     return results
 
 

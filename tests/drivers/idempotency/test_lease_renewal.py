@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from mainstay.drivers.idempotency.lease_renewal import HEART, Heart
+from mainstay.drivers.idempotency.lease_renewal import HEART, LeaseRenewal
 
 
 @pytest.fixture
@@ -128,4 +128,4 @@ def _all_of(heart):
 
 def test_a_heart_without_leases_has_no_thread():
     """It is started with the first of them."""
-    assert Heart()._thread is None
+    assert LeaseRenewal()._thread is None

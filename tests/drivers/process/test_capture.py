@@ -95,7 +95,7 @@ def test_a_reader_who_is_gone_closes_the_pipe():
     pump.finish(None)
     os.close(ours)
     os.close(target)
-    assert isinstance(pump.trouble, BrokenPipeError)
+    assert isinstance(pump.error, BrokenPipeError)
     assert tape.lost == "it was cut off: Broken pipe"
 
 
@@ -126,4 +126,4 @@ def test_a_stream_without_room_for_now_is_waited_for():
     os.close(reader)
     os.close(target)
     tape.close()
-    assert (read, pump.trouble) == (150_000, None)
+    assert (read, pump.error) == (150_000, None)

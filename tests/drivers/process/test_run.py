@@ -18,7 +18,7 @@ from mainstay.drivers.process.capture import stream_of
 from mainstay.drivers.process.command import failure_of, not_run
 from mainstay.drivers.process.group import Group, members
 from mainstay.drivers.process.interrupt import Interrupt
-from mainstay.drivers.process.options import Manner
+from mainstay.drivers.process.options import ProcessOptions
 from mainstay.drivers.process.run import run
 from mainstay.errors import (
     AttemptTimeout,
@@ -31,7 +31,7 @@ from tests.processes import needs_proc, wait_until
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="commands of a POSIX shell")
 
-QUIET = Manner(keep=1000, through=False, grace=0.2)
+QUIET = ProcessOptions(keep=1000, through=False, grace=0.2)
 
 
 def sh(script):
@@ -101,9 +101,9 @@ def test_a_command_whose_interpreter_is_missing_says_so(tmp_path):
 @pytest.mark.parametrize("number", [errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM])
 def test_what_may_be_gone_the_next_time_is_told_as_it_is(number):
     """A program that is just being written, or too many processes: the errno says it is retried."""
-    trouble = OSError(number, os.strerror(number))
-    assert not_run(["a"], trouble) is trouble
-    assert RetryPolicy().classification(trouble).retryable
+    error = OSError(number, os.strerror(number))
+    assert not_run(["a"], error) is error
+    assert RetryPolicy().classification(error).retryable
 
 
 def test_a_status_of_0_is_no_failure():
@@ -145,10 +145,10 @@ def test_a_cancel_event_ends_it(tmp_path, make):
     )
     timer.start()
     with pytest.raises(CallCancelled):
-        run(sh(wait), Manner(cancel=cancel, grace=0.2))
+        run(sh(wait), ProcessOptions(cancel=cancel, grace=0.2))
     timer.join()
     with pytest.raises(CallCancelled):
-        run(sh(f"touch {tmp_path}/again"), Manner(cancel=cancel))
+        run(sh(f"touch {tmp_path}/again"), ProcessOptions(cancel=cancel))
     assert not (tmp_path / "again").exists()
 
 
@@ -189,7 +189,7 @@ def test_a_command_and_its_family_have_time_to_clean_up(tmp_path):
     child = f"trap 'sleep 0.3; touch {tmp_path}/child; exit' TERM; while :; do sleep 0.05; done"
     parent = f'sh -c "{child}" & trap "touch {tmp_path}/parent; exit" TERM; wait'
     with mainstay.deadline.within(1.0), pytest.raises(AttemptTimeout):
-        run(sh(parent), Manner(grace=60.0))
+        run(sh(parent), ProcessOptions(grace=60.0))
     assert {each.name for each in tmp_path.iterdir()} == {"child", "parent"}
 
 
@@ -197,7 +197,7 @@ def test_a_command_and_its_family_have_time_to_clean_up(tmp_path):
 def test_a_stopped_command_is_ended_all_the_same():
     """It could not hear TERM while it is stopped."""
     with mainstay.deadline.within(0.5), pytest.raises(AttemptTimeout):
-        run(sh("kill -STOP $$"), Manner(grace=60.0))
+        run(sh("kill -STOP $$"), ProcessOptions(grace=60.0))
 
 
 @needs_proc
@@ -317,5 +317,5 @@ def test_on_windows_a_cancel_event_ends_it(windows):
     threading.Timer(0.2, cancel.set).start()
     for _ in range(2):
         with pytest.raises(CallCancelled):
-            process_windows.run(["sleep", "1000"], Manner(cancel=cancel))
+            process_windows.run(["sleep", "1000"], ProcessOptions(cancel=cancel))
     assert windows == [1]

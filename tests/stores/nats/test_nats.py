@@ -235,15 +235,15 @@ def test_a_cancelled_step_is_let_go_and_the_store_goes_on(server, opened):
     eventually(lambda: not store._link._running)
 
 
-@pytest.mark.parametrize("trouble", [KeyboardInterrupt, SystemExit, TimeoutError, StopIteration])
-def test_whatever_a_decision_raises_comes_back_as_it_is(store, space, trouble):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, StopIteration])
+def test_whatever_a_decision_raises_comes_back_as_it_is(store, space, error):
     """Also what would end a loop, or looks like a timeout of the store's own."""
-    raised = trouble("mine")
+    raised = error("mine")
 
     def decide(value, now):
         raise raised
 
-    with pytest.raises(trouble) as caught:
+    with pytest.raises(error) as caught:
         store.transact(space, "k", decide)
     assert caught.value is raised
     assert store.transact(space, "k", put(b"1")) is None
@@ -564,8 +564,8 @@ def test_closing_while_the_server_stands_still_ends_all_the_same(server):
     def wait(step):
         try:
             step()
-        except StoreUnavailable as trouble:
-            told.append(trouble.reason)
+        except StoreUnavailable as error:
+            told.append(error.reason)
 
     waiting = [
         threading.Thread(target=wait, args=(step,))

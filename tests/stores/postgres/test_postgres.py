@@ -60,8 +60,8 @@ def in_threads(number, function):
     def run(index):
         try:
             answers[index] = function(index)
-        except Exception as trouble:
-            answers[index] = trouble
+        except Exception as error:
+            answers[index] = error
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(number)]
     for thread in threads:

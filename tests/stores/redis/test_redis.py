@@ -48,13 +48,13 @@ def until(condition, seconds=10.0):
 
 
 def in_threads(number, function):
-    troubles = []
+    errors = []
 
     def guarded(index):
         try:
             function(index)
-        except BaseException as trouble:
-            troubles.append(trouble)
+        except BaseException as error:
+            errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(index,)) for index in range(number)]
     for thread in threads:
@@ -62,8 +62,8 @@ def in_threads(number, function):
     for thread in threads:
         thread.join(60.0)
     assert not any(thread.is_alive() for thread in threads)
-    if troubles:
-        raise troubles[0]
+    if errors:
+        raise errors[0]
 
 
 def sockets():
@@ -285,7 +285,7 @@ class _Interrupting:
         self._connection, self._reads = pool.get_connection(), reads
         pool.release(self._connection)
 
-    def raises(self, trouble, *, at):
+    def raises(self, error, *, at):
         """The n-th reading from now on raises; it has read the reply, or it has not."""
         plain, left = self._connection.read_response, [at]
 
@@ -297,21 +297,21 @@ class _Interrupting:
             if self._reads:
                 plain(*args, **kwargs)
                 self._connection.disconnect()
-            raise trouble
+            raise error
 
         self._connection.read_response = read_response
 
 
-@pytest.mark.parametrize("trouble", [KeyboardInterrupt(), RuntimeError("of a signal's handler")])
-def test_a_reply_that_nobody_read_is_not_taken_for_another(server, trouble):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("of a signal's handler")])
+def test_a_reply_that_nobody_read_is_not_taken_for_another(server, error):
     """Ctrl+C between asking and reading: what comes late belongs to nobody."""
     store = RedisStore(f"{server.url}?pool=1")
     for key in ("a", "b", "c"):
         store.transact("s", key, put(key.encode()))
-    _Interrupting(store, reads=False).raises(trouble, at=1)
+    _Interrupting(store, reads=False).raises(error, at=1)
     with contextlib.closing(redis.Redis.from_url(server.url)) as other:
         other.client_pause(300)  # so that the reply is not there when the next one asks
-    with pytest.raises((type(trouble), StoreUnavailable)):
+    with pytest.raises((type(error), StoreUnavailable)):
         store.read("s", "a")
     assert [store.read("s", key)[0] for key in ("b", "c", "a")] == [b"b", b"c", b"a"]
     store.close()
@@ -381,7 +381,7 @@ def test_a_cancelled_step_leaves_the_store_as_good_as_before(server):
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         server.resume()
-        assert all(isinstance(trouble, asyncio.CancelledError) for trouble in ended)
+        assert all(isinstance(error, asyncio.CancelledError) for error in ended)
         found = await asyncio.gather(*(store.aread("s", f"k{number}") for number in range(20)))
         assert [value for value, _ in found] == [str(number).encode() for number in range(20)]
 
@@ -684,13 +684,13 @@ def test_a_node_of_a_cluster_takes_the_spaces_of_its_slots(tmp_path):
 def test_what_cannot_be_staged_here_is_explained_too(valkey_url):
     """Protected mode, loading and a lost disk, as servers word them."""
     store = RedisStore(valkey_url)
-    for trouble, told in (
+    for error, told in (
         (redis.ConnectionError("DENIED Redis is running in protected mode"), "its own machine"),
         (redis.BusyLoadingError("Redis is loading the dataset in memory"), "has just started"),
         (redis.ResponseError("MISCONF Errors writing to the AOF file"), "write to its disk"),
         (redis.ResponseError("something new"), "something new"),
     ):
-        assert told in _explained(trouble, store)
+        assert told in _explained(error, store)
     store.close()
 
 

@@ -62,8 +62,8 @@ def outcome(function, *args):
     """What it returned, or what it raised."""
     try:
         return function(*args)
-    except Wrong as trouble:
-        return ("raised", trouble.args)
+    except Wrong as error:
+        return ("raised", error.args)
 
 
 HINTS = st.sampled_from(["right", "absent", "stale", "other"])

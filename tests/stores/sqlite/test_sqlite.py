@@ -380,14 +380,14 @@ def test_a_child_does_not_close_the_connections_of_its_parent(store, connections
     held.connection.close()
 
 
-@pytest.mark.parametrize("trouble", [ValueError(), KeyboardInterrupt()])
-def test_a_step_that_fails_gives_the_lock_back_at_once(store, trouble):
+@pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt()])
+def test_a_step_that_fails_gives_the_lock_back_at_once(store, error):
     """Not when the store is used the next time: others wait for it."""
 
     def decide(_value, _now):
-        raise trouble
+        raise error
 
-    with pytest.raises(type(trouble)):
+    with pytest.raises(type(error)):
         store.transact("s", "k", decide)
     with closing(sqlite3.connect(store.path, isolation_level=None, timeout=0.0)) as other:
         other.execute("BEGIN IMMEDIATE")

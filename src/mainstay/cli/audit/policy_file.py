@@ -72,8 +72,8 @@ def _read(path: str) -> dict[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         content = yaml.load(Path(path).read_text("utf-8"), loader)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError) as trouble:
-        message = f"{path}: neither YAML nor JSON: {' '.join(str(trouble).split())}"
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        message = f"{path}: neither YAML nor JSON: {' '.join(str(error).split())}"
         raise CommandError(message, hint=_HINT) from None
     if not isinstance(content, dict):
         raise CommandError(f"{path}: must be a mapping of a policy's fields", hint=_HINT)

@@ -69,8 +69,8 @@ def _moment(option: str, text: str) -> str:
 
     try:
         return written(parse_moment(text, datetime.fromtimestamp(clock.current.wall(), UTC)))
-    except ValueError as trouble:
-        raise click.BadParameter(str(trouble), param_hint=option) from None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 def _show(log: str, found: Stats) -> None:

@@ -34,8 +34,8 @@ def _looks(store: Store, every: float) -> Iterator[list[Standing] | StoreUnavail
     while True:
         try:
             yield shared_circuits(store)
-        except StoreUnavailable as trouble:
-            yield trouble
+        except StoreUnavailable as error:
+            yield error
         SYSTEM.sleep(every)
 
 
@@ -97,10 +97,10 @@ def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> N
     write(f"{at[:19].replace('T', ' ')}  {name}: {change} ({there}) {why}".rstrip())
 
 
-def _say_away(trouble: StoreUnavailable, as_json: bool) -> None:
+def _say_away(error: StoreUnavailable, as_json: bool) -> None:
     from mainstay.core.events.describe import describe
 
-    told = describe(trouble)[1]
+    told = describe(error)[1]
     if as_json:
         _write_line({"store": "away", "message": told})
     else:

@@ -42,7 +42,7 @@ def document(traffic: Traffic) -> dict[str, object]:
 
 
 def _troubles(traffic: Traffic) -> list[dict[str, object]]:
-    found = traffic.tally.troubles.most_common()
+    found = traffic.tally.errors.most_common()
     return [{"kind": kind, "reason": reason, "count": n} for (kind, reason), n in found]
 
 
@@ -115,7 +115,7 @@ def _outcome(traffic: Traffic) -> Table:
 
 
 def _wrong(traffic: Traffic) -> Table:
-    found = traffic.tally.troubles.most_common()
+    found = traffic.tally.errors.most_common()
     return _lines(*((n, f"{kind}: {reason}") for (kind, reason), n in found))
 
 

@@ -67,7 +67,7 @@ class Tally:
     operations: Iterable[str]
     counts: dict[str, Count] = field(init=False)
     failures: Counter[Failure] = field(default_factory=Counter)
-    troubles: Counter[tuple[str, str]] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     is_done: bool = False
     """Whether what comes now is no longer of the calls that are counted."""
     recent: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -91,7 +91,7 @@ class Tally:
 
 def _attempt_failed(tally: Tally, count: Count, event: Any) -> None:
     count.failed_attempts += 1
-    tally.troubles[event.kind, event.reason] += 1
+    tally.errors[event.kind, event.reason] += 1
 
 
 def _retry_scheduled(tally: Tally, count: Count, event: Any) -> None:

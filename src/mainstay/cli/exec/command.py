@@ -59,12 +59,12 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
     if options["key"] is not None and not options["key"].strip():
         raise click.UsageError("--key is empty")
     from mainstay.cli.exec.report import Says
-    from mainstay.cli.exec.request import Wish
+    from mainstay.cli.exec.request import ExecRequest
     from mainstay.cli.exec.run import run
 
     file, sets = configured()
     name = options["operation"] or Path(words[0]).name or words[0]
     options["operation"] = name.encode("utf-8", "backslashreplace").decode()  # a file's may be any
     chosen = {name: value for name, value in options.items() if value is not None}
-    wish = Wish(command=words, config=file, sets=sets, **chosen)
-    return run(wish, Says(quiet=quiet, as_json=as_json))
+    request = ExecRequest(command=words, config=file, sets=sets, **chosen)
+    return run(request, Says(quiet=quiet, as_json=as_json))

@@ -19,100 +19,100 @@ if TYPE_CHECKING:
 
     from mainstay import RetryPolicy
     from mainstay.cli.exec.report import Says
-    from mainstay.cli.exec.request import Wish
+    from mainstay.cli.exec.request import ExecRequest
     from mainstay.config.settings import Settings
 
 
-def engine_of(wish: Wish, says: Says) -> Engine:
+def engine_of(request: ExecRequest, says: Says) -> Engine:
     """The engine; what is wrong with configuration or store is said, and it runs without.
 
     A key needs the store: without one a command might run twice.
     """
-    settings = _settings(wish, says)
-    url = _store_of(wish, settings, says)
+    settings = _settings(request, says)
+    url = _store_of(request, settings, says)
     try:
-        return _under(_made(wish, settings, url), wish, says)
-    except (StoreUnavailable, OSError) as trouble:
-        if wish.key is not None:
+        return _under(_made(request, settings, url), request, says)
+    except (StoreUnavailable, OSError) as error:
+        if request.key is not None:
             raise CommandError(
-                f"not run: the key cannot be looked up: {trouble}",
+                f"not run: the key cannot be looked up: {error}",
                 hint="see to the store, or name another with --store",
                 exit_code=Exit.STORE_AWAY,
-            ) from trouble
-        _say_without(says, trouble)
-    return _under(_made(wish, settings, "memory://"), wish, says)
+            ) from error
+        _say_without(says, error)
+    return _under(_made(request, settings, "memory://"), request, says)
 
 
-def _settings(wish: Wish, says: Says) -> Settings | None:
+def _settings(request: ExecRequest, says: Says) -> Settings | None:
     """What the configuration says; None where it is wrong."""
     try:
-        return settings_from(wish.config, overrides=wish.sets)
+        return settings_from(request.config, overrides=request.sets)
     except ConfigError as error:
         says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
         return None
 
 
-def _made(wish: Wish, settings: Settings | None, url: str | None) -> Engine:
+def _made(request: ExecRequest, settings: Settings | None, url: str | None) -> Engine:
     """The engine of the configuration; each operation has a circuit, unless that says otherwise.
 
     A command that could not be run, and an exit that is final, say nothing of the other side.
     """
-    ignored = ["CommandNotRun", *rules_of(wish.never_on)]
+    ignored = ["CommandNotRun", *rules_of(request.never_on)]
     if settings is None:
         return Engine(url or "memory://", breaker=BreakerSettings(ignore=ignored))
-    overrides = [*wish.sets, *([] if url is None else [f"store={url}"])]
+    overrides = [*request.sets, *([] if url is None else [f"store={url}"])]
     if settings.breaker is None:
         overrides.append("circuitBreaker.failureThreshold=5")
         overrides.append(f"circuitBreaker.ignore=[{', '.join(ignored)}]")
-    return Engine.from_config(wish.config, overrides=overrides)
+    return Engine.from_config(request.config, overrides=overrides)
 
 
-def _store_of(wish: Wish, settings: Settings | None, says: Says) -> str | None:
+def _store_of(request: ExecRequest, settings: Settings | None, says: Says) -> str | None:
     """The URL of the store, where it is not the configuration's."""
-    if wish.store is not None or (settings is not None and settings.store):
-        return wish.store
+    if request.store is not None or (settings is not None and settings.store):
+        return request.store
     try:
         return default_store()
-    except (OSError, RuntimeError) as trouble:
-        if wish.key is not None:
+    except (OSError, RuntimeError) as error:
+        if request.key is not None:
             raise CommandError(
-                f"there is no place to keep the key: {trouble}",
+                f"there is no place to keep the key: {error}",
                 hint="--store sqlite:////a/folder/of/yours/mainstay.db",
                 exit_code=Exit.STORE_AWAY,
-            ) from trouble
-        _say_without(says, trouble)
+            ) from error
+        _say_without(says, error)
         return "memory://"
 
 
-def _say_without(says: Says, trouble: BaseException) -> None:
-    says.warn(f"circuits are not shared and nothing is kept: {trouble}", event="store_away")
+def _say_without(says: Says, error: BaseException) -> None:
+    says.warn(f"circuits are not shared and nothing is kept: {error}", event="store_away")
 
 
-def _under(engine: Engine, wish: Wish, says: Says) -> Engine:
+def _under(engine: Engine, request: ExecRequest, says: Says) -> Engine:
     """The engine with the operation's policy as the command line changes it."""
     try:
-        chosen = _policy(engine, wish)
+        chosen = _policy(engine, request)
         changes: dict[str, Any] = {"before_retry": says.retry}
-        if wish.timeout is not None:
-            changes["attempt_timeout"] = wish.timeout
-        if wish.deadline is not None:
-            changes["deadline"] = wish.deadline
-        if wish.retry_on:
-            changes["retry_on"] = rules_of(wish.retry_on)
-        if wish.never_on:
-            changes["never_retry_on"] = (*chosen.never_retry_on, *rules_of(wish.never_on))
+        if request.timeout is not None:
+            changes["attempt_timeout"] = request.timeout
+        if request.deadline is not None:
+            changes["deadline"] = request.deadline
+        if request.retry_on:
+            changes["retry_on"] = rules_of(request.retry_on)
+        if request.never_on:
+            changes["never_retry_on"] = (*chosen.never_retry_on, *rules_of(request.never_on))
         changed = chosen.replace(**changes)
-        engine.policies = PolicyRegistry([changed], {wish.operation: changed.name}, changed.name)
+        engine.policies = PolicyRegistry([changed], {request.operation: changed.name}, changed.name)
     except BaseException:
         engine.close()
         raise
     return engine
 
 
-def _policy(engine: Engine, wish: Wish) -> RetryPolicy:
-    if wish.policy is None:
-        return engine.policies.of(wish.operation)
-    if wish.policy in engine.policies:
-        return engine.policies[wish.policy]
+def _policy(engine: Engine, request: ExecRequest) -> RetryPolicy:
+    if request.policy is None:
+        return engine.policies.of(request.operation)
+    if request.policy in engine.policies:
+        return engine.policies[request.policy]
     known = ", ".join(engine.policies.names)
-    raise CommandError(f"there is no policy {wish.policy!r}", hint=f"there are {known}")
+    raise CommandError(f"there is no policy {request.policy!r}", hint=f"there are {known}")

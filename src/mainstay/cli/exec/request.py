@@ -8,7 +8,7 @@ from mainstay.drivers.process.options import GRACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ExecRequest:
     """What was asked for on the command line."""
 
     command: tuple[str, ...]

@@ -21,7 +21,7 @@ from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import frames
 from mainstay.drivers.process.command import is_output, output_of
 from mainstay.drivers.process.interrupt import Interrupt
-from mainstay.drivers.process.options import Manner
+from mainstay.drivers.process.options import ProcessOptions
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,
@@ -40,21 +40,21 @@ from mainstay.errors import (
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
-    from mainstay.cli.exec.request import Wish
+    from mainstay.cli.exec.request import ExecRequest
     from mainstay.drivers.process.command import Output
     from mainstay.drivers.process.terminal import Terminal
     from mainstay.engine.engine import Engine
     from mainstay.engine.operations import Operation
 
 
-def run(wish: Wish, says: Says) -> int:
+def run(request: ExecRequest, says: Says) -> int:
     """Runs the command; the exit code."""
     says.listen()
     _hear_of_children()
     with Interrupt() as interrupt:
-        engine = engine_of(wish, says)
+        engine = engine_of(request, says)
         try:
-            return _Run(wish, says, engine, interrupt).exit_code()
+            return _Run(request, says, engine, interrupt).exit_code()
         finally:
             engine.close()
 
@@ -68,8 +68,10 @@ def _hear_of_children() -> None:
 class _Run:
     """One command on its way, and what is known of its attempts."""
 
-    def __init__(self, wish: Wish, says: Says, engine: Engine, interrupt: Interrupt) -> None:
-        self.wish = wish
+    def __init__(
+        self, request: ExecRequest, says: Says, engine: Engine, interrupt: Interrupt
+    ) -> None:
+        self.request = request
         self.says = says
         self.engine = engine
         self.interrupt = interrupt
@@ -80,16 +82,18 @@ class _Run:
 
     def exit_code(self) -> int:
         terminal = _terminal()
-        keep = (self.wish.keep or None) if self.wish.key is not None else None
-        manner = Manner(grace=self.wish.grace, keep=keep, cancel=self.interrupt, terminal=terminal)
+        keep = (self.request.keep or None) if self.request.key is not None else None
+        options = ProcessOptions(
+            grace=self.request.grace, keep=keep, cancel=self.interrupt, terminal=terminal
+        )
 
         def attempt(command: tuple[bytes, ...]) -> Output:
-            return self._attempt(command, manner)
+            return self._attempt(command, options)
 
         try:
             operation = self._operation()
             self.engine.catch_up()
-            output = operation.call(attempt, tuple(map(os.fsencode, self.wish.command)))
+            output = operation.call(attempt, tuple(map(os.fsencode, self.request.command)))
         except Exception as failure:
             return self._failed(failure)
         finally:
@@ -98,21 +102,21 @@ class _Run:
         return self._ended(output, Exit.OK)
 
     def _operation(self) -> Operation:
-        wish, engine = self.wish, self.engine
-        if wish.key is None:
-            return engine.operation(wish.operation, cancel=self.interrupt)
+        request, engine = self.request, self.engine
+        if request.key is None:
+            return engine.operation(request.operation, cancel=self.interrupt)
         return engine.operation(
-            wish.operation,
+            request.operation,
             cancel=self.interrupt,
-            key=wish.key,
-            lease=wish.lease,
-            wait=wish.lease * 2,
+            key=request.key,
+            lease=request.lease,
+            wait=request.lease * 2,
         )
 
-    def _attempt(self, command: tuple[bytes, ...], manner: Manner) -> Output:
+    def _attempt(self, command: tuple[bytes, ...], options: ProcessOptions) -> Output:
         self.code = Exit.OK
         try:
-            output = process.run(command, manner)
+            output = process.run(command, options)
         except Exception as failure:
             self.code = _code_of(failure)
             self.history.append(what_failed(failure))
@@ -125,7 +129,7 @@ class _Run:
 
     def _say_lost(self, output: Output) -> None:
         if output["lost"]:
-            key = self.wish.key
+            key = self.request.key
             self.says.warn(f"the output is not kept under the key {key!r}: {output['lost']}")
 
     # --- what became of it ------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class _Run:
             return self._said_done(output)
         if output["lost"]:
             raise CommandError(
-                f"the command ran before under the key {self.wish.key!r} and ended with exit"
+                f"the command ran before under the key {self.request.key!r} and ended with exit"
                 f" {code}, but its output was not kept: {output['lost']}",
                 hint="use a new key to run it again; --keep-output 0 replays the exit code alone",
                 exit_code=Exit.CANNOT_WRITE,
@@ -151,7 +155,7 @@ class _Run:
     def _said_done(self, evidence: object) -> int:
         """A person has said that it is done: the evidence stands for what the command wrote."""
         text = evidence if isinstance(evidence, str) else json.encode(evidence).decode()
-        self.says.note(f"a person has said that {self.wish.key!r} is done", event="said_done")
+        self.says.note(f"a person has said that {self.request.key!r} is done", event="said_done")
         sys.stdout.flush()
         _write(1, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
         return Exit.OK
@@ -168,7 +172,7 @@ class _Run:
             return self._unrecorded(failure)
         if isinstance(failure, PayloadMismatch):
             raise CommandError(
-                f"the key {self.wish.key!r} was used for another command line",
+                f"the key {self.request.key!r} was used for another command line",
                 hint="a key stands for one command with its arguments; use a new one for this",
             ) from failure
         if not isinstance(failure, CommandFailed | AttemptTimeout | DeadlineExceeded | OSError):
@@ -176,7 +180,7 @@ class _Run:
         if isinstance(failure, CommandFailed) and not self.history:
             return self._ended(failure.output or output_of(None), failure.exit_code)
         self._say_given_up(failure)
-        return self._escalated(failure) if self.wish.escalate else _code_of(failure)
+        return self._escalated(failure) if self.request.escalate else _code_of(failure)
 
     def _refused(self, failure: CircuitOpenError | Conflict) -> int:
         wait = failure.retry_after
@@ -188,8 +192,10 @@ class _Run:
 
     def _doubtful(self, failure: OutcomeUnknown) -> int:
         who = CONTEXT.get().tenant_id
-        address = canonical([who, self.wish.operation, key_text(self.wish.key)]).decode()
-        item = Item(kind="unknown_outcome", subject=address, operation=self.wish.operation, text="")
+        address = canonical([who, self.request.operation, key_text(self.request.key)]).decode()
+        item = Item(
+            kind="unknown_outcome", subject=address, operation=self.request.operation, text=""
+        )
         return self._needs_person(failure.message, item.id)
 
     def _unrecorded(self, failure: MainstayError) -> int:
@@ -212,7 +218,7 @@ class _Run:
             return
         tell = self.says.warn if isinstance(failure, CommandNotRun) else self.says.note
         tell(
-            f"{self.wish.operation}: {told}",
+            f"{self.request.operation}: {told}",
             event="given_up",
             attempts=attempts,
             exit_code=_code_of(failure),
@@ -222,13 +228,15 @@ class _Run:
 
     def _escalated(self, failure: Exception) -> int:
         """Raises an item, and says where to look; where it cannot be kept, the command's code."""
-        wish, attempts = self.wish, len(self.history)
-        told = fingerprint({"command": tuple(map(os.fsencode, wish.command)), "key": wish.key})
-        line = shlex.join(wish.command).encode("utf-8", "backslashreplace").decode()
+        request, attempts = self.request, len(self.history)
+        told = fingerprint(
+            {"command": tuple(map(os.fsencode, request.command)), "key": request.key}
+        )
+        line = shlex.join(request.command).encode("utf-8", "backslashreplace").decode()
         item = Item(
             kind="exhausted",
-            subject=f"exec:{wish.operation}:{told}",
-            operation=wish.operation,
+            subject=f"exec:{request.operation}:{told}",
+            operation=request.operation,
             text=f"gave up after {attempts} attempt(s) ({', '.join(self.history)}): {line}",
             attempts=attempts,
         )
@@ -236,10 +244,10 @@ class _Run:
             if "durable" not in self.engine.store.abilities:
                 raise StoreUnavailable(self.engine.store.url, "keep an item", "it is not durable")
             raised = self.engine.inbox.put(item)
-        except MainstayError as trouble:
-            self.says.warn(f"no item could be raised: {trouble}")
+        except MainstayError as error:
+            self.says.warn(f"no item could be raised: {error}")
             return _code_of(failure)
-        return self._needs_person(f"{wish.operation} gave up", raised.id)
+        return self._needs_person(f"{request.operation} gave up", raised.id)
 
     def _needs_person(self, why: str, item_id: str) -> int:
         self.says.warn(

@@ -10,6 +10,6 @@ def text_of(path: str, most: int = -1) -> str:
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123  pathlib loads slowly
             return file.read(most)
-    except UnicodeDecodeError as trouble:
-        message = f"{path}: no text in UTF-8 (byte {trouble.start + 1})"
-        raise CommandError(message, hint="check the name") from trouble
+    except UnicodeDecodeError as error:
+        message = f"{path}: no text in UTF-8 (byte {error.start + 1})"
+        raise CommandError(message, hint="check the name") from error

@@ -126,8 +126,8 @@ def _running(address: str, value: bytes, now: float) -> Running | None:
         return None
     try:
         record = decode_record(value)
-    except msgspec.MsgspecError as trouble:
-        report(None, "the record %r is passed over: it is damaged: %s", address, trouble)
+    except msgspec.MsgspecError as error:
+        report(None, "the record %r is passed over: it is damaged: %s", address, error)
         return None
     if record.state is not RecordState.RUNNING:
         return None

@@ -49,9 +49,9 @@ def _text(path: Path, source: str, report: Report) -> str | None:
         return None
     try:
         return content.decode("utf-8-sig")
-    except UnicodeDecodeError as trouble:
-        line = content.count(b"\n", 0, trouble.start) + 1
-        found = f"byte 0x{content[trouble.start]:02X}"
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{content[error.start]:02X}"
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
             line, found = 1, "it begins as UTF-16 does"
         report.file(source, line, f"is not UTF-8: {found}; save it as UTF-8")
@@ -71,8 +71,8 @@ def _content(path: Path, source: str, report: Report) -> bytes | None:
             return path.read_bytes()
     except FileNotFoundError:
         report.file(source, None, "there is no such file")
-    except (OSError, ValueError) as trouble:
-        words = getattr(trouble, "strerror", None) or str(trouble)
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or str(error)
         report.file(source, None, f"cannot be read: {words}")
     return None
 

@@ -31,9 +31,9 @@ def read_toml(text: str, source: str, report: Report) -> Node | None:
     """The tree of a text; None where it is broken."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as trouble:
-        found = _AT.match(str(trouble))
-        words, line = (found[1], int(found[2])) if found else (str(trouble), None)
+    except tomllib.TOMLDecodeError as error:
+        found = _AT.match(str(error))
+        words, line = (found[1], int(found[2])) if found else (str(error), None)
         report.file(source, line, f"is not TOML: {words}")
     except RecursionError:
         report.file(source, None, "is nested too deep")

@@ -39,8 +39,8 @@ def read_yaml(text: str, source: str, report: Report) -> Node | None:
     reader = _Reader(text, source, report)
     try:
         return reader.document()
-    except yaml.YAMLError as trouble:
-        line, words = _told(trouble, text)
+    except yaml.YAMLError as error:
+        line, words = _told(error, text)
         report.file(source, line, f"is not YAML: {words}")
     except _Stop:
         pass
@@ -168,20 +168,20 @@ class _Reader:
         raise _Stop
 
 
-def _told(trouble: yaml.YAMLError, text: str) -> tuple[int | None, str]:
+def _told(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
     """The line, and what the parser says in one line; tabs and odd characters by their name."""
-    mark = getattr(trouble, "problem_mark", None) or getattr(trouble, "context_mark", None)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
-        position = getattr(trouble, "position", None)
+        position = getattr(error, "position", None)
         line = None if position is None else text.count("\n", 0, position) + 1
-        odd = getattr(trouble, "character", None)
+        odd = getattr(error, "character", None)
         named = f" (U+{odd:04X})" if isinstance(odd, int) else ""
-        return line, f"{getattr(trouble, 'reason', None) or trouble}{named}"
+        return line, f"{getattr(error, 'reason', None) or error}{named}"
     line = mark.line + 1
     lines = text.splitlines()
     there = lines[mark.line] if mark.line < len(lines) else ""
     if there[: len(there) - len(there.lstrip())].count("\t"):
         return line, "a tab stands at the beginning of the line; indent with spaces"
-    context = getattr(trouble, "context", None)
-    problem = getattr(trouble, "problem", None) or "it cannot be read"
+    context = getattr(error, "context", None)
+    problem = getattr(error, "problem", None) or "it cannot be read"
     return line, f"{problem}, {context}" if context else str(problem)

@@ -232,8 +232,8 @@ def _tried(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function answers; what it raises as text, since a record may say anything at all."""
     try:
         return function(*arguments)
-    except Exception as trouble:
-        return f"it cannot be made again: {type(trouble).__name__}: {trouble}"
+    except Exception as error:
+        return f"it cannot be made again: {type(error).__name__}: {error}"
 
 
 def _is_redacted(was: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
 from mainstay.core.base.event import Event
 from mainstay.core.events.builder import EventBuilder
-from mainstay.core.retry.call import life
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
 from mainstay.core.retry.events import (
@@ -61,18 +61,18 @@ class Retelling:
         assert opening, "a call whose beginning is not in the log is not told again"
         plan = Plan(self._declared.policy, first.operation, 1, self._declared.idempotency)
         plan.is_guarded = self._declared.is_guarded
-        story = life(
+        flow = call_flow(
             plan,
             self._outcome(),
             until=NEVER if opening.until is None else opening.until,
             limit=opening.limit,
-            teller=EventBuilder(plan, opening.started),
+            builder=EventBuilder(plan, opening.started),
             attempt=opening.attempt,
             delay=opening.delay,
         )
         answer: Any = None
         while True:
-            effect = story.send(answer)
+            effect = flow.send(answer)
             answer = None
             if isinstance(effect, Event):
                 yield effect

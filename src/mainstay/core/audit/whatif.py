@@ -21,7 +21,7 @@ from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
 from mainstay.core.base.entropy import uniform
 from mainstay.core.base.validate import MAX_ATTEMPTS
-from mainstay.core.retry.call import life
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Question, Returned, Stop
 from mainstay.core.retry.give_up import GaveUp
@@ -147,11 +147,11 @@ class _Again:
         plan = Plan(self.policy, call.operation, 1, call.plan.idempotency if call.plan else "")
         plan.is_guarded = bool(call.refusal)
         limit = min(call.opening.limit, self.policy.max_attempts)
-        story = life(plan, None, call.key, call.enclosing, self.until, limit)
-        effect: Any = story.send(None)
+        flow = call_flow(plan, None, call.key, call.enclosing, self.until, limit)
+        effect: Any = flow.send(None)
         while not isinstance(effect, BaseException | Returned):
-            effect = story.send(self._answer(effect))
-        story.close()
+            effect = flow.send(self._answer(effect))
+        flow.close()
         succeeded = isinstance(effect, Returned) and effect.is_accepted
         starts = tuple(start - call.opening.started for start in self.starts)
         return Outcome(succeeded, self.waited, starts, self.assumed)

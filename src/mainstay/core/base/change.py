@@ -43,5 +43,5 @@ def read_as(kind: type[Kind], value: bytes, what: str) -> Kind:
     """
     try:
         return msgspec.json.decode(value, type=kind)
-    except (ValueError, RecursionError) as trouble:  # of msgspec, and of what is no UTF-8
-        raise StoredValueError(f"the record of the {what} is damaged: {trouble}") from trouble
+    except (ValueError, RecursionError) as error:  # of msgspec, and of what is no UTF-8
+        raise StoredValueError(f"the record of the {what} is damaged: {error}") from error

@@ -73,7 +73,7 @@ class EventBuilder:
         """Whether somebody wants to know what the call was told."""
         return self._answers is not None
 
-    def heard(self, answer: Any) -> None:
+    def record_answer(self, answer: Any) -> None:
         """Keeps what the call was told, where somebody wants to know."""
         if self._answers is not None:
             self._answers.append(answer)
@@ -81,7 +81,7 @@ class EventBuilder:
     def goes_on(self, key: Any, attempts: int) -> None:
         """The key was drawn before; after the first attempt, the beginning was told before too."""
         if attempts == 1:
-            self.heard(key)
+            self.record_answer(key)
         else:
             self._opening = None
 
@@ -190,8 +190,8 @@ class EventBuilder:
             by=name, reason=message, retry_after_seconds=wait, proof=proof, **self._same
         )
 
-    def hook_failed(self, hook: str, trouble: BaseException) -> Event:
-        name, message = describe(trouble, self.plan.redact)
+    def hook_failed(self, hook: str, error: BaseException) -> Event:
+        name, message = describe(error, self.plan.redact)
         return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
 
-    KeyedLife = Generator[Any, Any, None]
+    KeyedFlow = Generator[Any, Any, None]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
@@ -123,7 +123,7 @@ class Notice(Struct, frozen=True):
     text: str
 
 
-def keyed(call: Keyed, policy: Policy) -> KeyedLife:
+def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
     """The whole life of a keyed call; ends with an exception to raise, a Replay or a Returned.
 
     The way of a call that succeeds is written out here: every generator within another is a step
@@ -151,7 +151,7 @@ def keyed(call: Keyed, policy: Policy) -> KeyedLife:
         yield from _not_run(call, answer)
 
 
-def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedLife:
+def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
     """It ended before, it was another call, or nobody knows."""
     if type(answer) is Replay:
         yield Tell("hit")
@@ -181,7 +181,7 @@ def _wait(call: Keyed, begin: Begin, answer: Any) -> Generator[Any, Any, Any]:
     return answer
 
 
-def _failed(call: Keyed, policy: Policy, run: Run, outcome: Any) -> KeyedLife:
+def _failed(call: Keyed, policy: Policy, run: Run, outcome: Any) -> KeyedFlow:
     """It raised, or returned to the last what was not accepted."""
     if isinstance(outcome, OutcomeUnknown):
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
@@ -237,7 +237,7 @@ def _unkept(error: Exception) -> UsageError:
     return UsageError(f"{what}: {error}", hint="return plain data")
 
 
-def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
+def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedFlow:
     data = encode_outcome(Failed(failure))
     settle = Settle(call.owner, epoch, _FAILED, data, call.ttl, call.metadata)
     yield from _settle(call, settle, failure)
@@ -245,14 +245,14 @@ def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedLife:
     yield failure
 
 
-def _settle(call: Keyed, command: Settle | Doubt, outcome: Any) -> KeyedLife:
+def _settle(call: Keyed, command: Settle | Doubt, outcome: Any) -> KeyedFlow:
     """Records the outcome, or raises that it could not be."""
     answer = yield Step(command)
     if type(answer) is not Done:
         yield from _unsettled(call, answer, outcome)
 
 
-def _unsettled(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
+def _unsettled(call: Keyed, answer: Any, outcome: Any) -> KeyedFlow:
     """The store was away, or the lease was lost: a late result never overwrites."""
     yield from _unless_away(call, answer, outcome)
     yield Tell("lost")
@@ -262,7 +262,7 @@ def _unsettled(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
     yield lost
 
 
-def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedLife:
+def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedFlow:
     """Where the store could not be told: says what happened, and never hides a failure."""
     if not isinstance(answer, Exception):
         return

@@ -105,9 +105,9 @@ def act(
         return KEEP, Won(item) if is_same else Already(item)
     if revision is not None and revision != item.revision:
         return KEEP, Stale(item.revision)
-    trouble = trouble_with(item, action, why, evidence)
-    if trouble:
-        return KEEP, Illegal(trouble, item.actions)
+    error = trouble_with(item, action, why, evidence)
+    if error:
+        return KEEP, Illegal(error, item.actions)
     decision = Decision(action=action, by=by, at=now, why=why, evidence=evidence, token=token)
     kept = replace(item, status="decided", decision=decision, revision=item.revision + 1)
     kept = noted(kept, f"{by} decided {action!r}" + (f": {why}" if why else ""), now)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Effect: TypeAlias = (
         "float | BaseException | Returned | Question | Consult | CallHook | Event | Warn"
     )
-    Life: TypeAlias = Generator[Effect, Any, None]
+    Flow: TypeAlias = Generator[Effect, Any, None]
     Deciding: TypeAlias = Generator[Effect, Any, Effect]
 
 
@@ -65,7 +65,7 @@ GIVE_UP = -1.0
 """What `glance` says of a failure that is to be raised."""
 
 
-def glance(
+def fast_decision(
     plan: Plan, failure: BaseException, attempt: int, key: int, previous: float
 ) -> float | None:
     """The decision where only the exception's type and the attempts left have a say.
@@ -92,17 +92,17 @@ def glance(
     return policy.delay(attempt, uniform(key, attempt), previous)
 
 
-def life(
+def call_flow(
     plan: Plan,
     outcome: Any = None,
     key: Any = _DRAW,
     outer: Any = _ENCLOSING,
     until: float = NEVER,
     limit: int = 0,
-    teller: CallEvents | None = None,
+    builder: CallEvents | None = None,
     attempt: int = 1,
     delay: float = 0.0,
-) -> Life:
+) -> Flow:
     """The whole life of one call, or the rest of it after an outcome.
 
     Args:
@@ -112,11 +112,11 @@ def life(
         outer: the enclosing retry, if any; asked for at the first failure where not given.
         until: the moment of the deadline, on the driver's monotonic clock.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
-        teller: makes the events, where somebody listens.
+        builder: makes the events, where somebody listens.
         attempt: which attempt the outcome is of.
         delay: how long was waited before it.
     """
-    care = _Care(plan, key, outer, until, limit or plan.policy.max_attempts, teller)
+    care = _Care(plan, key, outer, until, limit or plan.policy.max_attempts, builder)
     if outcome is None:
         outcome = yield 0.0
     while True:
@@ -138,7 +138,16 @@ class _Care:
     """
 
     __slots__ = (
-        "counts", "inside", "key", "last", "limit", "outer", "plan", "real", "teller", "until",
+        "builder",
+        "counts",
+        "inside",
+        "key",
+        "last",
+        "limit",
+        "outer",
+        "plan",
+        "real",
+        "until",
     )  # fmt: skip
 
     def __init__(
@@ -148,14 +157,14 @@ class _Care:
         outer: Any,
         until: float,
         limit: int,
-        teller: CallEvents | None,
+        builder: CallEvents | None,
     ) -> None:
         self.plan = plan
         self.key = key
         self.outer = outer
         self.until = until
         self.limit = limit
-        self.teller = teller
+        self.builder = builder
         self.counts: dict[Kind, int] = {}
         self.inside = 0
         """The attempts of an inner retry that has given up."""
@@ -189,8 +198,8 @@ class _Care:
             if self.until != NEVER or self.plan.is_guarded:
                 self.last = (outcome, verdict)
             return delay
-        if self.teller is not None:
-            yield self.teller.gave_up(outcome, verdict, attempt, stop, (yield Question.NOW))
+        if self.builder is not None:
+            yield self.builder.gave_up(outcome, verdict, attempt, stop, (yield Question.NOW))
         return self._end(outcome, attempt, stop)
 
     def _consult(
@@ -211,8 +220,8 @@ class _Care:
         assert last is not None
         outcome, verdict = last
         stop = OUT_OF_TIME if stop is TOO_LATE else stop
-        if self.teller is not None:
-            yield self.teller.gave_up(outcome, verdict, made, stop, (yield Question.NOW))
+        if self.builder is not None:
+            yield self.builder.gave_up(outcome, verdict, made, stop, (yield Question.NOW))
         return self._end(outcome, made, stop)
 
     def _judge(self, outcome: Any) -> Generator[Effect, Any, Classification | None]:
@@ -220,15 +229,15 @@ class _Care:
         policy = self.plan.policy
         if type(outcome) is not Returned:
             verdict = classify(outcome, policy._rules)
-            for trouble in verdict.trouble:
-                yield _function_warning(policy, trouble)
+            for error in verdict.errors:
+                yield _function_warning(policy, error)
             return verdict
         if policy.retry_if_result is None:
             return None
         try:
             return _REJECTED if policy.retry_if_result(outcome.value) else None
-        except Exception as trouble:  # it has not said that it wants another result
-            yield _function_warning(policy, trouble)
+        except Exception as error:  # it has not said that it wants another result
+            yield _function_warning(policy, error)
             return None
 
     def _refusal(self, verdict: Classification, attempt: int) -> Stop | None:
@@ -251,8 +260,8 @@ class _Care:
         inner = take_mark(outcome, plan.token)
         if inner:
             self.inside = inner
-            if self.teller is not None:
-                self.teller.heard({"inner": inner})
+            if self.builder is not None:
+                self.builder.record_answer({"inner": inner})
             met = ("an inner retry", plan.operation, inner, limit)
             return (yield from self._stand_back(outcome, GIVEN_UP_INSIDE, *met))
         return None
@@ -283,11 +292,14 @@ class _Care:
                 return previous, KIND_EXHAUSTED
         try:
             delay = policy.delay(n, u, previous, rule)
-        except Exception as trouble:  # a backoff of the user's own
-            yield _function_warning(policy, trouble)
+        except Exception as error:  # a backoff of the user's own
+            yield _function_warning(policy, error)
             delay = ((rule and rule.backoff) or policy.backoff).max_delay
-        if self.teller is not None and ((rule and rule.backoff) or policy.backoff).kind == "custom":
-            self.teller.heard({"base": delay})
+        if (
+            self.builder is not None
+            and ((rule and rule.backoff) or policy.backoff).kind == "custom"
+        ):
+            self.builder.record_answer({"base": delay})
         if verdict.hint is None:
             return delay, None
         asked = verdict.hint.seconds
@@ -307,24 +319,24 @@ class _Care:
 
     def _tell_failure(
         self, outcome: Any, verdict: Classification, attempt: int, delay: float
-    ) -> Life:
-        if self.teller is not None:
-            yield self.teller.attempt_failed(outcome, verdict, attempt, self.limit, self.key)
+    ) -> Flow:
+        if self.builder is not None:
+            yield self.builder.attempt_failed(outcome, verdict, attempt, self.limit, self.key)
         hook = self.plan.policy.after_retry
         if hook is not None and attempt > 1:
             yield CallHook("after_retry", hook, self._info(outcome, verdict, attempt, delay))
 
-    def _tell_success(self, attempt: int, delay: float) -> Life:
+    def _tell_success(self, attempt: int, delay: float) -> Flow:
         hook = self.plan.policy.after_retry
         if hook is not None and attempt > 1:
             info = RetryInfo(self.plan.operation, attempt, self.limit, delay)
             yield CallHook("after_retry", hook, info)
-        if self.teller is not None:
-            yield self.teller.call_succeeded(attempt, (yield Question.NOW))
+        if self.builder is not None:
+            yield self.builder.call_succeeded(attempt, (yield Question.NOW))
 
-    def _announce(self, outcome: Any, verdict: Classification, attempt: int, delay: float) -> Life:
-        if self.teller is not None:
-            yield self.teller.retry_scheduled(
+    def _announce(self, outcome: Any, verdict: Classification, attempt: int, delay: float) -> Flow:
+        if self.builder is not None:
+            yield self.builder.retry_scheduled(
                 outcome, verdict, attempt, self.limit, delay, self.key
             )
         hook = self.plan.policy.before_retry
@@ -362,16 +374,16 @@ class _Care:
 _REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
 
 
-def _function_warning(policy: Policy, trouble: Exception) -> Warn:
-    text = f"a function of policy {policy.name!r} raised {_told(trouble)} and was not heeded"
-    return Warn(MainstayWarning, text, (policy.name, type(trouble)))
+def _function_warning(policy: Policy, error: Exception) -> Warn:
+    text = f"a function of policy {policy.name!r} raised {_told(error)} and was not heeded"
+    return Warn(MainstayWarning, text, (policy.name, type(error)))
 
 
-def _told(trouble: Exception) -> str:
+def _told(error: Exception) -> str:
     try:
-        return repr(trouble)
+        return repr(error)
     except Exception:
-        return f"a {type(trouble).__name__} that cannot be shown"
+        return f"a {type(error).__name__} that cannot be shown"
 
 
 def _caused(error: BaseException, cause: BaseException) -> BaseException:

@@ -45,7 +45,7 @@ class Classification:
     ('transient', True)
     """
 
-    __slots__ = ("asked", "hint", "is_ambiguous", "kind", "reason", "retryable", "trouble")
+    __slots__ = ("asked", "errors", "hint", "is_ambiguous", "kind", "reason", "retryable")
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Classification:
         retryable: bool,
         reason: str,
         hint: Hint | None = None,
-        trouble: tuple[Exception, ...] = (),
+        errors: tuple[Exception, ...] = (),
         asked: tuple[bool, ...] = (),
     ) -> None:
         self.kind = kind
@@ -61,7 +61,7 @@ class Classification:
         self.is_ambiguous = kind is Kind.AMBIGUOUS
         self.reason = reason
         self.hint = hint
-        self.trouble = trouble
+        self.errors = errors
         """What the user's own predicates raised while they were asked."""
         self.asked = asked
         """What they answered, in the order they were asked, those of a group's members included."""
@@ -120,7 +120,7 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     if hint is None:
         return answer
     return Classification(
-        answer.kind, answer.retryable, answer.reason, hint, answer.trouble, answer.asked
+        answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked
     )
 
 
@@ -136,13 +136,13 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
-    __slots__ = ("asked", "by_type", "exception", "known", "rules", "trouble")
+    __slots__ = ("asked", "by_type", "errors", "exception", "known", "rules")
 
     def __init__(self, exception: BaseException, rules: Rules) -> None:
         self.exception = exception
         self.rules = rules
         self.by_type = True
-        self.trouble: list[Exception] = []
+        self.errors: list[Exception] = []
         self.asked: list[bool] = []
         self.known = self._know()
         if isinstance(exception, OSError) and not self.known.by_type:
@@ -151,7 +151,7 @@ class _Inquiry:
     def answer(self) -> Classification:
         kind, retryable, reason = self._decide()
         asked = tuple(self.asked)
-        return Classification(kind, retryable, reason, None, tuple(self.trouble), asked)
+        return Classification(kind, retryable, reason, None, tuple(self.errors), asked)
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
@@ -262,8 +262,8 @@ class _Inquiry:
         """A predicate that raises has not matched, and is reported."""
         try:
             answer = bool(predicate(self.exception))  # type: ignore[arg-type]
-        except Exception as trouble:
-            self.trouble.append(trouble)
+        except Exception as error:
+            self.errors.append(error)
             answer = False
         self.asked.append(answer)
         return answer

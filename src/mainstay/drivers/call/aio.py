@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.call import glance
+from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call.call import Call, meddling, rest_of
@@ -56,7 +56,7 @@ async def recover(
     key, attempt, before = site.entropy.draw(), 1, 0.0
     notes = Notes(site, key, started) if site.listeners else None
     try:
-        while (delay := glance(site, failure, attempt, key, before)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
             if notes is not None:
                 notes.failed(failure)
             if delay < 0.0:
@@ -91,7 +91,7 @@ def run(
     return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
-def knock(
+def run_guarded(
     site: Site,
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
@@ -114,7 +114,7 @@ async def drive(
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
     effect: Any = None
-    send, answer = call.story.send, None
+    send, answer = call.flow.send, None
     try:
         while True:
             effect = send(answer)
@@ -209,8 +209,8 @@ async def call_hook(call: Call, effect: CallHook) -> None:
     with aside(call.site, call.until):
         try:
             made = effect.hook(effect.info)
-        except Exception as trouble:
-            call.hook_failed(effect, trouble)
+        except Exception as error:
+            call.hook_failed(effect, error)
         else:
             await await_hook(call, effect, made)
 
@@ -221,8 +221,8 @@ async def await_hook(call: Call, effect: CallHook, made: Any) -> None:
         return
     try:
         await made
-    except Exception as trouble:
-        call.hook_failed(effect, trouble)
+    except Exception as error:
+        call.hook_failed(effect, error)
 
 
 def current_sleep() -> Callable[[float], Awaitable[object]]:

@@ -109,7 +109,7 @@ class Attempts:
         if self._call is None:
             name = self._site.operation or frame.f_code.co_name
             self._call = Call(self._site.named(name, is_new=True), None, enclosures(2))
-            self._delay = float(next(self._call.story))  # type: ignore[arg-type]
+            self._delay = float(next(self._call.flow))  # type: ignore[arg-type]
         return True
 
     def _next_attempt(self) -> Attempt:
@@ -126,7 +126,7 @@ class Attempts:
         call.failure = outcome if isinstance(outcome, BaseException) else None
         answer: Any = outcome if type(outcome) is Stop else call.ended(outcome)
         while True:
-            effect = call.story.send(answer)
+            effect = call.flow.send(answer)
             if type(effect) is float:
                 self._delay = effect
                 return None
@@ -158,11 +158,11 @@ class Attempts:
         assert self._call is not None
         for effect, made in self._hooks:
             made.close()
-            trouble = WrapError(
+            error = WrapError(
                 f"{effect.name} is async, and the block ended before it could be awaited",
                 hint="give it a plain function, or use acall() in place of a block",
             )
-            self._call.hook_failed(effect, trouble)
+            self._call.hook_failed(effect, error)
         self._hooks.clear()
 
     def _hook(self, effect: CallHook) -> None:
@@ -173,8 +173,8 @@ class Attempts:
             return
         try:
             made = effect.hook(effect.info)
-        except Exception as trouble:
-            self._call.hook_failed(effect, trouble)
+        except Exception as error:
+            self._call.hook_failed(effect, error)
             return
         if isinstance(made, CoroutineType):
             self._hooks.append((effect, made))

@@ -9,7 +9,7 @@ import sys
 
 import mainstay.runtime.clock as clock
 from mainstay.core.retry import deadline
-from mainstay.core.retry.call import life
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers.call import followers as following
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.events.builder import EventBuilder
-    from mainstay.core.retry.call import Life
+    from mainstay.core.retry.call import Flow
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.call.deferred import Notes
     from mainstay.drivers.call.site import Site
@@ -57,8 +57,22 @@ class Call:
     """
 
     __slots__ = (
-        "around", "attempts", "begun", "cancel", "failure", "followers", "gate", "handled",
-        "is_accepted", "is_bounded", "is_quiet", "listeners", "site", "story", "teller", "tickets",
+        "around",
+        "attempts",
+        "begun",
+        "builder",
+        "cancel",
+        "failure",
+        "flow",
+        "followers",
+        "gate",
+        "handled",
+        "is_accepted",
+        "is_bounded",
+        "is_quiet",
+        "listeners",
+        "site",
+        "tickets",
         "until",
     )  # fmt: skip
 
@@ -91,11 +105,11 @@ class Call:
         if site.follows:
             self.listeners, self.followers = following.begun(self.listeners, site)
         limit = 1 if "no_retry" in meddling else limit
-        self.teller = self._teller(now, attempts, delay, limit) if self.listeners else None
-        if self.teller is not None and key is not Question.DRAW:
-            self.teller.goes_on(key, attempts)
+        self.builder = self._builder(now, attempts, delay, limit) if self.listeners else None
+        if self.builder is not None and key is not Question.DRAW:
+            self.builder.goes_on(key, attempts)
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
-        self.is_quiet = self.teller is None and not has_rules
+        self.is_quiet = self.builder is None and not has_rules
         """Nobody wants to hear of a success."""
         self.is_accepted = True
         self.handled = id(sys.exception())
@@ -111,23 +125,23 @@ class Call:
                 self.tickets = box[0] if box else None  # those it began with, unannounced
             if started is not None or self.gate is not None:
                 self.ended(self.failure)
-        self.story: Life = life(
+        self.flow: Flow = call_flow(
             site,
             self.failure,
             key,
             until=self.until,
             limit=limit,
-            teller=self.teller,
+            builder=self.builder,
             attempt=attempts,
             delay=delay,
         )
 
-    def _teller(self, now: float, attempts: int, delay: float, limit: int) -> EventBuilder:
-        from mainstay.drivers.call.emit import teller_for
+    def _builder(self, now: float, attempts: int, delay: float, limit: int) -> EventBuilder:
+        from mainstay.drivers.call.emit import builder_for
 
         until = None if self.until == NEVER else self.until
         opening = (now, until, attempts, delay, limit)
-        return teller_for(self.site, now, self.listeners, opening)
+        return builder_for(self.site, now, self.listeners, opening)
 
     def answer(self, effect: Any) -> Any:
         """The answer to anything but waiting, invoking, hooks and the end."""
@@ -135,8 +149,8 @@ class Call:
             does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
             return does(effect)
         answer: Any = _ASKED[effect](self)
-        if self.teller is not None:
-            self.teller.heard(answer.plain if type(answer) is Enclosing else answer)
+        if self.builder is not None:
+            self.builder.record_answer(answer.plain if type(answer) is Enclosing else answer)
         return answer
 
     def _emit(self, event: Any) -> None:
@@ -145,8 +159,8 @@ class Call:
         try:
             with aside(self.site, self.until):
                 emit(event, self.listeners, self.site.redact)
-        except SinkError as trouble:
-            trouble.__context__ = self.failure
+        except SinkError as error:
+            error.__context__ = self.failure
             raise
 
     def _warn(self, effect: Warn) -> None:
@@ -171,20 +185,20 @@ class Call:
         A refused first attempt raises the refusal: there is no failure to raise instead.
         """
         if self.gate is None:
-            if self.teller is not None:
+            if self.builder is not None:
                 self.begun = clock.current.monotonic()
             return None
         self.begun = clock.current.monotonic()
         riding = [guard for each in self.around for guard in guards_around(each)]
-        saw = self.teller.saw if self.teller is not None and self.teller.keeps else None
+        saw = self.builder.saw if self.builder is not None and self.builder.keeps else None
         answer = self.gate.enter(self.attempts > 0, self.begun, riding, saw)
         if not isinstance(answer, Refused):
             self.tickets = answer
             return None
         if self.attempts:
             return self.not_made(Stop(self.site.shown(str(answer))))
-        if self.teller is not None:
-            self._emit(self.teller.call_refused(answer))
+        if self.builder is not None:
+            self._emit(self.builder.call_refused(answer))
         raise answer
 
     def began(self) -> None:
@@ -193,17 +207,17 @@ class Call:
 
     def not_made(self, stop: Stop) -> Stop:
         """Keeps why an attempt that was scheduled was not made."""
-        if self.teller is not None:
-            self.teller.heard({"stop": stop.text})
+        if self.builder is not None:
+            self.builder.record_answer({"stop": stop.text})
         return stop
 
     def ended(self, outcome: Any) -> Any:
         """Tells the guards, and those who follow the call, how an attempt has ended."""
-        if self.gate is None and self.teller is None:
+        if self.gate is None and self.builder is None:
             return outcome
         now = clock.current.monotonic()
-        if self.teller is not None:
-            self.teller.took = now - self.begun
+        if self.builder is not None:
+            self.builder.took = now - self.begun
             if self.followers:
                 following.tell(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
@@ -220,13 +234,13 @@ class Call:
         return end.value
 
     def _consult(self, effect: Consult) -> float | Stop:
-        now, teller = clock.current.monotonic(), self.teller
-        saw = teller.saw if teller is not None and teller.keeps else None
+        now, builder = clock.current.monotonic(), self.builder
+        saw = builder.saw if builder is not None and builder.keeps else None
         answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, saw)
         if type(answer) is Stop:
             answer = self._shown(answer)
-        if teller is not None:
-            teller.heard({"stop": answer.text} if type(answer) is Stop else answer)
+        if builder is not None:
+            builder.record_answer({"stop": answer.text} if type(answer) is Stop else answer)
         return answer
 
     def _shown(self, stop: Stop) -> Stop:
@@ -252,20 +266,20 @@ class Call:
         self.interrupted(error)
         return error
 
-    def hook_failed(self, effect: CallHook, trouble: BaseException) -> None:
+    def hook_failed(self, effect: CallHook, error: BaseException) -> None:
         """Reports a hook that raised: to the listeners, or to the log where nobody listens."""
-        if self.teller is not None:
-            self._emit(self.teller.hook_failed(effect.name, trouble))
+        if self.builder is not None:
+            self._emit(self.builder.hook_failed(effect.name, error))
             return
         from mainstay.runtime.report_failure import report
 
         message, name = "%s of policy %r raised and was passed over", self.site.policy.name
-        report(trouble, message, effect.name, name, redact=self.site.redact)
+        report(error, message, effect.name, name, redact=self.site.redact)
 
     def interrupted(self, stop: BaseException) -> None:
         """Tells the listeners that the call was cut off from outside."""
-        if self.teller is not None:
-            self._emit(self.teller.call_interrupted(self.attempts, type(stop).__name__))
+        if self.builder is not None:
+            self._emit(self.builder.call_interrupted(self.attempts, type(stop).__name__))
 
     def close(self) -> None:
         """Lets go of the failure, whose traceback holds the driver's frame."""
@@ -282,7 +296,7 @@ class Call:
         if self.followers:
             following.tell(self.followers, "call_ended")
         self.failure = None
-        del self.story
+        del self.flow
 
 
 def rest_of(

@@ -70,12 +70,12 @@ class Notes:
         for listener in self._listeners:
             try:
                 listener.take(facts)  # type: ignore[attr-defined]
-            except SinkError as trouble:
-                refusal = trouble  # as in emit: the others hear of it all the same
-            except Exception as trouble:
+            except SinkError as error:
+                refusal = error  # as in emit: the others hear of it all the same
+            except Exception as error:
                 from mainstay.runtime.report_failure import report
 
                 message = "a listener raised on the facts of %s and was passed over"
-                report(trouble, message, facts.plan.operation, redact=facts.plan.redact)
+                report(error, message, facts.plan.operation, redact=facts.plan.redact)
         if refusal is not None:
             raise refusal

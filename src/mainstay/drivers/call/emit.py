@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink
 
 
-def teller_for(
+def builder_for(
     site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
 ) -> EventBuilder:
     """The teller of one call, with the context it is made in; it keeps proof where one wants it."""
@@ -61,12 +61,12 @@ def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = No
     for listener in listeners:
         try:
             listener(event)
-        except SinkError as trouble:
-            refusal = trouble  # the others hear of it all the same
-        except Exception as trouble:
+        except SinkError as error:
+            refusal = error  # the others hear of it all the same
+        except Exception as error:
             from mainstay.runtime.report_failure import report
 
             message = "a listener raised on %s and was passed over"
-            report(trouble, message, event.event_type, redact=redact)
+            report(error, message, event.event_type, redact=redact)
     if refusal is not None:
         raise refusal

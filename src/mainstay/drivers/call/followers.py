@@ -38,8 +38,8 @@ def _quietly(whom: object, what: str, *about: object) -> Any:
         return None
     try:
         return method(*about)
-    except Exception as trouble:
+    except Exception as error:
         from mainstay.runtime.report_failure import report
 
-        report(trouble, "a listener raised on %s and was passed over", what)
+        report(error, "a listener raised on %s and was passed over", what)
         return None

@@ -49,7 +49,7 @@ class Guard:
         """Takes part in a gate from now on; gates are never detached."""
 
     @property
-    def is_troubled(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether attempts must be announced by `enter`, and successes by `left`."""
         return False
 
@@ -164,7 +164,14 @@ class Gate:
     """The guards of one site, in the order they are asked."""
 
     __slots__ = (
-        "__weakref__", "_lock", "_tally", "calm", "counts_calls", "guards", "shut", "slow_after",
+        "__weakref__",
+        "_lock",
+        "_tally",
+        "counts_calls",
+        "guards",
+        "quiet",
+        "shut",
+        "slow_after",
     )  # fmt: skip
 
     def __init__(self, guards: Iterable[Guard]) -> None:
@@ -174,7 +181,7 @@ class Gate:
         self.slow_after = min(limits, default=None)
         self._tally: Tally | None = None
         self._lock = threading.Lock()
-        self.calm: list[Any] | None = None
+        self.quiet: list[Any] | None = None
         """The tickets of attempts that are not announced; None while calls must be."""
         self.shut: Callable[[], Refused | None] | None = None
         """Makes the error where a guard is shut: every call is refused for a while."""
@@ -192,15 +199,15 @@ class Gate:
     def look(self) -> None:
         """Asks the guards anew; called by one that has changed."""
         with self._lock:  # or of two that change at once, the slower might undo the other's word
-            troubled = any(guard.is_troubled for guard in self.guards)
-            self.calm = None if troubled else [guard.standing() for guard in self.guards]
+            failing = any(guard.is_failing for guard in self.guards)
+            self.quiet = None if failing else [guard.standing() for guard in self.guards]
             shut = [guard.refusal for guard in self.guards if guard.is_shut]
             self.shut = shut[0] if shut else None
 
     @property
-    def trouble(self) -> bool:
+    def error(self) -> bool:
         """Whether a call must take the long way."""
-        return self.calm is None
+        return self.quiet is None
 
     def passed(self, tickets: list[Any], seconds: float) -> None:
         """A call that was not announced has succeeded, and things are not as they were."""

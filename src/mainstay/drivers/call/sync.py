@@ -6,7 +6,7 @@ import time
 from types import CoroutineType
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.call import glance
+from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call.call import Call, meddling, rest_of
@@ -45,7 +45,7 @@ def recover(
     key, attempt, before = site.entropy.draw(), 1, 0.0
     notes = Notes(site, key, started) if site.listeners else None
     try:
-        while (delay := glance(site, failure, attempt, key, before)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
             if notes is not None:
                 notes.failed(failure)
             if delay < 0.0:
@@ -83,7 +83,7 @@ def run(
     return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
-def knock(
+def run_guarded(
     site: Site, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A whole call while a guard is troubled; what is refused for certain is refused at once."""
@@ -103,7 +103,7 @@ def drive(
 ) -> Any:
     """Obeys the story until it says what to return or raise."""
     effect: Any = None
-    send, answer = call.story.send, None
+    send, answer = call.flow.send, None
     try:
         while True:
             effect = send(answer)
@@ -188,5 +188,5 @@ def call_hook(call: Call, effect: CallHook) -> None:
                 f"{effect.name} is async, and a sync call cannot await it",
                 hint="give it a plain function, or retry an async one",
             )
-    except Exception as trouble:
-        call.hook_failed(effect, trouble)
+    except Exception as error:
+        call.hook_failed(effect, error)

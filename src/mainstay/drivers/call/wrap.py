@@ -42,10 +42,10 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     def first_attempt({parameters}):
         ms_started = now()                                                           #: clocked
         ms_here = ms_active
-        ms_calm = ms_gate.calm                                                       #: gated
-        if ms_calm is None:                                                          #: gated
+        ms_quiet = ms_gate.quiet                                                     #: gated
+        if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
-                return ms_knock(ms_site, ms_function, {positional}, {keyword})       #: gated
+                return ms_guarded(ms_site, ms_function, {positional}, {keyword}) #: gated
             finally:                                                                 #: gated
                 del ms_here                                                          #: gated
         try:
@@ -53,13 +53,13 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             ms_value = ms_function({arguments})                                      #: gated
         except Exception as ms_error:
             ms_box = [ms_error]                                                      #: !gated
-            ms_box = [ms_calm, ms_error]                                             #: gated
+            ms_box = [ms_quiet, ms_error]                                            #: gated
         else:                                                                        #: gated
             ms_seconds = now() - ms_started                                          #: slow
-            if ms_gate.calm is not ms_calm or ms_seconds >= ms_slow:                 #: slow
-                ms_gate.passed(ms_calm, ms_seconds)                                  #: slow
-            if ms_gate.calm is not ms_calm:                                          #: gated !slow
-                ms_gate.passed(ms_calm, 0.0)                                         #: gated !slow
+            if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
+                ms_gate.passed(ms_quiet, ms_seconds)                                 #: slow
+            if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
+                ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             return ms_value                                                          #: gated
@@ -84,10 +84,10 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     async def first_attempt({parameters}):
         ms_started = now()                                                           #: clocked
         ms_here = ms_active
-        ms_calm = ms_gate.calm                                                       #: gated
-        if ms_calm is None:                                                          #: gated
+        ms_quiet = ms_gate.quiet                                                     #: gated
+        if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
-                return await ms_aknock(ms_site, ms_function, {positional}, {keyword}) #: gated
+                return await ms_aguarded(ms_site, ms_function, {positional}, {keyword})  #: gated
             finally:                                                                 #: gated
                 del ms_here                                                          #: gated
         ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)      #: limited
@@ -96,17 +96,17 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             ms_value = await ms_function({arguments})                                #: kept
         except Exception as ms_error:                                                #: !limited
             ms_box = [ms_error]  #: !limited !gated
-            ms_box = [ms_calm, ms_error]  #: !limited gated
+            ms_box = [ms_quiet, ms_error]  #: !limited gated
         except BaseException as ms_error:                                            #: limited
             ms_box = [ms_scope.failed(ms_error)]  #: limited !gated
-            ms_box = [ms_calm, ms_scope.failed(ms_error)]  #: limited gated
+            ms_box = [ms_quiet, ms_scope.failed(ms_error)]  #: limited gated
         else:                                                                        #: kept
             ms_scope.ended()                                                         #: limited
             ms_seconds = now() - ms_started                                          #: slow
-            if ms_gate.calm is not ms_calm or ms_seconds >= ms_slow:                 #: slow
-                ms_gate.passed(ms_calm, ms_seconds)                                  #: slow
-            if ms_gate.calm is not ms_calm:                                          #: gated !slow
-                ms_gate.passed(ms_calm, 0.0)                                         #: gated !slow
+            if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
+                ms_gate.passed(ms_quiet, ms_seconds)                                 #: slow
+            if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
+                ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             return ms_value                                                          #: kept
@@ -304,7 +304,7 @@ def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
     return wrapper
 
 
-FRAMES.update(ms_recover=sync.recover, ms_run=sync.run, ms_knock=sync.knock, ms_none={})
+FRAMES.update(ms_recover=sync.recover, ms_run=sync.run, ms_guarded=sync.run_guarded, ms_none={})
 clock.follow(FRAMES)
 
 
@@ -313,7 +313,7 @@ def _load_async(path: tuple[str, ...]) -> None:
     if "ms_arecover" not in FRAMES:
         from mainstay.drivers.call import aio
 
-        FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run, ms_aknock=aio.knock)
+        FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run, ms_aguarded=aio.run_guarded)
     if "limited" in path and "ms_begin" not in FRAMES:
         from mainstay.drivers.call import aio, on_asyncio
 

@@ -80,9 +80,23 @@ class CircuitBreaker(Guard, Verbs):
 
     layer = "breaker"
     __slots__ = (
-        "__weakref__", "_blocks", "_circuit", "_counted", "_gates", "_listeners", "_lock",
-        "_refusals", "_refused", "_site", "_telling", "_troubled", "_untold",
-        "counts_calls", "name", "settings", "slow_after",
+        "__weakref__",
+        "_blocks",
+        "_circuit",
+        "_counted",
+        "_failing",
+        "_gates",
+        "_listeners",
+        "_lock",
+        "_refusals",
+        "_refused",
+        "_site",
+        "_telling",
+        "_untold",
+        "counts_calls",
+        "name",
+        "settings",
+        "slow_after",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +123,7 @@ class CircuitBreaker(Guard, Verbs):
         now = clock.current.monotonic()
         evidence = begun(self.settings.window, now)
         self._circuit = Circuit(since=now, evidence=evidence, key=key)
-        self._troubled = False
+        self._failing = False
         self._gates: list[ref[Gate]] = []
         self._counted = Counted()
         self._refusals = Tally()
@@ -342,9 +356,9 @@ class CircuitBreaker(Guard, Verbs):
                 self._counted.add(gate.tally)
 
     @property
-    def is_troubled(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether calls must be announced: some may be refused, or a success matters."""
-        return self._troubled
+        return self._failing
 
     def standing(self) -> Ticket:
         """The ticket of calls that are not announced: of the present generation."""
@@ -454,8 +468,8 @@ class CircuitBreaker(Guard, Verbs):
             command = step(before, now)
             after, answer = apply(self.settings, before, command)
             self._circuit = after
-            troubled = _is_troubled(self.settings, after, now)
-            is_news, self._troubled = troubled is not self._troubled, troubled
+            failing = _is_failing(self.settings, after, now)
+            is_news, self._failing = failing is not self._failing, failing
             if is_news or after.generation != before.generation:
                 for known in self._gates:
                     gate = known()
@@ -489,7 +503,7 @@ class CircuitBreaker(Guard, Verbs):
             _log.info("circuit %r: %s (%s)", self.name, states, event.reason)
 
 
-def _is_troubled(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:
+def _is_failing(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:
     """Whether calls must be announced: they may be refused, or a success changes something."""
     if circuit.state in (CircuitState.CLOSED, CircuitState.METRICS_ONLY):
         in_a_row = settings.window is None and circuit.failures > 0

@@ -141,7 +141,7 @@ class CircuitRegistry:
             return circuit
 
     def _forget_the_well(self) -> None:
-        self._own = {name: each for name, each in self._own.items() if each.is_troubled}
+        self._own = {name: each for name, each in self._own.items() if each.is_failing}
 
     def __getitem__(self, name: str) -> CircuitBreaker:
         """The circuit of that name, or the one that guards that operation most narrowly."""

@@ -85,8 +85,8 @@ class Sharing:
                     self._share_budget(budget, leaving)
                 for tokens in self._tokens:
                     self._share_tokens(tokens)
-            except Exception as trouble:
-                self._told(trouble)
+            except Exception as error:
+                self._told(error)
                 return False
             self._told(None)
             return True
@@ -95,12 +95,12 @@ class Sharing:
         """A damaged table, or a name that no store takes, costs its own circuit and no other."""
         try:
             self._share_circuit(circuit, leaving)
-        except (StoredValueError, UnicodeError) as trouble:
+        except (StoredValueError, UnicodeError) as error:
             if circuit.name not in self._damaged:
                 from mainstay.core.events.describe import describe
 
                 self._damaged.add(circuit.name)
-                told = describe(trouble)[1]
+                told = describe(error)[1]
                 _log.error("the circuit %r is not shared: %s", circuit.name, told)
 
     def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
@@ -177,15 +177,15 @@ class Sharing:
 
         return self._store.transact(space, name, decide)
 
-    def _told(self, trouble: Exception | None) -> None:
+    def _told(self, error: Exception | None) -> None:
         """Says once that the store is away, and once that it is back."""
-        was_away, self._is_away = self._is_away, trouble is not None
-        if trouble is not None and not was_away:
+        was_away, self._is_away = self._is_away, error is not None
+        if error is not None and not was_away:
             from mainstay.core.events.describe import describe
 
-            told = describe(trouble)[1]
+            told = describe(error)[1]
             _log.warning("circuits and budgets are not shared for now: %s", told)
-        elif was_away and trouble is None:
+        elif was_away and error is None:
             _log.info("circuits and budgets are shared again")
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class AdaptiveThrottle(Guard):
         self._counted = Counted()
         self._counts = SlidingCounts(self.rule.window)  # requests and accepts
         self._heard = clock.current.monotonic()
-        self._troubled = False
+        self._failing = False
         self._gates: tuple[Gate, ...] = ()
         self._lock = threading.Lock()
 
@@ -128,9 +128,9 @@ class AdaptiveThrottle(Guard):
     # --- as a guard -------------------------------------------------------------------------------
 
     @property
-    def is_troubled(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether a call might be held back."""
-        return self._troubled
+        return self._failing
 
     def attach(self, gate: Gate) -> None:
         """Serves this gate too."""
@@ -178,7 +178,7 @@ class AdaptiveThrottle(Guard):
 
     def _count_locked(self, now: float, requests: int, accepts: int) -> None:
         self._counts = self._counts.add(now, requests, accepts)
-        self._troubled = self.rule.probability(*self._counts.totals(now)) > 0.0
+        self._failing = self.rule.probability(*self._counts.totals(now)) > 0.0
 
     def _look_locked(self, now: float) -> float:
         """The probability at this moment, with all that the tallies know; the window is moved."""
@@ -186,13 +186,13 @@ class AdaptiveThrottle(Guard):
         self._counts = counts.spread(self._heard, now, calls, calls) if calls else counts.at(now)
         self._heard = now
         probability = self.rule.probability(*self._counts.totals(now))
-        self._troubled = probability > 0.0
+        self._failing = probability > 0.0
         return probability
 
     def _tell(self) -> None:
         """Has the gates look anew that do not know; without the lock, for they ask other guards."""
         for gate in self._gates:
-            if gate.trouble is not self._troubled:
+            if gate.error is not self._failing:
                 gate.look()
 
 

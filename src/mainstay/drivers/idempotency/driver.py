@@ -66,7 +66,7 @@ def run(
     answer: Any = None
     try:
         while True:
-            effect = this.story.send(answer)
+            effect = this.flow.send(answer)
             if type(effect) is Step:
                 answer = away.step(this, effect.command)
             elif type(effect) is Invoke:
@@ -98,7 +98,7 @@ def _unless_it_waits(records: Any, keying: Keying) -> None:
 
 
 def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    this.start_beating(effect.epoch)
+    this.start_renewing(effect.epoch)
     around = enclosures(3)
     box: list[Any] = []
     try:
@@ -163,7 +163,7 @@ async def arun(
     answer: Any = None
     try:
         while True:
-            effect = this.story.send(answer)
+            effect = this.flow.send(answer)
             if type(effect) is Step:
                 answer = await away.astep(this, effect.command)
             elif type(effect) is Invoke:
@@ -190,7 +190,7 @@ async def _awaited(this: KeyedCall, effect: Pause | Escalate) -> Any:
 async def _ainvoke(
     this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    this.start_beating(effect.epoch)
+    this.start_renewing(effect.epoch)
     around = enclosures(3)
     box: list[Any] = []
     try:

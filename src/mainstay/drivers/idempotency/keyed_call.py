@@ -37,9 +37,24 @@ class KeyedCall:
     """One keyed call under way: the story, and what the drivers keep for it."""
 
     __slots__ = (
-        "address", "attempts", "beat", "call", "cancel", "epoch", "fingerprint", "function",
-        "is_accepted", "is_unread", "kept", "key", "keying", "options", "records", "site",
-        "started", "story",
+        "address",
+        "attempts",
+        "beat",
+        "call",
+        "cancel",
+        "epoch",
+        "fingerprint",
+        "flow",
+        "function",
+        "is_accepted",
+        "is_unread",
+        "kept",
+        "key",
+        "keying",
+        "options",
+        "records",
+        "site",
+        "started",
     )  # fmt: skip
 
     def __init__(
@@ -77,7 +92,7 @@ class KeyedCall:
         keying = self.keying
         draft = keying.draft or self.records.draft_of(keying)
         self.call = replace(draft, key=self.key, fingerprint=self.fingerprint, owner=new_owner())
-        self.story = keyed(self.call, self.site.policy)
+        self.flow = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
 
     def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
@@ -105,7 +120,7 @@ class KeyedCall:
         """How a call has ended, where a plain reading shows it."""
         return None if record is None else glimpse(record, self.fingerprint, now)
 
-    def start_beating(self, epoch: int) -> None:
+    def start_renewing(self, epoch: int) -> None:
         """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
         if self.records.is_bound:
             return

@@ -26,7 +26,7 @@ class Beat:
 
     __slots__ = ("_heart", "every", "renew", "stopped")
 
-    def __init__(self, heart: Heart, every: float, renew: Callable[[], object]) -> None:
+    def __init__(self, heart: LeaseRenewal, every: float, renew: Callable[[], object]) -> None:
         self._heart = heart
         self.every = every
         self.renew = renew
@@ -37,7 +37,7 @@ class Beat:
         self._heart.forget(self)
 
 
-class Heart:
+class LeaseRenewal:
     """Renews leases in real time, in a thread that is started with the first of them."""
 
     def __init__(self) -> None:
@@ -117,6 +117,6 @@ class Heart:
                 self._changed.wait(None if self._wakes_at == NEVER else self._wakes_at - now)
 
 
-HEART = Heart()
+HEART = LeaseRenewal()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=HEART.begin_anew)

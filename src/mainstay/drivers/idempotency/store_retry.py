@@ -39,12 +39,12 @@ def step(this: KeyedCall, command: Any) -> Any:
     try:
         try:  # nearly always at once
             return this.ask(command)
-        except StoreUnavailable as trouble:
-            return _seen(this, command) or _offer_again(this, command, trouble)
-    except Exception as trouble:
+        except StoreUnavailable as error:
+            return _seen(this, command) or _offer_again(this, command, error)
+    except Exception as error:
         if type(command) is Begin:
             raise
-        return trouble
+        return error
 
 
 async def astep(this: KeyedCall, command: Any) -> Any:
@@ -52,12 +52,12 @@ async def astep(this: KeyedCall, command: Any) -> Any:
     try:
         try:  # nearly always at once: without a further coroutine
             return await this.aask(command)
-        except StoreUnavailable as trouble:
-            return await _aseen(this, command) or await _aoffer_again(this, command, trouble)
-    except Exception as trouble:
+        except StoreUnavailable as error:
+            return await _aseen(this, command) or await _aoffer_again(this, command, error)
+    except Exception as error:
         if type(command) is Begin:
             raise
-        return trouble
+        return error
     except BaseException:
         this.cut_off(command)
         raise
@@ -83,40 +83,40 @@ def offer(this: KeyedCall, command: Any) -> Any:
     """Offers a step until the store takes it, or its patience is over."""
     try:
         return this.ask(command)
-    except StoreUnavailable as trouble:
-        return _offer_again(this, command, trouble)
+    except StoreUnavailable as error:
+        return _offer_again(this, command, error)
 
 
-def _offer_again(this: KeyedCall, command: Any, trouble: StoreUnavailable) -> Any:
+def _offer_again(this: KeyedCall, command: Any, error: StoreUnavailable) -> Any:
     away = _Away(this, command)
     while True:
-        seconds = away.pause(trouble)
-        with away.unless_cancelled(trouble):
+        seconds = away.pause(error)
+        with away.unless_cancelled(error):
             pause(this, seconds)
         try:
             return this.ask(command)
         except StoreUnavailable as again:
-            trouble = again
+            error = again
 
 
 async def aoffer(this: KeyedCall, command: Any) -> Any:
     """The same, awaited."""
     try:
         return await this.aask(command)
-    except StoreUnavailable as trouble:
-        return await _aoffer_again(this, command, trouble)
+    except StoreUnavailable as error:
+        return await _aoffer_again(this, command, error)
 
 
-async def _aoffer_again(this: KeyedCall, command: Any, trouble: StoreUnavailable) -> Any:
+async def _aoffer_again(this: KeyedCall, command: Any, error: StoreUnavailable) -> Any:
     away = _Away(this, command)
     while True:
-        seconds = away.pause(trouble)
-        with away.unless_cancelled(trouble):
+        seconds = away.pause(error)
+        with away.unless_cancelled(error):
             await apause(this, seconds)
         try:
             return await this.aask(command)
         except StoreUnavailable as again:
-            trouble = again
+            error = again
 
 
 def pause(this: KeyedCall, seconds: float) -> None:
@@ -152,7 +152,7 @@ class _Away:
         self._pause = _FIRST_PAUSE
         self._spread = 0.5 + int(this.call.owner[:4], 16) / 0x20000
 
-    def pause(self, trouble: StoreUnavailable) -> float:
+    def pause(self, error: StoreUnavailable) -> float:
         """Seconds until the next try; raises the trouble where there is none."""
         self._tries -= 1
         left = self._until - clock.current.monotonic()
@@ -161,24 +161,24 @@ class _Away:
             self._pause = min(self._pause * 2.0, _LONGEST_PAUSE)
             return seconds
         if self._tries <= 0:
-            self._tell(trouble)
-            raise trouble
+            self._tell(error)
+            raise error
         return _FIRST_PAUSE
 
     @contextmanager
-    def unless_cancelled(self, trouble: StoreUnavailable) -> Iterator[None]:
+    def unless_cancelled(self, error: StoreUnavailable) -> Iterator[None]:
         """A cancelled wait says so where nothing has run; else the store's trouble counts."""
         try:
             yield
         except CallCancelled:
             if type(self._command) is Begin:
                 raise
-            raise trouble from None
+            raise error from None
 
-    def _tell(self, trouble: StoreUnavailable) -> None:
+    def _tell(self, error: StoreUnavailable) -> None:
         waited = clock.current.monotonic() - self._since
         if self._until > self._since:
-            trouble.add_note(f"waited {waited:.3g} s for the store, as store_wait and deadline say")
+            error.add_note(f"waited {waited:.3g} s for the store, as store_wait and deadline say")
 
 
 def _patience(this: KeyedCall, command: Any, now: float) -> float:

@@ -92,9 +92,9 @@ class Verifier:
         def decide(value: bytes | None, now: float) -> tuple[Change, str]:
             return core.passed(value, known, signed, now, is_fresh=is_fresh)
 
-        trouble = self._step(name, decide)
-        if trouble:
-            raise self._refusal(name, told, trouble)
+        error = self._step(name, decide)
+        if error:
+            raise self._refusal(name, told, error)
 
     def _knock(self, name: str, told: str) -> tuple[Operator, float]:
         if not isinstance(name, str) or not NAME.fullmatch(name):

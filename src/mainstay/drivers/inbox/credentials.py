@@ -123,8 +123,8 @@ def pem_of(key: bytes | str | os.PathLike[str]) -> bytes:
         return key.encode()
     try:
         return Path(key).read_bytes()
-    except OSError as trouble:
-        raise UsageError(f"key: {trouble}", hint=HINT) from None
+    except OSError as error:
+        raise UsageError(f"key: {error}", hint=HINT) from None
 
 
 def library() -> tuple[Any, Any]:

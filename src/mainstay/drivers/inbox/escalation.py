@@ -73,15 +73,13 @@ class Escalation:
         call = ABOUT.get()
         is_keyed = call is not None and call.operation == event.operation
         name, key = event.operation, f" with key {call.key!r}" if call and is_keyed else ""
-        trouble = ": ".join(
-            filter(None, (event.final_exception_type, event.final_exception_message))
-        )
+        error = ": ".join(filter(None, (event.final_exception_type, event.final_exception_message)))
         return Item(
             kind="exhausted",
             subject=call.address if call and is_keyed else name,
             operation=name,
             text=f"{name}{key}: gave up after {event.total_attempts} attempts ({event.reason}):"
-            f" {trouble}",
+            f" {error}",
             attempts=event.total_attempts,
             data={"address": call.address} if call and is_keyed else {},
         )
@@ -91,16 +89,16 @@ class Escalation:
             self._inbox.put(item)
         except SinkError:
             raise
-        except Exception as trouble:
+        except Exception as error:
             message = "%s was given up, and could not be put into the inbox"
-            report(trouble, message, item.operation, redact=self._redact)
+            report(error, message, item.operation, redact=self._redact)
 
     def _later(self, item: Item) -> None:
         def step() -> None:
             try:
                 self._put(item)
-            except SinkError as trouble:
-                report(trouble, "a strict sink did not keep an item", redact=self._redact)
+            except SinkError as error:
+                report(error, "a strict sink did not keep an item", redact=self._redact)
             finally:
                 with self._lock:
                     self._threads.discard(threading.current_thread())

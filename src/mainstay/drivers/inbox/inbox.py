@@ -261,17 +261,17 @@ class Inbox:
         0
         """
         left = [item.id for item in self.all() if item.status == "decided"]
-        closed, troubles = 0, []
+        closed, errors = 0, []
         for item_id in left:
             try:
                 item = self.carry_out(item_id)
-            except Exception as trouble:
-                trouble.add_note(f"while carrying out item {item_id}")
-                troubles.append(trouble)
+            except Exception as error:
+                error.add_note(f"while carrying out item {item_id}")
+                errors.append(error)
             else:
                 closed += item is not None and item.is_over
-        if troubles:
-            raise troubles[0]
+        if errors:
+            raise errors[0]
         return closed
 
     def settle(self, kind: str, room: Room) -> None:

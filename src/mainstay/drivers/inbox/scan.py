@@ -28,6 +28,6 @@ def listed(store: Store, space: str, decode: Callable[[bytes], Kind]) -> Iterato
         for key, value in page:
             try:
                 yield key, decode(value)
-            except StoredValueError as trouble:
-                report(None, "%s %r is passed over: %s", space, key, trouble.message)
+            except StoredValueError as error:
+                report(None, "%s %r is passed over: %s", space, key, error.message)
         after = page[-1][0]

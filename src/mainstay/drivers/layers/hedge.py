@@ -215,10 +215,10 @@ class Book:
             return 0.0
         try:
             answer = self.hedge.budget.consider(None, 0.0, now)
-        except Exception as trouble:
+        except Exception as error:
             from mainstay.runtime.report_failure import report
 
-            report(trouble, "the budget of a hedge raised, and there is no hedge")
+            report(error, "the budget of a hedge raised, and there is no hedge")
             answer = _TROUBLE
         if not isinstance(answer, Stop):
             return max(0.0, answer)

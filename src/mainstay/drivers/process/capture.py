@@ -50,8 +50,8 @@ class Tape:
             try:
                 self._spool.write(_HEAD.pack(stream, len(data)))
                 self._spool.write(data)
-            except OSError as trouble:
-                self._lose_locked(f"it could not be kept: {trouble.strerror}")
+            except OSError as error:
+                self._lose_locked(f"it could not be kept: {error.strerror}")
 
     def _lose_locked(self, why: str) -> None:
         self.lost = why
@@ -71,8 +71,8 @@ class Tape:
             try:
                 self._spool.seek(0)
                 return self._spool.read()
-            except OSError as trouble:
-                self.lost = f"it could not be kept: {trouble.strerror}"
+            except OSError as error:
+                self.lost = f"it could not be kept: {error.strerror}"
                 return b""
             finally:
                 self._close()

@@ -69,16 +69,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def not_run(command: Sequence[str | bytes], trouble: Exception) -> Exception:
+def not_run(command: Sequence[str | bytes], error: Exception) -> Exception:
     """The error of a command that the system did not start.
 
     What may be gone the next time, as a file that is being written or too many processes, is told
     as it is: its number says what it is.
     """
-    name, why = name_of(command), getattr(trouble, "strerror", None) or str(trouble)
-    if kind_of(trouble).kind in RETRIED_KINDS:
-        return trouble
-    if not isinstance(trouble, FileNotFoundError):
+    name, why = name_of(command), getattr(error, "strerror", None) or str(error)
+    if kind_of(error).kind in RETRIED_KINDS:
+        return error
+    if not isinstance(error, FileNotFoundError):
         return CommandNotRun(name, _NOT_RUN, f"cannot be run: {why}")
     if Path(os.fsdecode(command[0])).exists():
         return CommandNotRun(name, _NOT_RUN, "cannot be run: its interpreter or folder is missing")

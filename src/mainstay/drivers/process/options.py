@@ -13,7 +13,7 @@ GRACE = 5.0
 """Seconds between TERM and KILL."""
 
 
-class Manner(Struct, frozen=True):
+class ProcessOptions(Struct, frozen=True):
     """How a command is run."""
 
     grace: float = GRACE

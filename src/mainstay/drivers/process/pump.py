@@ -31,7 +31,7 @@ class Pump(threading.Thread):
 
     def __init__(self, source: int, stream: int, target: int | None, tape: Tape) -> None:
         super().__init__(name=f"mainstay-output-{stream}", daemon=True)
-        self.trouble: OSError | None = None
+        self.error: OSError | None = None
         self._source = source
         self._stream = stream
         self._target = target
@@ -44,9 +44,9 @@ class Pump(threading.Thread):
             while (data := self._next()) and not self._is_over:
                 self._tape.add(self._stream, data)
                 self._pass_on(data)
-        except OSError as trouble:
-            self.trouble = trouble
-            self._tape.lose(f"it was cut off: {trouble.strerror}")
+        except OSError as error:
+            self.error = error
+            self._tape.lose(f"it was cut off: {error.strerror}")
         finally:
             os.close(self._source)
 

@@ -25,7 +25,7 @@ from mainstay.drivers.process.command import (
     pumps_of,
 )
 from mainstay.drivers.process.interrupt import Interrupt
-from mainstay.drivers.process.options import Manner
+from mainstay.drivers.process.options import ProcessOptions
 from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _GLANCE = 0.05
 """Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
 
 
-def run(command: Sequence[str | bytes], manner: Manner | None = None) -> Output:
+def run(command: Sequence[str | bytes], options: ProcessOptions | None = None) -> Output:
     """Runs a command to its end, and returns where it exits with 0.
 
     >>> run(["true"])
@@ -54,17 +54,17 @@ def run(command: Sequence[str | bytes], manner: Manner | None = None) -> Output:
     if os.name == "nt":
         from mainstay.drivers.process import windows as process_windows
 
-        return process_windows.run(command, manner or Manner())
-    return _Attempt(command, manner or Manner()).run()
+        return process_windows.run(command, options or ProcessOptions())
+    return _Attempt(command, options or ProcessOptions()).run()
 
 
 class _Attempt:
     """A command under way."""
 
-    def __init__(self, command: Sequence[str | bytes], manner: Manner) -> None:
+    def __init__(self, command: Sequence[str | bytes], options: ProcessOptions) -> None:
         self.command = command
         self.name = name_of(command)
-        self.manner = manner
+        self.options = options
         self.limit = remaining()
         self.events: SimpleQueue[tuple[str, int]] = SimpleQueue()
         self.tape: Tape | None = None
@@ -75,12 +75,12 @@ class _Attempt:
     def run(self) -> Output:
         from mainstay.drivers.process.group import Group
 
-        manner = self.manner
-        if manner.cancel is not None and manner.cancel.is_set():
+        options = self.options
+        if options.cancel is not None and options.cancel.is_set():
             raise CallCancelled(self.name, 0)
         with ExitStack() as around:
             self._listen(around)
-            group = Group(manner.grace, self.events.put)
+            group = Group(options.grace, self.events.put)
             try:
                 self._start(group)
                 self._await_end(group)
@@ -90,9 +90,9 @@ class _Attempt:
 
     def _listen(self, around: ExitStack) -> None:
         """Hears of Ctrl+C and Ctrl+Z while the command runs, and keeps its tape."""
-        cancel, terminal = self.manner.cancel, self.manner.terminal
-        if self.manner.keep is not None:
-            self.tape = Tape(self.manner.keep)
+        cancel, terminal = self.options.cancel, self.options.terminal
+        if self.options.keep is not None:
+            self.tape = Tape(self.options.keep)
             around.callback(self.tape.close)
         if isinstance(cancel, Interrupt):
 
@@ -107,18 +107,17 @@ class _Attempt:
     # --- starting ---------------------------------------------------------------------------------
 
     def _start(self, group: Group) -> None:
-        terminal = self.manner.terminal
+        terminal = self.options.terminal
         if terminal is not None and group.id and terminal.is_all_there_is:
             terminal.give(group.id)
         pipe = None if self.tape is None else -1  # subprocess.PIPE
-        manner = self.manner
-        options = {"stdin": manner.stdin, "cwd": manner.cwd, "env": manner.env}
+        given = {"stdin": self.options.stdin, "cwd": self.options.cwd, "env": self.options.env}
         try:
-            group.start(self.command, stdout=pipe, stderr=pipe, **options)
-        except (OSError, ValueError) as trouble:
-            raise not_run(self.command, trouble) from None
+            group.start(self.command, stdout=pipe, stderr=pipe, **given)
+        except (OSError, ValueError) as error:
+            raise not_run(self.command, error) from None
         if self.tape is not None and group.process is not None:
-            self.pumps = pumps_of(group.process, self.tape, through=manner.through)
+            self.pumps = pumps_of(group.process, self.tape, through=self.options.through)
 
     # --- waiting ----------------------------------------------------------------------------------
 
@@ -143,7 +142,7 @@ class _Attempt:
 
     def _next(self, end: float | None) -> tuple[str, int]:
         """What happens next; ("late", 0) where nothing does in time."""
-        cancel = self.manner.cancel
+        cancel = self.options.cancel
         while True:
             left = None if end is None else end - clock.SYSTEM.monotonic()
             if left is not None and left <= 0.0:
@@ -157,19 +156,19 @@ class _Attempt:
 
     def _look_for_interrupt(self, group: Group) -> None:
         """Ctrl+C may have ended the command before it was heard of otherwise."""
-        if self.manner.terminal is not None and (number := group.was_interrupted()):
+        if self.options.terminal is not None and (number := group.was_interrupted()):
             self._leader_gone(number)
 
     def _leader_gone(self, number: int) -> None:
         """The terminal's Ctrl+C went to the group; so did its end."""
         if number in (signal.SIGINT, signal.SIGHUP) and self.cut is None:
             self.cut = CallCancelled(self.name, 1)
-            if isinstance(self.manner.cancel, Interrupt):
-                self.manner.cancel.note(number)
+            if isinstance(self.options.cancel, Interrupt):
+                self.options.cancel.note(number)
 
     def _stopped(self, group: Group, number: int) -> None:
         """It asked for the terminal, or somebody pressed Ctrl+Z: then we stop with it."""
-        terminal = self.manner.terminal
+        terminal = self.options.terminal
         if terminal is None or number == signal.SIGSTOP:
             return
         if number in (signal.SIGTTIN, signal.SIGTTOU) and terminal.give(group.id):
@@ -200,7 +199,7 @@ class _Attempt:
     def _end(self, group: Group) -> int:
         """Ends whoever is left of the group; the command's status."""
         was_cut = self.cut is not None or not group.has_exited.is_set()
-        terminal = self.manner.terminal
+        terminal = self.options.terminal
         try:
             if terminal is not None:
                 terminal.take_back(group.id)  # so that a second Ctrl+C is heard
@@ -211,13 +210,13 @@ class _Attempt:
             if terminal is not None and (was_cut or status < 0):
                 terminal.mend()
             for pump in self.pumps:
-                pump.finish(self.manner.grace if was_cut else None)
+                pump.finish(self.options.grace if was_cut else None)
         return status
 
     def _end_gently(self, group: Group) -> None:
         """TERM, and as much time as they need up to the grace time; a second Ctrl+C ends it."""
         group.terminate()
-        end, times = clock.SYSTEM.monotonic() + self.manner.grace, self._times
+        end, times = clock.SYSTEM.monotonic() + self.options.grace, self._times
         while clock.SYSTEM.monotonic() < end and not group.is_empty() and self._times == times:
             try:
                 self.events.get(timeout=_GLANCE)
@@ -226,7 +225,7 @@ class _Attempt:
 
     @property
     def _times(self) -> int:
-        cancel = self.manner.cancel
+        cancel = self.options.cancel
         return cancel.times if isinstance(cancel, Interrupt) else 0
 
     def _judged(self, status: int) -> Output:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mainstay.drivers.process.command import Output
-    from mainstay.drivers.process.options import Manner
+    from mainstay.drivers.process.options import ProcessOptions
 
 _NEW_GROUP = 0x00000200
 """CREATE_NEW_PROCESS_GROUP."""
@@ -30,14 +30,14 @@ _CTRL_BREAK = 1
 _GLANCE = 0.05
 
 
-def run(command: Sequence[str | bytes], manner: Manner) -> Output:
+def run(command: Sequence[str | bytes], options: ProcessOptions) -> Output:
     """As `process.run`."""
     name, limit = name_of(command), remaining()
-    if manner.cancel is not None and manner.cancel.is_set():
+    if options.cancel is not None and options.cancel.is_set():
         raise CallCancelled(name, 0)
-    tape = None if manner.keep is None else Tape(manner.keep)
+    tape = None if options.keep is None else Tape(options.keep)
     try:
-        return _run(command, manner, name, limit, tape)
+        return _run(command, options, name, limit, tape)
     finally:
         if tape is not None:
             tape.close()
@@ -45,20 +45,20 @@ def run(command: Sequence[str | bytes], manner: Manner) -> Output:
 
 def _run(
     command: Sequence[str | bytes],
-    manner: Manner,
+    options: ProcessOptions,
     name: str,
     limit: float | None,
     tape: Tape | None,
 ) -> Output:
-    process = _started(command, manner, None if tape is None else subprocess.PIPE)
-    pumps = [] if tape is None else pumps_of(process, tape, through=manner.through)
+    process = _started(command, options, None if tape is None else subprocess.PIPE)
+    pumps = [] if tape is None else pumps_of(process, tape, through=options.through)
     cut: Exception | None = None
     try:
-        cut = _await_end(process, manner, limit, name)
+        cut = _await_end(process, options, limit, name)
     finally:
-        _end(process, manner)
+        _end(process, options)
         for pump in pumps:
-            pump.finish(manner.grace)
+            pump.finish(options.grace)
     failure = cut if cut is not None else failure_of(name, process.returncode)
     output = output_of(tape)
     if isinstance(failure, CommandFailed):
@@ -69,44 +69,44 @@ def _run(
 
 
 def _started(
-    command: Sequence[str | bytes], manner: Manner, pipe: int | None
+    command: Sequence[str | bytes], options: ProcessOptions, pipe: int | None
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603  to run it is what was asked for
             command,
-            stdin=manner.stdin,
+            stdin=options.stdin,
             stdout=pipe,
             stderr=pipe,
-            cwd=manner.cwd,
-            env=manner.env,
+            cwd=options.cwd,
+            env=options.env,
             creationflags=_NEW_GROUP,
         )
-    except (OSError, ValueError) as trouble:
-        raise not_run(command, trouble) from None
+    except (OSError, ValueError) as error:
+        raise not_run(command, error) from None
 
 
 def _await_end(
-    process: subprocess.Popen[bytes], manner: Manner, limit: float | None, name: str
+    process: subprocess.Popen[bytes], options: ProcessOptions, limit: float | None, name: str
 ) -> Exception | None:
     """Waits until it has ended; else why it must be."""
     end = NEVER if limit is None else clock.SYSTEM.monotonic() + limit
     while process.poll() is None:
         if clock.SYSTEM.monotonic() >= end:
             return AttemptTimeout(limit or 0.0)
-        if manner.cancel is not None and manner.cancel.is_set():
+        if options.cancel is not None and options.cancel.is_set():
             return CallCancelled(name, 1)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GLANCE)
     return None
 
 
-def _end(process: subprocess.Popen[bytes], manner: Manner) -> None:
+def _end(process: subprocess.Popen[bytes], options: ProcessOptions) -> None:
     """Asks it to end, and then ends it with its descendants."""
     if process.poll() is None:
         with suppress(OSError, ValueError):
             process.send_signal(_CTRL_BREAK)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(manner.grace)
+            process.wait(options.grace)
     if process.poll() is None:
         with suppress(OSError):
             tree = ["taskkill", "/F", "/T", "/PID", str(process.pid)]

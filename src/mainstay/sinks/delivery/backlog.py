@@ -193,12 +193,12 @@ class Backlog:
         """The events of a call that left its facts; one that cannot be told costs no other."""
         try:
             return facts.events()
-        except Exception as trouble:
+        except Exception as error:
             from mainstay.runtime.report_failure import report
 
             self.counts["lost"] += 1
             message, redact = "the facts of a call of %s make no events", facts.plan.redact
-            report(trouble, message, facts.plan.operation, redact=redact)
+            report(error, message, facts.plan.operation, redact=redact)
             return []
 
     def _put_back(self, batch: Batch) -> None:

@@ -117,7 +117,7 @@ class Buffer:
         self._hurries = self._is_ending = False
         self._flushing = 0
         self._in_a_row = 0
-        self._trouble: BaseException | None = None
+        self._error: BaseException | None = None
         self._disk_until = 0.0
         self._counts = {"delivered": 0, "failures": 0, "lost": 0}
         self._told: set[str] = set()
@@ -203,7 +203,7 @@ class Buffer:
     def _put_strictly(self, event: Event | Facts) -> None:
         if not self.commit(event):
             what = "call" if isinstance(event, Facts) else event.event_type
-            raise SinkError(self.name, what, self.timeout) from self._trouble
+            raise SinkError(self.name, what, self.timeout) from self._error
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
         """Sees that somebody is at it, and waits; then the disk has to do, where it may."""
@@ -282,8 +282,8 @@ class Buffer:
                 try:
                     if batch.events:
                         self._deliver(batch.events)
-                except Exception as trouble:
-                    self._failed(trouble)
+                except Exception as error:
+                    self._failed(error)
                     return
                 self._backlog.done(batch)
                 self._counts["delivered"] += len(batch.events)
@@ -297,11 +297,11 @@ class Buffer:
             _log.error("%s: cannot be read, and was set aside: %s", self.name, file)
         return batch
 
-    def _failed(self, trouble: Exception) -> None:
-        self._trouble = trouble
+    def _failed(self, error: Exception) -> None:
+        self._error = error
         self._in_a_row += 1
         self._counts["failures"] += 1
-        self._tell("away", "%s: not delivered for now, and kept: %s", trouble)
+        self._tell("away", "%s: not delivered for now, and kept: %s", error)
         if self._flushing:
             self._keep_all()
 
@@ -352,9 +352,9 @@ class Buffer:
     def _keep(self, down_to: int) -> bool:
         try:
             self._backlog.keep(down_to)
-        except Exception as trouble:
+        except Exception as error:
             self._disk_until = SYSTEM.monotonic() + 1.0
-            self._tell("disk", "%s: what cannot be delivered cannot be spilled either: %s", trouble)
+            self._tell("disk", "%s: what cannot be delivered cannot be spilled either: %s", error)
             return False
         assert self._backlog.spill is not None
         self._tell("spilled", "%s: events wait in %s", self._backlog.spill.where)

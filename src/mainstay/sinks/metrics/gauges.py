@@ -97,11 +97,11 @@ class WatchingMeter(Meter):
         """What there is to read; nothing, and one complaint, where that cannot be done."""
         try:
             return list(read(what, name))
-        except Exception as trouble:
+        except Exception as error:
             about = f"{read.__name__.strip('_')} of engine {name}"
             if about not in self._complained:
                 self._complained.add(about)
-                report(trouble, "the %s cannot be read for metrics", about)
+                report(error, "the %s cannot be read for metrics", about)
             return []
 
     def _circuits(self, engine: Any, name: str) -> Iterator[Reading]:

@@ -63,8 +63,8 @@ class Notifier(BufferedSink):
             if isinstance(event, InboxRaised) and delivery_of(event) not in self._sent:
                 try:
                     self._send(event)
-                except Refused as trouble:
-                    report(trouble, "%s: item %s is not told of", self.name, event.item)
+                except Refused as error:
+                    report(error, "%s: item %s is not told of", self.name, event.item)
                 self._sent.add(delivery_of(event))
         self._sent.clear()
 

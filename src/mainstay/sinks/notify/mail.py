@@ -77,11 +77,11 @@ class NotifyMail(Notifier):
                 self._connected(servers) as server,
             ):
                 refused = server.send_message(self._message(event))
-        except smtplib.SMTPRecipientsRefused as trouble:
-            codes = [code for code, _ in trouble.recipients.values()]
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
             raise _verdict(min(codes, default=500), "no recipient was taken") from None
-        except smtplib.SMTPResponseException as trouble:
-            raise _verdict(trouble.smtp_code, f"it answered {trouble.smtp_code}") from None
+        except smtplib.SMTPResponseException as error:
+            raise _verdict(error.smtp_code, f"it answered {error.smtp_code}") from None
         if refused:
             report(
                 None, "%s: %d of %d recipients were refused", self.name, len(refused), len(self._to)

@@ -62,8 +62,8 @@ class NotifyHook(Notifier):
     def _send(self, event: InboxRaised) -> None:
         try:
             self._tell(event)
-        except Exception as trouble:
-            report(trouble, "the hook raised on item %s", event.item)
+        except Exception as error:
+            report(error, "the hook raised on item %s", event.item)
 
 
 class NotifySink:

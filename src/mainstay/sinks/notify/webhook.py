@@ -103,8 +103,8 @@ class NotifyWebhook(Notifier):
             with self._in_time(lambda: connection.sock):
                 connection.request("POST", target, body, headers)
                 return int(connection.getresponse().status)
-        except HTTPException as trouble:  # some are no OSError
-            raise ConnectionError(f"{self.name}: {type(trouble).__name__}") from None
+        except HTTPException as error:  # some are no OSError
+            raise ConnectionError(f"{self.name}: {type(error).__name__}") from None
         finally:
             connection.close()
 

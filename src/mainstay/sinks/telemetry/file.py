@@ -44,11 +44,11 @@ def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
     """
     try:
         return decode(Path(path).read_bytes())
-    except msgspec.MsgspecError as trouble:
+    except msgspec.MsgspecError as error:
         raise UsageError(
-            f"{path} holds no telemetry that this version reads: {trouble}",
+            f"{path} holds no telemetry that this version reads: {error}",
             hint="give another path, or move that file away",
-        ) from trouble
+        ) from error
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -99,7 +99,7 @@ class TelemetrySink:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._is_in_trouble = False
+        self._is_failing_now = False
 
     def __call__(self, event: Event) -> None:
         with self._lock:
@@ -158,21 +158,21 @@ class TelemetrySink:
                 return True
             try:
                 add_to_file(self.path, new, self.keep)
-            except Exception as trouble:
+            except Exception as error:
                 with self._lock:
                     self._sum = merged(new, self._sum, self.keep)
-                self._tell(trouble)
+                self._tell(error)
                 return False
             self._tell(None)
             return True
 
-    def _tell(self, trouble: Exception | None) -> None:
+    def _tell(self, error: Exception | None) -> None:
         """Says once that the file cannot be written, and once that it can again."""
-        was_in_trouble, self._is_in_trouble = self._is_in_trouble, trouble is not None
-        if trouble is not None and not was_in_trouble:
-            told = describe(trouble)[1]
+        was_failing, self._is_failing_now = self._is_failing_now, error is not None
+        if error is not None and not was_failing:
+            told = describe(error)[1]
             _log.warning("telemetry is kept in memory for now, as totals: %s", told)
-        elif was_in_trouble and trouble is None:
+        elif was_failing and error is None:
             _log.info("telemetry is written again to %s", self.path)
 
 

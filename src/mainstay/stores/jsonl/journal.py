@@ -264,5 +264,5 @@ def _told(url: str, what: str) -> Iterator[None]:
     """Puts the system's trouble into words."""
     try:
         yield
-    except OSError as trouble:
-        raise StoreUnavailable(url, what, str(trouble)) from trouble
+    except OSError as error:
+        raise StoreUnavailable(url, what, str(error)) from error

@@ -84,7 +84,7 @@ class Line:
         self._inbox = ""
         self._tokens = itertools.count()
         self._awaited: dict[str, _Awaited] = {}
-        self._trouble: BaseException | None = None
+        self._error: BaseException | None = None
 
     async def open(self, discovered: Iterable[str]) -> None:
         """Connects to one of the servers, or raises what the last one said."""
@@ -103,13 +103,13 @@ class Line:
                 ping_interval=timeout,
                 **self.place.credentials,  # type: ignore[arg-type]
             )
-        except NatsError as trouble:  # "no servers" says less than why there are none
-            raise (self._trouble or trouble) from None
+        except NatsError as error:  # "no servers" says less than why there are none
+            raise (self._error or error) from None
         self._inbox = self.client.new_inbox()
         await self.client.subscribe(self._inbox + ".*", cb=self._hear)
 
-    async def _note(self, trouble: BaseException) -> None:
-        self._trouble = trouble
+    async def _note(self, error: BaseException) -> None:
+        self._error = error
 
     async def _hear(self, message: Msg) -> None:
         self.heard = steady()
@@ -160,9 +160,9 @@ class Line:
             raise LostError
         try:
             await self.client.publish(subject, payload, inbox, headers)
-        except (NatsError, OSError) as trouble:
+        except (NatsError, OSError) as error:
             await self.lose()  # it says so itself only later, and would be asked again until then
-            raise LostError from trouble
+            raise LostError from error
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # nats-py keeps a cancellation to itself
             raise asyncio.CancelledError

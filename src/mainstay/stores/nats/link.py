@@ -55,7 +55,7 @@ class Operation:
         self.began = steady()
         self.doing = "starting"
         self.tries = 0
-        self.trouble = ""
+        self.error = ""
         self.losses = 0
 
     def failed(self, reason: str) -> StoreUnavailable:
@@ -67,7 +67,7 @@ class Operation:
         if self.losses:
             text += f"; others were faster {self.losses} times"
         if self.tries:
-            text += f"; tried to connect {self.tries} x, and heard last: {self.trouble}"
+            text += f"; tried to connect {self.tries} x, and heard last: {self.error}"
         return text
 
 
@@ -155,8 +155,8 @@ class Link:
             raise step.failed("it was closed")
         try:
             return task.result()
-        except TROUBLES as trouble:
-            raise step.failed(f"{_said(trouble)}, while {step.doing}") from trouble
+        except TROUBLES as error:
+            raise step.failed(f"{_said(error)}, while {step.doing}") from error
 
     def _suspect(self, step: Operation) -> None:
         """Gives up a connection on which nothing was heard since an operation began."""
@@ -185,12 +185,12 @@ class Link:
             step.doing = "connecting"
             try:
                 await asyncio.shield(self._opening)
-            except NobodyError as trouble:
-                raise step.failed(str(trouble)) from None
-            except TROUBLES as trouble:
-                step.tries, step.trouble = step.tries + 1, _said(trouble)
-                if "authorization" in step.trouble.lower():
-                    raise step.failed(f"the server said: {step.trouble}") from None
+            except NobodyError as error:
+                raise step.failed(str(error)) from None
+            except TROUBLES as error:
+                step.tries, step.error = step.tries + 1, _said(error)
+                if "authorization" in step.error.lower():
+                    raise step.failed(f"the server said: {step.error}") from None
                 await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 -- to spread
         return self._line
 
@@ -228,8 +228,8 @@ async def _cancel_all() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def _said(trouble: BaseException) -> str:
-    return str(trouble).strip() or type(trouble).__name__
+def _said(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
 
 
 # --- the bucket -----------------------------------------------------------------------------------

@@ -60,8 +60,8 @@ class Step(Operation):
                 now = await self._now()
                 try:
                     change, reply = decide(found.value if found else None, now)
-                except BaseException as trouble:
-                    return Raised(trouble)
+                except BaseException as error:
+                    return Raised(error)
                 if change is KEEP or (change.value is None and found is None):
                     return reply
                 if await self._put(subject, key, revision, change):
@@ -136,10 +136,10 @@ class Step(Operation):
         try:
             await measure(line, self.link.clock)
         except LostError:
-            self.trouble = "the connection was lost"
-        except NobodyError as trouble:
+            self.error = "the connection was lost"
+        except NobodyError as error:
             self.link.drop(line)
-            raise self.failed(str(trouble)) from None
+            raise self.failed(str(error)) from None
 
     async def _get(self, subject: str) -> tuple[int, Envelope | None]:
         """The revision of a record, and the record; a mark that it was dropped has a revision."""
@@ -225,9 +225,9 @@ class Step(Operation):
         """What the server answered; raises where it is an error that was not to be expected."""
         try:
             answer = answer_of(reply)
-        except NobodyError as trouble:
+        except NobodyError as error:
             self.link.drop(line)  # the next one looks whether the bucket is there
-            raise self.failed(str(trouble)) from None
+            raise self.failed(str(error)) from None
         if answer.error is None or answer.error.err_code in allowed:
             return answer
         if answer.error.err_code == NO_STREAM:
@@ -311,14 +311,14 @@ class _Sweep:
 class Raised:
     """What a decision raised: carried past the loop, which some exceptions would end."""
 
-    __slots__ = ("trouble",)
+    __slots__ = ("error",)
 
-    def __init__(self, trouble: BaseException) -> None:
-        self.trouble = trouble
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
 def unwrapped(answer: Any) -> Any:
     """The answer of an operation, or what the decision raised, raised where it was asked."""
     if isinstance(answer, Raised):
-        raise answer.trouble
+        raise answer.error
     return answer

@@ -71,8 +71,8 @@ class Connection(psycopg.Connection["tuple[Any, ...]"]):
                 return waiting.wait(_until(gen, self.until), self.pgconn.socket, _INTERVAL)
             left = self.until - SYSTEM.monotonic()
             return waiting.wait(gen, self.pgconn.socket, _INTERVAL, left)
-        except BaseException as trouble:
-            _leave(self.pgconn, trouble)
+        except BaseException as error:
+            _leave(self.pgconn, error)
             raise
 
 
@@ -95,16 +95,16 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
                 return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL)
             left = self.until - SYSTEM.monotonic()
             return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL, left)
-        except BaseException as trouble:
-            _leave(self.pgconn, trouble)
+        except BaseException as error:
+            _leave(self.pgconn, error)
             raise
 
 
-def _leave(pgconn: Any, trouble: BaseException) -> None:
+def _leave(pgconn: Any, error: BaseException) -> None:
     """Ends a connection that was left waiting, and says in our words that it took too long."""
     if pgconn.transaction_status == TransactionStatus.ACTIVE:
         pgconn.finish()
-    if type(trouble) is _TimedOut:
+    if type(error) is _TimedOut:
         raise Late from None
 
 

@@ -145,8 +145,8 @@ class PostgresStore:
             pool = self._pools.of_threads()
             try:
                 connection, is_new = pool.take(until)
-            except psycopg.Error as trouble:
-                raise self._told(what, trouble) from trouble
+            except psycopg.Error as error:
+                raise self._told(what, error) from error
             try:
                 return self._drive(connection, make(), what, may_be_stale=not is_new)
             except _Stale:
@@ -165,8 +165,8 @@ class PostgresStore:
             pool = self._pools.of_loop()
             try:
                 connection, is_new = await pool.take(until)
-            except psycopg.Error as trouble:
-                raise self._told(what, trouble) from trouble
+            except psycopg.Error as error:
+                raise self._told(what, error) from error
             try:
                 return await self._adrive(connection, make(), what, may_be_stale=not is_new)
             except _Stale:
@@ -183,8 +183,8 @@ class PostgresStore:
             while True:
                 try:
                     rows = _say(connection, trip)
-                except psycopg.Error as trouble:
-                    raise self._told(what, trouble, may_be_stale=may_be_stale) from trouble
+                except psycopg.Error as error:
+                    raise self._told(what, error, may_be_stale=may_be_stale) from error
                 may_be_stale = False  # from here on something may have been written
                 trip = trips.send(rows)
         except StopIteration as done:
@@ -199,20 +199,20 @@ class PostgresStore:
             while True:
                 try:
                     rows = await _asay(connection, trip)
-                except psycopg.Error as trouble:
-                    raise self._told(what, trouble, may_be_stale=may_be_stale) from trouble
+                except psycopg.Error as error:
+                    raise self._told(what, error, may_be_stale=may_be_stale) from error
                 may_be_stale = False
                 trip = trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
     def _told(
-        self, what: str, trouble: psycopg.Error, *, may_be_stale: bool = False
+        self, what: str, error: psycopg.Error, *, may_be_stale: bool = False
     ) -> _Stale | StoreUnavailable:
         """The server's trouble in words."""
-        if may_be_stale and _is_lost(trouble):
+        if may_be_stale and _is_lost(error):
             return _Stale()
-        reason = without_secrets(self.place.hide(_reason(trouble, self.timeout)))
+        reason = without_secrets(self.place.hide(_reason(error, self.timeout)))
         return StoreUnavailable(self.url, what, reason)
 
     def _check_open(self, what: str) -> None:
@@ -344,12 +344,12 @@ class _Stale(Exception):
     """An idle connection turned out to be dead before anything was written."""
 
 
-def _is_lost(trouble: psycopg.Error) -> bool:
+def _is_lost(error: psycopg.Error) -> bool:
     """Whether the connection is gone, and not just late."""
     return (
-        isinstance(trouble, psycopg.OperationalError)
-        and not isinstance(trouble, Late)
-        and (trouble.pgconn is None or trouble.pgconn.status != psycopg.pq.ConnStatus.OK)
+        isinstance(error, psycopg.OperationalError)
+        and not isinstance(error, Late)
+        and (error.pgconn is None or error.pgconn.status != psycopg.pq.ConnStatus.OK)
     )
 
 
@@ -368,14 +368,14 @@ _ADVICE = {
 """What to do about trouble, by words of the server."""
 
 
-def _reason(trouble: psycopg.Error, timeout: float) -> str:
+def _reason(error: psycopg.Error, timeout: float) -> str:
     """What went wrong, and what to do about it."""
-    text = " ".join((trouble.diag.message_primary or str(trouble)).split())
-    if isinstance(trouble, Late | psycopg.errors.ConnectionTimeout):
+    text = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, Late | psycopg.errors.ConnectionTimeout):
         return f"{text} (timeout {timeout:g} s)"
-    if isinstance(trouble, psycopg.errors.LockNotAvailable):
+    if isinstance(error, psycopg.errors.LockNotAvailable):
         return f"another transaction held the record for more than {timeout:g} s"
-    if isinstance(trouble, psycopg.errors.SerializationFailure):
+    if isinstance(error, psycopg.errors.SerializationFailure):
         return f"{text}: run your transaction again"
     found = [advice for words, advice in _ADVICE.items() if words in text]
     return f"{text}: {found[0]}" if found else text

@@ -50,8 +50,8 @@ class Place:
     def _parsed(self, url: str) -> dict[str, Any]:
         try:
             found = psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.Error as trouble:
-            reason = self.hide(" ".join(str(trouble).split()))
+        except psycopg.Error as error:
+            reason = self.hide(" ".join(str(error).split()))
             raise StoreError(
                 f"{self.shown} is no URL that PostgreSQL takes: {reason}",
                 hint="postgresql://user:password@host:5432/database?timeout=5&pool=10",

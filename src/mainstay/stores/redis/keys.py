@@ -138,12 +138,12 @@ def without_secrets(url: str) -> str:
     return parts._replace(netloc=name + place, query="", fragment="").geturl()
 
 
-def explained(trouble: Exception, store: Server) -> str:
+def explained(error: Exception, store: Server) -> str:
     """What went wrong, and what to do about it."""
-    text = " ".join(str(trouble).split())[:300] or type(trouble).__name__
-    if isinstance(trouble, theirs.TimeoutError):
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    if isinstance(error, theirs.TimeoutError):
         return f"no answer within {store.timeout:g} s ({text})"
-    found = [hint for word, hint in _HINTS.items() if word in f"{type(trouble).__name__} {text}"]
+    found = [hint for word, hint in _HINTS.items() if word in f"{type(error).__name__} {text}"]
     return f"{text}: {found[0].format(pool=store.pool)}" if found else text
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Telling:
     """A story on its way: what is asked, what was answered, what went wrong, and until when."""
 
-    __slots__ = ("_store", "_story", "_what", "answer", "ask", "result", "trouble", "turn", "until")
+    __slots__ = ("_store", "_story", "_what", "answer", "ask", "error", "result", "turn", "until")
 
     def __init__(self, store: Server, what: str, story: Story) -> None:
         self._store = store
@@ -38,24 +38,24 @@ class Telling:
         self.until = SYSTEM.monotonic() + store.timeout
         self.ask: Any = None
         self.answer: Any = None
-        self.trouble: Exception | None = None
+        self.error: Exception | None = None
         self.turn: Any = None
         self.result: Any = None
 
     def asks(self) -> bool:
         """Whether the story wants something more, in `ask`; otherwise it has a `result`."""
-        trouble, self.trouble = self.trouble, None
+        error, self.error = self.error, None
         answer, self.answer = self.answer, None
         try:
-            if trouble is None:
+            if error is None:
                 self.ask = self._story.send(answer)
             else:
-                self.ask = self._story.throw(trouble)
+                self.ask = self._story.throw(error)
         except StopIteration as end:
             self.result = end.value
             return False
         except Exception as raised:
-            if raised is not trouble:
+            if raised is not error:
                 raise  # the decision's own, as it is
             raise self.unavailable(raised) from raised
         self._see_that_it_may_go_on()
@@ -73,13 +73,13 @@ class Telling:
             told = f"not done within {self._store.timeout:g} s: others were faster every time"
             raise StoreUnavailable(self._store.url, self._what, told)
 
-    def unavailable(self, trouble: Exception) -> Exception:
+    def unavailable(self, error: Exception) -> Exception:
         """What a client's error means to a caller; what is no such error stays as it is."""
         if self._store.is_closed:
             return StoreUnavailable(self._store.url, self._what, "it was closed")
-        if not isinstance(trouble, theirs.RedisError | OSError):
-            return trouble
-        reason = without_secrets(explained(trouble, self._store))
+        if not isinstance(error, theirs.RedisError | OSError):
+            return error
+        reason = without_secrets(explained(error, self._store))
         return StoreUnavailable(self._store.url, self._what, reason)
 
 

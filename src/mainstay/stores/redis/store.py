@@ -276,9 +276,9 @@ class RedisStore:
             while telling.asks():
                 try:
                     perform(line, turns, telling)
-                except Exception as trouble:
-                    telling.trouble = trouble
-                    if isinstance(trouble, theirs.ReadOnlyError):  # of a primary that was replaced
+                except Exception as error:
+                    telling.error = error
+                    if isinstance(error, theirs.ReadOnlyError):  # of a primary that was replaced
                         line.let_go()
                         drop_idle(client.connection_pool)
         finally:
@@ -302,15 +302,15 @@ class RedisStore:
                 while telling.asks():
                     try:
                         await aperform(line, turns, telling)
-                    except Exception as trouble:
-                        telling.trouble = trouble
-                        if isinstance(trouble, theirs.ReadOnlyError):
+                    except Exception as error:
+                        telling.error = error
+                        if isinstance(error, theirs.ReadOnlyError):
                             await line.let_go()
                             await client.connection_pool.disconnect(inuse_connections=False)
-        except TimeoutError as trouble:
+        except TimeoutError as error:
             if not scope.expired():
                 raise  # the decision's own
-            raise telling.unavailable(theirs.TimeoutError("no answer")) from trouble
+            raise telling.unavailable(theirs.TimeoutError("no answer")) from error
         finally:
             telling.end()
             if line is not None:

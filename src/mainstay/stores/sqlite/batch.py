@@ -37,9 +37,9 @@ def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], fl
     """The answers of the steps, in their order; a decision that raises is its own answer."""
     try:
         kept = _read_all(connection, steps)
-    except UnicodeError as trouble:  # a key that is no text: it fails alone
+    except UnicodeError as error:  # a key that is no text: it fails alone
         if len(steps) == 1:
-            return [trouble]
+            return [error]
         return [answer for step in steps for answer in carry_out(connection, [step], now)]
     answers: list[Any] = []
     changed: dict[tuple[str, str], Change] = {}
@@ -49,8 +49,8 @@ def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], fl
             change, answer = decide(kept.get(place), now())
         except sqlite3.Error:
             raise
-        except Exception as trouble:
-            answers.append(trouble)
+        except Exception as error:
+            answers.append(error)
             continue
         answers.append(answer)
         if change is not KEEP:

@@ -169,10 +169,10 @@ class SqliteJournal:
     def _told(self, what: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as trouble:
-            if "no such table" in str(trouble):
-                raise StoreError(f"{self.url} holds no audit log") from trouble
-            raise StoreUnavailable(self.url, what, str(trouble)) from trouble
+        except sqlite3.Error as error:
+            if "no such table" in str(error):
+                raise StoreError(f"{self.url} holds no audit log") from error
+            raise StoreUnavailable(self.url, what, str(error)) from error
 
     def _open(self) -> sqlite3.Connection:
         """The connection of this process; a forked child opens its own."""

@@ -157,8 +157,8 @@ def into_wal(connection: sqlite3.Connection, timeout: float) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as trouble:
-            if "locked" not in str(trouble) or clock.SYSTEM.monotonic() > end:
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or clock.SYSTEM.monotonic() > end:
                 raise
             clock.SYSTEM.sleep(0.01)
         else:

@@ -122,8 +122,8 @@ class SqliteStore:
                 if not held.connection.in_transaction:  # the shorter way: nothing is to be ended
                     row = held.execute(steps.READ, (space, key)).fetchone()
                     return (None if row is None else row[0]), steps.now()
-        except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, "read", _told(trouble, self)) from trouble
+        except sqlite3.Error as error:
+            raise StoreUnavailable(self.url, "read", _told(error, self)) from error
         return self._use("read", steps.read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
@@ -238,8 +238,8 @@ class SqliteStore:
                 if connection.in_transaction:
                     steps.undo(connection)  # what was interrupted has not happened
                 return work(connection, *args)
-        except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
+        except sqlite3.Error as error:
+            raise StoreUnavailable(self.url, what, _told(error, self)) from error
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work as one transaction, or nothing of it."""
@@ -278,8 +278,8 @@ class _Bound(SqliteStore):
     def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         try:
             return work(self._theirs, *args)
-        except sqlite3.Error as trouble:
-            raise StoreUnavailable(self.url, what, _told(trouble, self)) from trouble
+        except sqlite3.Error as error:
+            raise StoreUnavailable(self.url, what, _told(error, self)) from error
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         if not self._theirs.in_transaction:
@@ -302,9 +302,9 @@ def path_of(url: str) -> str:
     return path
 
 
-def _told(trouble: sqlite3.Error, store: SqliteStore) -> str:
+def _told(error: sqlite3.Error, store: SqliteStore) -> str:
     """What went wrong, and what to do about it."""
-    text = without_secrets(str(trouble))
+    text = without_secrets(str(error))
     hints = {
         "locked": f"another process held the lock for more than {store.timeout:g} s",
         "readonly": "the file or its folder cannot be written",
