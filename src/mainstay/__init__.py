@@ -5,8 +5,12 @@ The door: names are loaded when they are first used, so that `import mainstay` s
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
     from mainstay import deadline, events, testing
     from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit.stream import AuditStream
@@ -256,6 +260,30 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+class _Moved:
+    """Asked last for a module: pickles name modules that are gone (runtime/moved.py)."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        if not name.startswith("mainstay."):
+            return None
+        from mainstay.runtime.moved import spec_of
+
+        return spec_of(name)
+
+
+def _moved(module: str, name: str) -> object:
+    """What a module of version 1 had, for a package that has its name now."""
+    if name[:1].isupper() or name == "_rebuild":
+        from mainstay.runtime.moved import found
+
+        return found(module, name)
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+sys.meta_path.append(_Moved)
 
 
 def __dir__() -> list[str]:

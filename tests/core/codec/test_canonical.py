@@ -177,7 +177,7 @@ FORMS = [
     (pathlib.PureWindowsPath("a/b"), '{"$windows_path":"a\\\\b"}'),
     (Colour.RED, f'{{"$enum":["{HERE}.Colour","RED"]}}'),
     (Colour.CRIMSON, f'{{"$enum":["{HERE}.Colour","RED"]}}'),
-    (Kind.AUTH, '{"$enum":["mainstay.core.retry.kinds.Kind","AUTH"]}'),
+    (Kind.AUTH, '{"$enum":["mainstay.core.kinds.Kind","AUTH"]}'),
     (Number.ONE, f'{{"$enum":["{HERE}.Number","ONE"]}}'),
     (Access.READ | Access.WRITE, f'{{"$enum":["{HERE}.Access",3]}}'),
     (Order(7, ["a"], object()), f'{{"$object":["{HERE}.Order",{{"id":7,"items":["a"]}}]}}'),

@@ -675,3 +675,14 @@ def test_a_hint_inside_a_group_is_heeded_and_the_longest_wins():
 
 def verdict_of(error, **rules):
     return classify(error, Rules(**rules))
+
+
+def test_a_pickled_verdict_of_version_1_is_read():
+    """What its predicates raised was called otherwise there."""
+    verdict = Classification(Kind.UNKNOWN, False, "a test", errors=(ValueError("x"),))
+    state = {name: getattr(verdict, name) for name in Classification.__slots__}
+    state["trouble"] = state.pop("errors")
+    old = Classification.__new__(Classification)
+    old.__setstate__((None, state))
+    assert old.errors == verdict.errors
+    assert repr(old) == repr(verdict)

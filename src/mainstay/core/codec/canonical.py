@@ -20,7 +20,8 @@ made of `repr()` would hold an address, and every call would be a new one.
 
 An object whose only key begins with `$` is always one of these, since no dict is written so. A
 subclass of a plain type counts as that type. Classes count by module and name: whoever renames one
-makes new keys. Fields of a dataclass with `compare=False` are left out, as they are from `==`.
+makes new keys; our own count by names that stay when they move. Fields of a dataclass with
+`compare=False` are left out, as they are from `==`.
 
 1 and 1.0 are kept apart because what a function does with them may differ (`f"{x}"`), and because
 a fingerprint that differs is seen, while a call taken for another is not.
@@ -44,6 +45,7 @@ from mainstay.core.codec.introspect import (
     is_pydantic,
     is_pydantic_2,
     is_struct,
+    key_name,
     mro_of,
     pydantic_fields,
     static,
@@ -309,17 +311,17 @@ def _is_plain_key(key: object) -> bool:
 
 def _enum(_: Walk, value: Enum) -> str:
     member = str(value.value) if isinstance(value, Flag) else _json(value.name)
-    return _tagged("enum", _array((_json(qualified_name(type(value))), member)))
+    return _tagged("enum", _array((_json(key_name(type(value))), member)))
 
 
 def _record(names_of: Callable[[Any], Iterable[str]], walk: Walk, value: object) -> str:
     fields = walk.fields(value, names_of(value))
-    return _tagged("object", _array((_json(qualified_name(type(value))), _object(walk, fields))))
+    return _tagged("object", _array((_json(key_name(type(value))), _object(walk, fields))))
 
 
 def _own_key(walk: Walk, value: Any) -> str:
     text = walk.visit((FIELD, "__mainstay_key__()"), value.__mainstay_key__())
-    return _tagged("key", _array((_json(qualified_name(type(value))), text)))
+    return _tagged("key", _array((_json(key_name(type(value))), text)))
 
 
 _PLAIN: dict[type, Callable[[Any, Any], str]] = {

@@ -26,6 +26,7 @@ from mainstay.core.codec.introspect import (
     private_names,
     pydantic_fields,
     static,
+    stored_name,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
 from mainstay.core.retry.kinds import qualified_name
@@ -254,7 +255,7 @@ def _model(walk: Walk, value: Any) -> Any:
 def _name(walk: Walk, value: object) -> tuple[str, str]:
     """Module and name of a class, if it will be found by them."""
     cls = type(value)
-    module, name = cls.__module__, cls.__qualname__
+    module, name = stored_name(cls)
     try:
         is_found = find_class(module, name) is cls
     except StoredValueError:

@@ -12,7 +12,14 @@ import builtins
 from mainstay.core.base.attributes import attribute
 from mainstay.core.codec.decode import read, read_list
 from mainstay.core.codec.encode import recorded
-from mainstay.core.codec.introspect import a_type, find_class, members_of, mro_of, type_name
+from mainstay.core.codec.introspect import (
+    a_type,
+    find_class,
+    members_of,
+    mro_of,
+    stored_name,
+    type_name,
+)
 from mainstay.errors import StoredFailure, UsageError
 
 TYPE_CHECKING = False
@@ -49,7 +56,7 @@ def record_failure(exception: Exception) -> dict[str, Any]:
     held = {name: attribute(exception, name) for name in _member_names(cls)}
     parts = [_salvaged(own), _salvaged({n: v for n, v in held.items() if v is not None})]
     return {
-        "type": [cls.__module__, cls.__qualname__],
+        "type": list(stored_name(cls)),
         "text": recorded(text),
         "notes": [recorded(note) for note in _notes_of(exception)],
         "args": [plain for plain, _ in args],

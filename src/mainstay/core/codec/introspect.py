@@ -1,8 +1,9 @@
 """What a class is, found by its name and asked without running code of its own.
 
 Nothing is imported, and no descriptor, metaclass or module `__getattr__` runs: a class is looked
-up among the modules that are loaded, and read as it stands in its body. pydantic and dataclasses
-are recognised by what they leave on a class.
+up among the modules that are loaded, and read as it stands in its body. Only our own public classes
+are looked up by a name that is not their module's (stored_names.py). pydantic and dataclasses are
+recognised by what they leave on a class.
 """
 
 from __future__ import annotations
@@ -22,13 +23,49 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def stored_name(cls: type) -> tuple[str, str]:
+    """The module and name by which a record refers to a class: of our own, a public one.
+
+    >>> stored_name(ValueError)
+    ('builtins', 'ValueError')
+    """
+    if cls.__module__.startswith("mainstay."):
+        from mainstay.core.codec.stored_names import (
+            public_name,  # when it is needed, which is seldom
+        )
+
+        return public_name(cls)
+    return cls.__module__, cls.__qualname__
+
+
+def key_name(cls: type) -> str:
+    """The name by which a fingerprint refers to a class: of our own, one that never changes.
+
+    >>> key_name(ValueError)
+    'builtins.ValueError'
+    """
+    if cls.__module__.startswith("mainstay."):
+        from mainstay.core.codec import stored_names
+
+        return stored_names.key_name(cls)
+    return qualified_name(cls)
+
+
 def find_class(module: str, qualname: str) -> type:
-    """A class of a module that is loaded: nothing is imported, and no code of anyone runs.
+    """A class of a module that is loaded, or one of ours by a name that was ever stored.
+
+    No code of anyone else's runs, and nothing of theirs is imported.
 
     >>> find_class("builtins", "ValueError")
     <class 'ValueError'>
     """
     name = f"{module}.{qualname}"
+    if module == "mainstay" or module.startswith("mainstay."):
+        from mainstay.core.codec.stored_names import class_named
+
+        ours = class_named(module, qualname)
+        if type in mro_of(type(ours)):
+            return ours  # type: ignore[no-any-return]
     holder = sys.modules.get(module)
     if ModuleType not in mro_of(type(holder)):
         raise StoredValueError(f"{name}: no module {module} is loaded here")

@@ -1,1 +1,11 @@
 """Every event: names, versions, fields, codec, and the evidence that a replay needs."""
+
+from __future__ import annotations
+
+import sys
+
+
+def __getattr__(name: str) -> object:
+    """What version 1 had under this name, for pickles."""
+    found: object = sys.modules["mainstay"]._moved(__name__, name)  # noqa: SLF001  the door's
+    return found
