@@ -23,7 +23,7 @@ from pathlib import Path
 
 from mainstay import Engine
 from mainstay.audit import make_key, verify_log
-from mainstay.sinks.telemetry import TelemetrySink
+from mainstay.profiles.pipelines import TelemetrySink
 from tests.servers.nats import start_nats
 from tests.servers.postgres import start_postgres
 from tests.servers.valkey import start_valkey

@@ -28,7 +28,7 @@ from mainstay import (
     UsageError,
 )
 from mainstay.audit import read_log, replay_log, verify_log
-from mainstay.sinks.telemetry import TelemetrySink
+from mainstay.profiles.pipelines import TelemetrySink
 from tests.stored import cases, content, dumps
 from tests.stored.generate import fingerprint
 

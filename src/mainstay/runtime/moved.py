@@ -2,7 +2,8 @@
 
 A pickle names a class by its module, and is read for as long as its owner keeps it. The names of
 version 1 stand in `core/codec/stored_names.py`. The door asks here for a module of ours that
-nothing else has found; a package that took the name of a module asks for what it does not have itself.
+nothing else has found; a package that took the name of a module asks for what it does not have
+itself.
 """
 
 from __future__ import annotations

@@ -71,9 +71,28 @@ def test_a_name_of_version_1_leads_to_what_it_named(old, home, name):
 
 
 def test_no_name_of_version_1_is_listed_twice():
-    """Neither of then, nor of now."""
+    """Neither of then, nor of now: a class has one name in fingerprints."""
     assert len({(old, name) for old, _, name in ROWS}) == len(ROWS)
     assert len({(home, name) for _, home, name in ROWS}) == len(ROWS)
+
+
+def test_a_name_of_a_later_version_leads_to_what_it_named():
+    """Of what has moved more than once."""
+    for old, home, names in LATER:
+        for name in names.split():
+            assert getattr(import_module(f"mainstay.{old}"), name).__module__ == home
+
+
+def test_every_exception_of_ours_lives_in_a_module_that_is_public():
+    """Events, evidence and rules name an exception by its module, and stay as they are."""
+    found = {
+        getattr(module, name).__module__
+        for module in MODULES
+        for name in getattr(module, "__all__", [])
+        if isinstance(getattr(module, name), type)
+        and issubclass(getattr(module, name), BaseException)
+    }
+    assert found == {"mainstay.errors", "mainstay.testing.scripts"}
 
 
 def test_values_and_failures_of_ours_are_written_by_public_names():

@@ -30,8 +30,9 @@ DOORS = (
 )
 """The public modules, which do not move; a class has the name that it has in the first of them."""
 
+# Each row: the module of version 1 (without `mainstay.`), that of today, and what is found there.
+# Code that moves a module changes the second column, and never the first.
 VERSION_1 = (
-    # The module of version 1 without `mainstay.`, the module of today, and what is found there.
     ("ambient", "mainstay.runtime.context", "Context"),
     ("audit.reading", "mainstay.audit.read", "Record"),
     ("audit.verifying", "mainstay.audit.verify", "Verdict"),
@@ -107,9 +108,14 @@ VERSION_1 = (
     ("testing.scripts", "mainstay.testing.scripts", "ScriptEnded"),
 )
 
-HOMES = {(old, name): home for old, home, names in VERSION_1 for name in names.split()}
-"""Where what version 1 names is now: by its module and name of then."""
-_BEFORE = {(home, name): f"mainstay.{old}" for (old, name), home in HOMES.items()}
+LATER: tuple[tuple[str, str, str], ...] = ()
+"""The same for names that later versions have pickled, and that have moved again since."""
+
+HOMES = {(old, name): home for old, home, names in VERSION_1 + LATER for name in names.split()}
+"""Where something is now: by the module and the name that it had then."""
+_FIRST = {
+    (home, name): f"mainstay.{old}" for old, home, names in VERSION_1 for name in names.split()
+}
 """The module of version 1, by the module and name of now."""
 
 
@@ -128,7 +134,7 @@ def public_name(cls: type) -> tuple[str, str]:
     for door in DOORS:
         if _behind(door, name) is cls:
             return door, name
-    return _BEFORE.get((module, name), module), name
+    return _FIRST.get((module, name), module), name
 
 
 def key_name(cls: type) -> str:
@@ -138,8 +144,8 @@ def key_name(cls: type) -> str:
     >>> key_name(KindRule).removeprefix("mainstay.")
     'core.fields.KindRule'
     """
-    before = _BEFORE.get((cls.__module__, cls.__qualname__))
-    return ".".join(public_name(cls)) if before is None else f"{before}.{cls.__qualname__}"
+    first = _FIRST.get((cls.__module__, cls.__qualname__))
+    return ".".join(public_name(cls)) if first is None else f"{first}.{cls.__qualname__}"
 
 
 def class_named(module: str, name: str) -> Any:
