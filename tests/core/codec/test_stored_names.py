@@ -18,7 +18,7 @@ from mainstay.core.codec.introspect import (
     stored_name,
 )
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.codec.stored_names import DOORS, HOMES, VERSION_1
+from mainstay.core.codec.stored_names import DOORS, HOMES, LATER, VERSION_1
 from mainstay.errors import RetryError, StoredValueError
 from mainstay.events import CallFailed
 
