@@ -366,7 +366,7 @@ def test_a_predicate_that_raises_has_not_matched_and_is_reported():
     """Its trouble is told, the other rules are still asked, the failure is judged."""
     found = classify(ConnectionError(), Rules((broken, OSError)))
     assert found.retryable
-    assert [str(error) for error in found.error] == ["bug in the predicate"]
+    assert [str(error) for error in found.errors] == ["bug in the predicate"]
     assert not is_retried(ConnectionError(), broken)
     assert is_retried(ConnectionError(), OSError, never=(broken,))
 
@@ -380,7 +380,7 @@ def test_an_answer_without_truth_has_not_matched():
 
     found = classify(ConnectionError(), Rules((lambda error: Untrue(),)))
     assert not found.retryable
-    assert len(found.error) == 1
+    assert len(found.errors) == 1
 
 
 def test_a_predicate_is_asked_each_time():
@@ -572,7 +572,7 @@ def test_a_verdict_carries_the_hint():
     assert (found.retry_after, found.hint.seconds, found.hint.at) == (7.0, 7.0, None)
     assert (found.kind, found.retryable) == (Kind.TRANSIENT, True)
     assert found.reason == "retry_on: OSError"
-    assert len(found.error) == 1
+    assert len(found.errors) == 1
     dated = Classification(Kind.THROTTLED, True, "x", Hint(at=5.0))
     assert (dated.retry_after, dated.hint.at) == (None, 5.0)
     assert Classification(Kind.THROTTLED, True, "x").retry_after is None

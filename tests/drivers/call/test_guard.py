@@ -130,7 +130,7 @@ def test_the_least_patient_guard_says_what_is_slow():
 # --- in a call ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("troubled", [True, False])
+@pytest.mark.parametrize("failing", [True, False])
 def test_each_attempt_is_told_once_on_the_way_it_took(driver, failing):
     """A first attempt without trouble has no ticket; every retry has one."""
     guard = Probe("g", failing=failing)

@@ -107,9 +107,9 @@ class AdaptiveThrottle(Guard):
         """Forgets every attempt.
 
         >>> throttle = AdaptiveThrottle(floor=1)
-        >>> throttle.left(None, TimeoutError(), 1.0, 0.0); throttle.is_troubled
+        >>> throttle.left(None, TimeoutError(), 1.0, 0.0); throttle.is_failing
         True
-        >>> throttle.reset(); throttle.is_troubled
+        >>> throttle.reset(); throttle.is_failing
         False
         """
         with self._lock:
