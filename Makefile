@@ -15,8 +15,8 @@ calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check check-rest format format-check lint types layers docs trace \
-	trace-check cover api bench crash mutate clean
+.PHONY: help setup demo test check check-rest format format-check lint types layers commits docs \
+	trace trace-check cover api bench crash mutate clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,10 +39,10 @@ test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
 	$(call say,test,pytest)
 	@$(PYTEST) $(ARGS)
 
-check: format-check lint types layers test trace-check cover ## format, lint, types, layers, tests and docs code, trace, cover
+check: format-check lint types layers commits test trace-check cover ## format, lint, types, layers, commits, tests, trace, cover
 	$(call say,check,all passed)
 
-check-rest: format-check lint types layers trace-check cover ## what `make check` does besides the tests
+check-rest: format-check lint types layers commits trace-check cover ## what `make check` does besides the tests
 
 format: $(READY) ## format the code and apply safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -65,6 +65,10 @@ types: $(READY) ## mypy strict, and pyright on tests/typing
 layers: $(READY) ## the layer rule, and the purity of the core
 	$(call say,layers,import-linter)
 	$(call calm,$(BIN)/lint-imports --no-cache)
+
+commits: $(READY) ## the messages of the commits, see CONTRIBUTING.md
+	$(call say,commits,messages)
+	@$(BIN)/python tools/commits.py
 
 docs: $(READY) ## run the code of README.md and docs/ (part of `make test`)
 	$(call say,docs,code of README.md and docs/)
