@@ -16,7 +16,7 @@ calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check check-rest format format-check lint types layers commits docs \
-	trace trace-check cover api bench crash mutate clean
+	trace trace-check cover api bench crash mutate dist clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,10 +101,13 @@ mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests mus
 	@$(BIN)/mutmut run $(ARGS)
 	@$(BIN)/mutmut results
 
-$(VENV)/.bench $(VENV)/.mutate: $(VENV)/.%: $(READY)
+$(VENV)/.bench $(VENV)/.mutate $(VENV)/.dist: $(VENV)/.%: $(READY)
 	$(call say,setup,the $* group)
 	$(call calm,$(PIP) --group $*)
 	@touch $@
+
+dist: $(VENV)/.dist ## build sdist and wheel; run README.md with the wheel in an empty environment
+	@$(BIN)/python tools/dist.py
 
 clean: ## remove .venv, caches and reports
 	@rm -rf $(VENV) build dist htmlcov mutants .coverage .coverage.* .hypothesis
