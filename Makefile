@@ -7,6 +7,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 READY := $(VENV)/.ready
 ARGS  :=
+PYTHONS :=
 , := ,
 
 say = @printf '%-8s %s\n' '$(1)' '$(2)'
@@ -15,8 +16,8 @@ calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check check-rest format format-check lint types layers commits docs \
-	trace trace-check cover api bench crash mutate dist clean
+.PHONY: help setup demo test test-all check check-rest format format-check lint types layers \
+	commits docs trace trace-check cover api bench crash mutate dist clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +39,9 @@ demo: $(READY) ## run the main job against a failing local service
 test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
 	$(call say,test,pytest)
 	@$(PYTEST) $(ARGS)
+
+test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t; PYTHONS='3.12 3.13' narrows them
+	@$(BIN)/python tools/pythons.py --only '$(PYTHONS)' -- $(ARGS)
 
 check: format-check lint types layers commits test trace-check cover ## format, lint, types, layers, commits, tests, trace, cover
 	$(call say,check,all passed)
@@ -109,7 +113,7 @@ $(VENV)/.bench $(VENV)/.mutate $(VENV)/.dist: $(VENV)/.%: $(READY)
 dist: $(VENV)/.dist ## build sdist and wheel; run README.md with the wheel in an empty environment
 	@$(BIN)/python tools/dist.py
 
-clean: ## remove .venv, caches and reports
-	@rm -rf $(VENV) build dist htmlcov mutants .coverage .coverage.* .hypothesis
+clean: ## remove .venv, .venvs, caches and reports
+	@rm -rf $(VENV) .venvs build dist htmlcov mutants .coverage .coverage.* .hypothesis
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
