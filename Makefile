@@ -17,7 +17,7 @@ calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-all check check-rest format format-check lint types layers \
-	commits docs trace trace-check cover api bench crash mutate dist clean
+	commits docs trace trace-check cover api bench crash mutate dist hooks clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,13 +105,16 @@ mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests mus
 	@$(BIN)/mutmut run $(ARGS)
 	@$(BIN)/mutmut results
 
-$(VENV)/.bench $(VENV)/.mutate $(VENV)/.dist: $(VENV)/.%: $(READY)
+$(VENV)/.bench $(VENV)/.mutate $(VENV)/.dist $(VENV)/.hooks: $(VENV)/.%: $(READY)
 	$(call say,setup,the $* group)
 	$(call calm,$(PIP) --group $*)
 	@touch $@
 
 dist: $(VENV)/.dist ## build sdist and wheel; run README.md with the wheel in an empty environment
 	@$(BIN)/python tools/dist.py
+
+hooks: $(VENV)/.hooks ## install the checks that git runs at each commit
+	@$(BIN)/pre-commit install
 
 clean: ## remove .venv, .venvs, caches and reports
 	@rm -rf $(VENV) .venvs build dist htmlcov mutants .coverage .coverage.* .hypothesis
