@@ -6,8 +6,8 @@ Looks for each Python on the path, among the versions of pyenv and of uv; a prog
 runs and has the version of its name (a pyenv shim may exist and do neither). Each gets an
 environment of its own in .venvs/, with the project and the dependency group `dev`, and is used
 again until pyproject.toml changes. If a library of `dev` has no wheel for a Python, the tests run
-without it and the table lists it. Prints a table at the end. Exits 1 if a test fails, or if a
-required Python is missing: 3.11, 3.12 and 3.13, or those of --only.
+without it and the table lists it. Prints a table at the end. Exits 1 if a test fails, if a required
+Python is missing (3.11, 3.12 and 3.13, or those of --only), or if one of the three lacks a library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from xml.etree import ElementTree as ET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.13t", "3.14t")
@@ -87,8 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def is_bad(run: Run, required: Sequence[str]) -> bool:
-    """Whether tests failed, or a required Python could not run them."""
-    return run.is_failed or (run.version in required and not run.seconds)
+    """Whether tests failed, or a required Python could not run them all."""
+    is_short = run.version in REQUIRED and run.lacking
+    return bool(run.is_failed or is_short or (run.version in required and not run.seconds))
 
 
 def find(version: str) -> Run:
@@ -180,7 +181,7 @@ def set_up(run: Run, root: Path, folder: Path) -> Path:
     if ready.is_file():
         held, *lacking = ready.read_text(encoding="utf-8").split()
         if held == state:
-            run.lacking = lacking
+            run.lacking = install_each(python, root, lacking)  # there may be a wheel by now
             return python
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(exist_ok=True)
@@ -197,16 +198,23 @@ def install(python: Path, root: Path) -> list[str]:
     if not execute(together, cwd=root).returncode:
         return []
     print("  the group dev cannot be installed as a whole; one by one", flush=True)
-    groups = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = {name_of(line): line for line in groups["dependency-groups"]["dev"]}
+    wanted = development(root)
     needed = [line for name, line in wanted.items() if name in NEEDED]
     demand([str(python), *PIP, "--editable", ".", *needed], root)
-    lacking = []
-    for name in wanted.keys() - set(NEEDED):
-        one = [str(python), *PIP, "--only-binary", ":all:", wanted[name]]
-        if execute(one, cwd=root).returncode:
-            lacking.append(name)
-    return sorted(lacking)
+    return install_each(python, root, wanted.keys() - set(NEEDED))
+
+
+def install_each(python: Path, root: Path, names: Iterable[str]) -> list[str]:
+    """Install these of the group `dev`, wheels alone; those that this Python cannot have."""
+    wanted = development(root)
+    one = [str(python), *PIP, "--only-binary", ":all:"]
+    return [name for name in sorted(names) if execute([*one, wanted[name]], cwd=root).returncode]
+
+
+def development(root: Path) -> dict[str, str]:
+    """The requirements of the group `dev`, by name."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    return {name_of(line): line for line in project["dependency-groups"]["dev"]}
 
 
 def name_of(requirement: str) -> str:

@@ -244,21 +244,41 @@ def test_a_python_that_cannot_have_pytest_is_not_run(installed, tmp_path):
 
 
 def test_an_environment_is_made_once_and_anew_after_a_change(installed, tmp_path):
-    """Another Python or pyproject.toml is a change; what was lacking is remembered."""
-    calls = installed("--group", "nats-py==2.16.0")
+    """Another Python or pyproject.toml is a change."""
+    calls = installed()
     folder = tmp_path / ".venvs/3.12"
 
     def set_up(full):
         calls.clear()
-        run = Run("3.12", full, Path("/p"))
-        assert pythons.set_up(run, tmp_path, folder) == folder / "bin/python"
-        assert run.lacking == ["nats-py"]
+        assert (
+            pythons.set_up(Run("3.12", full, Path("/p")), tmp_path, folder) == folder / "bin/python"
+        )
         return bool(calls)
 
     assert [set_up(full) for full in ("3.12.1", "3.12.1", "3.12.2", "3.12.2")] == [1, 0, 1, 0]
     with (tmp_path / "pyproject.toml").open("a") as file:
         file.write("# a change\n")
     assert [set_up("3.12.2"), set_up("3.12.2")] == [1, 0]
+
+
+def test_what_an_environment_lacks_is_tried_again(installed, tmp_path):
+    """An index that did not answer once leaves no gap for ever; the rest is not installed anew."""
+    calls = installed("--group", "nats-py==2.16.0", "psycopg[binary,pool]==3.3.8")
+    run, folder = Run("3.14", "3.14.0", Path("/p")), tmp_path / ".venvs/3.14"
+    pythons.set_up(run, tmp_path, folder)
+    assert run.lacking == ["nats-py", "psycopg"]
+    installed("--group", "nats-py==2.16.0")
+    calls.clear()
+    pythons.set_up(run, tmp_path, folder)
+    assert run.lacking == ["nats-py"]
+    assert [call[-1] for call in calls] == ["nats-py==2.16.0", "psycopg[binary,pool]==3.3.8"]
+
+
+def test_a_required_python_has_the_whole_group():
+    """Tests that are left out for want of a library would pass unseen."""
+    ran = {"path": Path("/p"), "seconds": 1.0, "lacking": ["redis"]}
+    assert pythons.is_bad(Run("3.13", **ran), ["3.13"])
+    assert not pythons.is_bad(Run("3.14", **ran), ["3.14"])
 
 
 def test_a_free_threaded_build_runs_without_the_gil(monkeypatch):
