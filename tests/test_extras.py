@@ -19,6 +19,7 @@ IMPORTED_AS = {"nats-py": "nats", "opentelemetry-api": "opentelemetry", "pyyaml"
 
 NO_EXTRA = {
     "_sha2": "part of the standard library from 3.12 on",
+    "_sha256": "part of the standard library of 3.11",
     "pytest": "imported by its own plugin alone, which pytest loads",
 }
 """Modules that may be imported without an extra, and why."""
