@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mainstay import errors
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "errors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 HEADING = re.compile(r"^## (MS\d{3}) (\w+)$", re.MULTILINE)
 
 
