@@ -63,6 +63,8 @@ class Trial:
     colour: str = "sync"
     crash_at: tuple[int, ...] = ()
     kill_after: tuple[float, ...] = ()
+    is_late: bool = False
+    """Whether no step of SQLite is made with one statement alone."""
 
 
 @dataclass
@@ -104,9 +106,9 @@ class Workers:
         finally:
             self._idle.put(process)
 
-    def labels(self, url: str, scenario: str, colour: str) -> list[str]:
+    def labels(self, url: str, scenario: str, colour: str, *, is_late: bool = False) -> list[str]:
         """The boundaries of a scenario, as one that nobody kills passes them."""
-        report = self.one(Trial(url, scenario, colour))
+        report = self.one(Trial(url, scenario, colour, is_late=is_late))
         assert not report.violations, report.violations
         return report.labels
 
@@ -115,7 +117,7 @@ class Workers:
         while _views:
             _views.popitem()[1].close()
         for process in self._all:
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
 
 
 def _ask(process: subprocess.Popen[str], job: dict[str, Any]) -> int | None:
@@ -167,8 +169,10 @@ class _Run:
         self._check_the_end()
 
     def _child(self, **how: Any) -> None:
-        job = {"url": self.url, "scenario": self.trial.scenario, "colour": self.trial.colour}
-        status = self._ask({**job, "folder": str(self.folder), "key": self.key, **how})
+        trial = self.trial
+        job = {"url": self.url, "scenario": trial.scenario, "colour": trial.colour}
+        job |= {"is_late": trial.is_late, "folder": str(self.folder), "key": self.key}
+        status = self._ask(job | how)
         self.result.kills += status == -signal.SIGKILL
         if status is None:
             self._violated("a call did not end")
@@ -281,13 +285,20 @@ _opening = threading.Lock()
 
 
 def enumerated(
-    workers: Workers, url: str, scenario: str, colour: str, commands: tuple[str, ...] = ()
+    workers: Workers,
+    url: str,
+    scenario: str,
+    colour: str,
+    commands: tuple[str, ...] = (),
+    *,
+    is_late: bool = False,
 ) -> list[Trial]:
     """One trial for each boundary of a scenario; those of making tables in one scenario only."""
-    labels = workers.labels(url, scenario, colour)
-    first = 0 if scenario == "plain" else labels.index("begin before the step")
+    labels = workers.labels(url, scenario, colour, is_late=is_late)
+    makes_tables = scenario == "plain" and not is_late
+    first = 0 if makes_tables else labels.index("begin before the step")
     return [
-        Trial(url, scenario, colour, crash_at=(at,))
+        Trial(url, scenario, colour, crash_at=(at,), is_late=is_late)
         for at, label in enumerate(labels, 1)
         if at > first and (not commands or label.startswith(commands))
     ]
@@ -300,7 +311,7 @@ def drawn(trials: list[Trial], seed: int) -> Iterator[Trial]:
         one = source.choice(trials)
         most = max(each.crash_at[0] for each in trials if each.scenario == one.scenario)
         points = tuple(source.randint(1, most) for _ in range(source.randint(2, 4)))
-        yield Trial(one.url, one.scenario, one.colour, crash_at=points)
+        yield Trial(one.url, one.scenario, one.colour, crash_at=points, is_late=one.is_late)
 
 
 def at_random_moments(url: str, number: int, seed: int) -> list[Trial]:
@@ -367,6 +378,9 @@ def _trials_of(
         for scenario in SCENARIOS[:-1]
         for each in enumerated(workers, url, scenario, colour)
     ]
+    if name == "sqlite":
+        for scenario in SCENARIOS[:-1]:
+            trials += enumerated(workers, url, scenario, "sync", is_late=True)
     yield from trials
     yield from (Trial(url, "given_up", colour) for colour in COLOURS)
     yield from drawn(trials, options.seed)

@@ -20,13 +20,15 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mainstay import Backoff, Engine, RetryPolicy
-from mainstay.core.idempotency.record import Renew
+from mainstay.core.idempotency.record import Busy, Renew
 from mainstay.drivers.idempotency.keyed_call import KeyedCall
 from mainstay.stores.open import open_store
+from mainstay.stores.sqlite import statements as sqlite_steps
 from mainstay.stores.sqlite.store import SqliteStore
 
 LEASE = 0.25
@@ -55,33 +57,48 @@ OPERATIONS = dict.fromkeys(SCENARIOS, "patient") | {"unsafe": "once", "released"
 class Boundaries:
     """Counts them, and kills the process at one.
 
-    The heart beats when the machine lets it: its steps count in the scenario that waits for one,
-    and elsewhere a second run would not find the boundaries of the first.
+    A second run must find the boundaries of the first, however slow the machine is. A renewal adds
+    its own, and as it changes the record it adds some to the next step of the call too; so where
+    boundaries are counted a lease is not renewed when a third of it is over, but once, when the
+    scenario asks for it. A step that finds its key taken is a boundary to be killed at like any
+    other, but when it is over it does not count: how many there are depends on what is left of the
+    lease. For the steps of SQLite see `_choose_path`.
     """
 
-    def __init__(self, crash_at: int, *, heart: bool = True) -> None:
+    def __init__(self, crash_at: int) -> None:
         self.crash_at = crash_at
-        self._counts_heart = heart
         self.labels: list[str] = []
         self.command = ""
-        self.renewed = threading.Event()
+        self._asked, self._renewed = threading.Event(), threading.Event()
         self._lock = threading.Lock()
+
+    def wait_for_a_renewal(self) -> None:
+        """Lets the lease be renewed, and returns when it has been."""
+        self._asked.set()
+        assert self._renewed.wait(LIMIT), "the lease was not renewed"
+
+    def renew(self, renew: Callable[[], None], *, is_counted: bool) -> None:
+        """What the thread that renews leases does at each of its turns."""
+        if is_counted and (self._renewed.is_set() or not self._asked.is_set()):
+            return
+        renew()
+        self._renewed.set()
 
     def announce(self, decide: Any) -> None:
         """Says for which command the next boundaries are."""
-        if self._counts():
-            self.command = "" if decide is None else getattr(decide, "command", "inbox")
-
-    def _counts(self) -> bool:
-        return self._counts_heart or threading.current_thread().name != "mainstay-heart"
+        self.command = "" if decide is None else getattr(decide, "command", "inbox")
 
     def pass_by(self, label: str) -> None:
-        if not self._counts():
-            return
         with self._lock:
             self.labels.append(f"{self.command} {label}".strip())
             if len(self.labels) == self.crash_at:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def forget_from(self, label: str) -> None:
+        """Counts no more what came since the last boundary of that name."""
+        with self._lock:
+            last = max(at for at, each in enumerate(self.labels) if each.endswith(label))
+            del self.labels[last:]
 
     def around(self, decide: Any) -> Any:
         """A decision that says which command it is for."""
@@ -106,6 +123,16 @@ def _name_commands() -> None:
     KeyedCall.decide = decide  # type: ignore[method-assign]
 
 
+def _renew_through(boundaries: Boundaries) -> None:
+    """Lets the boundaries of this process choose when a lease is renewed."""
+    plain = KeyedCall._renew
+
+    def renew(self: KeyedCall) -> None:
+        boundaries.renew(lambda: plain(self), is_counted=isinstance(self.records.store, _Told))
+
+    KeyedCall._renew = renew  # type: ignore[method-assign]
+
+
 class _Told:
     """The steps of a store, each announced with its command before it begins."""
 
@@ -126,8 +153,8 @@ class _Told:
     def _announced(self, decide: Any, answer: Any) -> Any:
         self.boundaries.pass_by("after the step")
         self.boundaries.announce(None)
-        if getattr(decide, "command", "") == "renew":
-            self.boundaries.renewed.set()
+        if type(answer) is Busy:
+            self.boundaries.forget_from("before the step")
         return answer
 
 
@@ -158,6 +185,19 @@ class _Hooked:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _choose_path(*, is_late: bool) -> None:
+    """Lets every step that has a hint be in time, or none.
+
+    SQLite refuses one that is made more than 10 ms after its time was read, and then it is made
+    with a transaction: which of the two it is must not depend on the machine.
+    """
+    limit = "< 0.0" if is_late else "< 1e9"
+    for name in ("_INSERT", "_UPDATE"):
+        statement = getattr(sqlite_steps, name)
+        assert "< 0.01" in statement
+        setattr(sqlite_steps, name, statement.replace("< 0.01", limit))
 
 
 class CrashingSqlite(_Told, SqliteStore):
@@ -237,7 +277,7 @@ class Script:
         if what == "released" or (what == "flaky" and self.calls == 1):
             raise ConnectionError(made)
         if what == "long":
-            self.boundaries.renewed.wait(5.0)
+            self.boundaries.wait_for_a_renewal()
         if what == "given_up":
             os.kill(os.getpid(), signal.SIGKILL)
         return made
@@ -245,7 +285,7 @@ class Script:
     async def coloured(self) -> str:
         if self.job["scenario"] == "long":
             made = self.effect()
-            await asyncio.to_thread(self.boundaries.renewed.wait, 5.0)
+            await asyncio.to_thread(self.boundaries.wait_for_a_renewal)
             return made
         return self.plain()
 
@@ -260,7 +300,9 @@ def append(job: dict[str, Any], name: str, line: str) -> None:
 
 def perform(job: dict[str, Any]) -> Boundaries:
     """Makes the keyed call of a job, and writes down what the caller saw."""
-    boundaries = Boundaries(job.get("crash_at", 0), heart=job["scenario"] == "long")
+    boundaries = Boundaries(job.get("crash_at", 0))
+    _renew_through(boundaries)
+    _choose_path(is_late=job.get("is_late", False))
     script = Script(job, boundaries)
     store = opened(job["url"], boundaries)
     how = {"idempotency": "unsafe"} if job["scenario"] == "unsafe" else {}
