@@ -6,8 +6,8 @@ import signal
 import sys
 import tempfile
 
-import hypothesis  # noqa: F401  # before anything is frozen: it asks the collector who holds what
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
@@ -17,6 +17,10 @@ __all__ = ["nats_url", "postgres_database", "postgres_url", "valkey_url"]
 
 # What a test's engine could not deliver is not left in the home of whoever runs the tests.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mainstay-tests-")
+
+# How long an example took says more of who else uses the machine than of the code.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl+C, and so would every program that a test starts.

@@ -118,7 +118,9 @@ def boom(text: str):
 def planting(test):
     """Runs a test on secrets of every sort."""
     hurried = settings(
-        max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=40,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
     return hurried(given(planted())(test))
 

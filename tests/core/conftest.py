@@ -1,12 +1,8 @@
-"""For the whole folder: Hypothesis sets no time limit, since machines are shared; warnings anew."""
+"""For the whole folder: warnings anew."""
 
 import pytest
-from hypothesis import settings
 
 from mainstay.drivers.call import call as answers
-
-settings.register_profile("core", deadline=None)
-settings.load_profile("core")
 
 
 @pytest.fixture(autouse=True)

@@ -150,7 +150,9 @@ steps = st.sampled_from(
 @pytest.mark.req("IT-041-01", "NFR-041-11", "NFR-041-19", "FR-041-50", "AC-024")
 @pytest.mark.filterwarnings("ignore::mainstay.MainstayWarning")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     chosen=policies,
@@ -172,7 +174,9 @@ def test_any_script_under_any_policy_gives_the_same_trace(chosen, script, way, s
 @pytest.mark.req("NFR-041-11", "FR-041-26", "AC-014")
 @pytest.mark.filterwarnings("ignore::mainstay.MainstayWarning")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     chosen=policies,
