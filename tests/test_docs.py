@@ -15,7 +15,9 @@ FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 def test_the_code_of_a_page_runs(path, tmp_path, monkeypatch):
     """A reader who copies the code of a page gets what the page says."""
     monkeypatch.chdir(tmp_path)
-    run_page(path.read_text(encoding="utf-8"), str(path))
+    page = path.read_text(encoding="utf-8")
+    code = [each for each in read_blocks(page) if each.language in ("python", "console")]
+    assert run_page(page, str(path)) == [each for each in code if not each.rest]
 
 
 GOOD = """\

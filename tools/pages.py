@@ -80,16 +80,20 @@ def runs(block: Block) -> bool:
     return excuse is None
 
 
-def run_page(markdown: str, path: str) -> None:
-    """Run the blocks of a page in order."""
+def run_page(markdown: str, path: str) -> list[Block]:
+    """Run the blocks of a page in order; which they were."""
+    ran = []
     module = ModuleType("page")
     module.__file__ = path
     with as_module(module):
         for block in read_blocks(markdown):
-            if block.language == "python" and runs(block):
-                run_python(block, path, module)
-            elif block.language == "console" and runs(block):
-                run_console(block)
+            if block.language in ("python", "console") and runs(block):
+                if block.language == "python":
+                    run_python(block, path, module)
+                else:
+                    run_console(block)
+                ran.append(block)
+    return ran
 
 
 @contextmanager

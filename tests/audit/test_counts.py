@@ -140,4 +140,5 @@ assert f"mainstay.stores.{sys.argv[2]}.journal" in sys.modules
 def test_nothing_is_imported_by_the_thread_that_writes(tmp_path, kind):
     """A fork in the midst of an import leaves half a module: the child could never write."""
     url = f"sqlite:///{tmp_path}/a.db" if kind == "sqlite" else str(tmp_path / "a.jsonl")
-    subprocess.run([sys.executable, "-c", LOADING, url, kind], check=True, timeout=60)
+    command = [sys.executable, "-c", LOADING, url, kind]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0

@@ -68,7 +68,7 @@ def service(monkeypatch):
     thread.start()
     yield server
     server.shutdown()
-    thread.join(10)
+    thread.join(60)
     server.server_close()
 
 
@@ -285,7 +285,7 @@ def test_a_key_made_inside_a_retry_is_warned_of():
         return current_key()
 
     with pytest.warns(MainstayWarning, match="outside the retry"):
-        pay()
+        assert pay() is not None
 
 
 def test_a_key_given_inside_a_retry_is_fine():

@@ -158,7 +158,8 @@ def test_an_svg_needs_no_library(log, policy, tmp_path, monkeypatch):
 def test_a_picture_of_nothing_can_be_drawn(tmp_path, policy):
     lines = [encode(CallSucceeded(operation="<&>", total_attempts=1))]
     invoke(write(tmp_path, lines), "--policy", policy(), "--chart", str(tmp_path / "c.SVG"))
-    ET.fromstring((tmp_path / "c.SVG").read_text("utf-8"))
+    picture = ET.fromstring((tmp_path / "c.SVG").read_text("utf-8"))
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_one_minute_is_a_line_too():

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from mainstay.core.codec import outcome as room
 from mainstay.core.codec.encode import Recorder
 from mainstay.core.codec.introspect import find_class
-from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
+from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
 from mainstay.errors import StoredFailure, StoredValueError, UsageError
 
 HERE = __name__
@@ -656,9 +656,11 @@ def test_any_json_is_read_or_refused(data):
     """No record makes reading fail in another way, or come back as something else than JSON."""
     for record in ({"v": 1, "value": data}, {"v": 1, "failed": data}, data):
         try:
-            decode_outcome(json.dumps(record).encode())
+            read = decode_outcome(json.dumps(record).encode())
         except StoredValueError:
             continue
+        assert type(read) is (Failed if "failed" in record else Succeeded)
+        assert isinstance(read, Failed) or read.value == data or data is record
 
 
 def test_a_zone_that_is_gone_or_has_changed_leaves_the_offset():
