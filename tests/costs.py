@@ -1,11 +1,12 @@
 """What a call costs, in Python frames and C functions: counted, so no neighbour disturbs it."""
 
+import gc
 import sys
 
 
 def costs(function, *args):
-    """The Python frames and C functions that one call enters."""
-    entered = []
+    """The Python frames and C functions that one call enters; not those of the collector."""
+    entered, was_collecting = [], gc.isenabled()
 
     def watch(frame, kind, argument):
         if kind == "call":
@@ -13,11 +14,14 @@ def costs(function, *args):
         elif kind == "c_call":
             entered.append(argument.__qualname__)
 
+    gc.disable()
     sys.setprofile(watch)
     try:
         function(*args)
     finally:
         sys.setprofile(None)
+        if was_collecting:
+            gc.enable()
     return entered[:-1]  # the last one turns the profile off
 
 

@@ -22,6 +22,7 @@ from mainstay import (
 )
 from mainstay.runtime import clock
 from mainstay.testing import Trace, takes, virtual_time
+from tests.processes import wait_until
 
 POLICY = RetryPolicy(
     name="op",
@@ -206,7 +207,9 @@ def test_cut_attempts_are_retried_until_the_deadline(async_driver, way):
 
 @pytest.mark.req("NFR-041-11")
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     limit=st.floats(0.1, 20.0),
@@ -232,7 +235,9 @@ def test_whatever_an_async_call_does_it_ends_by_its_deadline(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     limit=st.floats(0.1, 20.0),
@@ -563,9 +568,8 @@ def test_a_thread_of_a_trio_call_keeps_its_deadline(inside, outer):
                 await body()
 
     with pytest.raises(ConnectionError):
-        trio.run(main)
-    assert len(inside.calls) == 3
-    assert inside.calls[0][1] == pytest.approx(2.5, abs=0.2)
+        trio.run(main, clock=inside.time.trio_clock())
+    inside.check()
 
 
 def test_a_task_is_not_bound_by_what_its_parent_does_later():
@@ -629,13 +633,13 @@ def test_a_sync_attempt_in_a_thread_is_abandoned_and_counted():
 
     def stuck():
         started.append(threading.current_thread())
-        release.wait(5.0)
+        release.wait(100.0)
 
     begun = real_time.monotonic()
     with pytest.raises(AttemptTimeout):
         IN_THREAD.replace(max_attempts=3).call(stuck)
-    assert real_time.monotonic() - begun < 1.0
-    assert len(started) == 3
+    assert real_time.monotonic() - begun < 30.0, "and not the 100 s of the function"
+    wait_until(lambda: len(started) == 3, "the threads")
     assert mainstay.abandoned_threads() == 3
     release.set()
     for thread in started:
@@ -651,10 +655,11 @@ def test_abandoned_threads_are_forgotten_without_being_asked_for():
 
     def stuck():
         started.append(threading.current_thread())
-        release.wait(5.0)
+        release.wait(100.0)
 
     with pytest.raises(AttemptTimeout):
         IN_THREAD.replace(max_attempts=1).call(stuck)
+    wait_until(lambda: started, "the thread")
     release.set()
     started[0].join()
     assert not threads._abandoned
@@ -666,12 +671,12 @@ def test_a_thread_that_ends_in_time_gives_its_outcome(way, drivers):
     if way == "block":
         pytest.skip("a block is code of the caller's own: it cannot run in a thread")
     driver = drivers(None)[0]
-    chosen = IN_THREAD.replace(attempt_timeout=5.0)
-    before = threading.active_count()
+    chosen = IN_THREAD.replace(attempt_timeout=60.0)
+    before = set(threading.enumerate())
     assert play(driver, way, chosen, driver.scripted(ConnectionError, "ok")) == "ok"
     error = play(driver, way, chosen, driver.scripted(ValueError("mine")))
     assert str(error) == "mine"
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_the_context_and_the_deadline_go_to_the_thread():
@@ -682,9 +687,9 @@ def test_the_context_and_the_deadline_go_to_the_thread():
         seen.append((mainstay.current_context().tenant_id, deadline.remaining()))
 
     with mainstay.context(tenant_id="t1"):
-        IN_THREAD.replace(attempt_timeout=5.0, deadline=3.0).call(look)
+        IN_THREAD.replace(attempt_timeout=100.0, deadline=60.0).call(look)
     assert seen[0][0] == "t1"
-    assert 2.0 < seen[0][1] <= 3.0
+    assert 30.0 < seen[0][1] <= 60.0
 
 
 def test_a_deadline_alone_bounds_an_attempt_in_a_thread():
@@ -692,10 +697,9 @@ def test_a_deadline_alone_bounds_an_attempt_in_a_thread():
     release = threading.Event()
     chosen = POLICY.replace(timeout_by="thread", deadline=0.05)
     with pytest.raises(DeadlineExceeded):
-        chosen.call(release.wait, 5.0)
+        chosen.call(release.wait, 100.0)
     release.set()
-    while mainstay.abandoned_threads():
-        real_time.sleep(0.005)
+    wait_until(lambda: not mainstay.abandoned_threads(), "the thread's end")
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
@@ -704,7 +708,7 @@ def test_a_stop_raised_in_the_thread_reaches_the_caller(stop, drivers):
     driver = drivers(None)[0]
     function = driver.scripted(stop, "never reached")
     with pytest.raises(stop):
-        IN_THREAD.replace(attempt_timeout=5.0).call(function)
+        IN_THREAD.replace(attempt_timeout=60.0).call(function)
     assert len(function.script.calls) == 1
 
 

@@ -166,7 +166,7 @@ def test_deleting_the_file_under_way_fails_no_call(url, tmp_path):
         engine._sharing.sync()
         thread = threading.Thread(target=engine._sharing.sync)
         thread.start()
-        thread.join(10)
+        thread.join(60)
         use(engine)
     fail(engine)
     assert state_of(engine) is CircuitState.OPEN
@@ -337,7 +337,7 @@ WORKER = """
         if bad:
             raise ConnectionError("down")
     failed = 0
-    for number in range(400):
+    while True:
         result = engine.run("pay", work)
         if result.last_exception and "Connection" not in type(result.last_exception).__name__:
             failed += "CircuitOpen" not in type(result.last_exception).__name__
@@ -353,7 +353,7 @@ def start(url, kind):
     )  # fmt: skip
 
 
-def states(processes, seconds=15.0):
+def states(processes, seconds=60.0):
     """What each says last, as it goes on."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -373,14 +373,14 @@ def test_processes_open_by_quorum_and_survive_kills(kinds, url):
         seen = next(found for found in states(processes) if found == wanted)
         assert seen == wanted
         processes[0].send_signal(signal.SIGKILL)
-        processes[0].wait(10)
+        processes[0].wait(60)
         rest = processes[1:]
         for _, found in zip(range(10), states(rest), strict=False):
             assert found == wanted[1:]
     finally:
         for process in processes:
             process.kill()
-            process.wait(10)
+            process.wait(60)
             process.stdout.close()
 
 

@@ -39,11 +39,12 @@ from mainstay.errors import (
     StoreUnavailable,
     UsageError,
 )
+from mainstay.stores import sqlite_steps
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing import virtual_time
 
-SOON = 15.0
+SOON = 30.0
 WRITTEN = Change(b"1")
 SWIFT = RetryPolicy(
     name="swift",
@@ -434,16 +435,16 @@ def test_whoever_does_not_wait_hears_when_to_ask_again(engine, colour):
 def test_waiting_for_another_call_keeps_the_deadline(engine, colour):
     """The policy's, and whichever is around: nobody sleeps past either."""
     function, _ = scripted(colour, 1)
-    claim(engine, "charge", "k", function)
+    claim(engine, "charge", "k", function, lease=600.0)
     started = time.monotonic()
     with pytest.raises(Conflict), deadline.within(0.05):
-        colour.call(engine.operation("charge", key="k"), function)
+        colour.call(engine.operation("charge", key="k", wait=600.0), function)
     policy = SWIFT.replace(name="bounded", deadline=0.05)
     with Engine(engine.store, policies=[policy], default="bounded", sinks=[]) as other:
         other.store = MemoryStore()  # not for this engine to close
         with pytest.raises(Conflict):
-            colour.call(other.operation("charge", key="k"), function)
-    assert time.monotonic() - started < SOON, "and not the 30 s that it may wait otherwise"
+            colour.call(other.operation("charge", key="k", wait=600.0), function)
+    assert time.monotonic() - started < SOON, "and not the 600 s that it may wait otherwise"
 
 
 def test_time_spent_waiting_is_taken_from_the_deadline(engine, colour):
@@ -483,31 +484,46 @@ def test_a_cancel_event_ends_the_wait_for_another_call(engine, colour):
 # --- leases ---------------------------------------------------------------------------------------
 
 
-def slow(colour, seconds, value):
-    async def coloured():
-        await colour.sleep(seconds)
-        return value
+class StoreClock(mainstay.clock.SystemClock):
+    """The clock that leases are judged by: it stands still until it is moved."""
 
-    def plain():
-        time.sleep(seconds)
-        return value
+    def __init__(self):
+        self.moment = time.time()
 
-    return coloured if colour.is_async else plain
+    def wall(self):
+        return self.moment
 
 
-def test_a_long_call_keeps_its_lease(engine, colour):
+@pytest.fixture
+def store_clock(monkeypatch):
+    made = StoreClock()
+    monkeypatch.setattr(sqlite_steps, "now", made.wall)
+    before = mainstay.clock.install(made)
+    yield made
+    mainstay.clock.install(before)
+
+
+def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
     """For three leases; whoever comes meanwhile waits."""
-    function = slow(colour, 0.9, "first")
     others = []
 
     def other():
         result = engine.operation("work", key="k", lease=0.3).run(lambda: "second")
         others.append(result.value)
 
-    timer = threading.Timer(0.5, other)
-    timer.start()
-    assert colour.call(engine.operation("work", key="k", lease=0.3), function) == "first"
-    timer.join(SOON)
+    thread = threading.Thread(target=other)
+
+    def work():
+        thread.start()
+        wait_until(lambda: engine.records.counts()["conflict"])
+        for _ in range(4):
+            store_clock.moment += 0.225
+            until = store_clock.moment + 0.299
+            wait_until(lambda until=until: record_of(engine, "work", "k").lease_until >= until)
+        return "first"
+
+    assert colour.call(engine.operation("work", key="k", lease=0.3), colour.of(work)) == "first"
+    thread.join(SOON)
     assert others == ["first"]
 
 
@@ -808,6 +824,7 @@ def test_a_coroutine_that_is_closed_releases_its_key(tmp_path):
 
         asyncio.run(main())
         wait_until(lambda: record_of(engine, "work", "k") is None)
+        assert record_of(engine, "work", "k") is None
 
 
 def test_ctrl_c_releases_the_key(engine, colour):
@@ -1086,13 +1103,19 @@ def test_a_crash_between_effect_and_commit_leaves_neither(tmp_path, is_committed
         connection.close()
 
 
+def leases_kept_alive():
+    """Those that the heart knows; its thread closes lanes that are empty whenever it looks."""
+    with HEART._lock:
+        return [beat for lane in HEART._lanes.values() for beat in lane]
+
+
 def test_the_heart_leaves_the_callers_connection_alone(bound):
     """Nobody else sees the record before the commit; a renewal would begin a transaction later."""
     engine, connection = bound
-    lanes = dict(HEART._lanes)
+    before = leases_kept_alive()
 
     def work():
-        assert lanes == HEART._lanes
+        assert leases_kept_alive() == before
         time.sleep(0.15)
         return 1
 

@@ -18,7 +18,7 @@ def heart():
 
 
 def wait_until(condition):
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + 30.0
     while not condition():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.002)
@@ -73,8 +73,7 @@ def test_what_is_stopped_is_forgotten_at_once(heart):
         heart.beat(86_400.0, call.renew).stop()
     del call
     calls.clear()
-    gc.collect()
-    assert not any(each() for each in seen)
+    wait_until(lambda: not _still_there(seen))  # the thread may just be looking at one
     assert _all_of(heart) == before
 
 
@@ -85,6 +84,7 @@ def test_empty_lanes_are_closed_when_the_thread_looks(heart):
     beat = heart.beat(0.06, lambda: None)
     wait_until(lambda: len(heart._lanes) <= 2)
     beat.stop()
+    assert len(heart._lanes) <= 2
 
 
 def test_stopping_twice_and_while_it_is_renewed_is_stopping(heart):
@@ -94,10 +94,10 @@ def test_stopping_twice_and_while_it_is_renewed_is_stopping(heart):
     def renew():
         beats.append(1)
         inside.set()
-        go_on.wait(5.0)
+        go_on.wait(30.0)
 
     beat = heart.beat(0.06, renew)
-    assert inside.wait(5.0)
+    assert inside.wait(30.0)
     beat.stop()
     beat.stop()
     go_on.set()
@@ -115,15 +115,21 @@ def test_a_forked_child_renews_nothing_of_its_parents(heart):
     if pid == 0:
         beats = threading.Event()
         own = HEART.beat(0.06, beats.set)
-        is_right = beats.wait(5.0) and len(HEART._lanes) <= 1 and beat not in _all_of(HEART)
+        is_right = beats.wait(30.0) and len(HEART._lanes) <= 1 and beat not in _all_of(HEART)
         own.stop()
         os._exit(0 if is_right else 1)
     beat.stop()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def _still_there(references):
+    gc.collect()
+    return [each for each in references if each() is not None]
+
+
 def _all_of(heart):
-    return [beat for lane in heart._lanes.values() for beat in lane]
+    with heart._lock:
+        return [beat for lane in heart._lanes.values() for beat in lane]
 
 
 def test_a_heart_without_leases_has_no_thread():
