@@ -41,7 +41,7 @@ def numbers(*paths):
     ]
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=30.0):
     """Waits for something that another thread brings about."""
     end = time.monotonic() + seconds
     while not condition():

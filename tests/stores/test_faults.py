@@ -27,7 +27,7 @@ from tests.servers.valkey import valkey_url
 
 __all__ = ["nats_url", "postgres_url", "valkey_url"]  # fixtures
 
-SOON = 20.0
+SOON = 60.0
 """Seconds that any one call may take at most; each step of a store has 1."""
 CLAIM, OUTCOME = b'"state":"running"', b'"state":"succeeded"'
 """What is in a record that is claimed, and in one with its outcome."""

@@ -105,7 +105,7 @@ def https(certificate):
             yield f"https://127.0.0.1:{running.server_port}/hook", got
         finally:
             running.shutdown()
-            thread.join(10)
+            thread.join(60)
 
 
 @pytest.mark.usefixtures("trusted")

@@ -386,7 +386,7 @@ def test_a_kill_leaves_the_last_whole_file(path):
             written = [int(process.stdout.readline()) for process in processes]
         for process in processes[:2]:
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
         before = validate(path)["totals"][0]["sequences"]
         assert before >= sum(written)
         for _ in range(3):
@@ -395,7 +395,7 @@ def test_a_kill_leaves_the_last_whole_file(path):
     finally:
         for process in processes:
             process.kill()
-            process.wait(10)
+            process.wait(60)
             process.stdout.close()
     validate(path)
 

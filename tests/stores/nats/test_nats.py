@@ -83,7 +83,7 @@ def count(value, _now):
     return Change(str(int(value or b"0") + 1).encode()), None
 
 
-def eventually(ask, patience=10.0):
+def eventually(ask, patience=30.0):
     """The first true answer; what is not there yet may be soon."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
@@ -107,13 +107,16 @@ def once_it_is_back(step):
 
 
 def threads_of_stores():
-    return [thread for thread in threading.enumerate() if thread.name == "mainstay-nats"]
+    return {thread for thread in threading.enumerate() if thread.name == "mainstay-nats"}
 
 
 def open_files():
-    """How many; 0 where the system does not tell."""
-    folder = Path("/proc/self/fd")
-    return len(list(folder.iterdir())) if folder.exists() else 0
+    """Of this process, number and name; none where the system does not tell."""
+    found = set()
+    for path in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # the folder itself, while it was read
+            found.add((path.name, str(path.readlink())))
+    return found
 
 
 def administer(url, work):
@@ -202,7 +205,7 @@ def test_two_loops_in_two_threads_share_one_store(store, space):
     for _ in range(10):
         store.transact(space, "k", count)
     for thread in threads:
-        thread.join(20.0)
+        thread.join(60)
     assert store.read(space, "k")[0] == b"50"
 
 
@@ -267,7 +270,7 @@ def test_what_was_acknowledged_is_there_after_kill_9(server, opened):
     writer.start()
     eventually(lambda: len(acknowledged) > 50)
     server.kill()
-    writer.join(20.0)
+    writer.join(60)
     assert not writer.is_alive()
     server.start()
     once_it_is_back(lambda: store.read("s", "000000"))
@@ -278,7 +281,7 @@ def test_what_was_acknowledged_is_there_after_kill_9(server, opened):
 def test_a_server_that_stands_still_is_told_in_time_and_used_again(server, opened):
     """Its connections are open, and nobody answers."""
     store = opened(server.url, timeout=0.5)
-    store.transact("s", "k", put(b"1"))
+    once_it_is_back(lambda: store.transact("s", "k", put(b"1")))
     server.pause()
     for step in (lambda: store.transact("s", "k", put(b"2")), lambda: store.read("s", "k")):
         with pytest.raises(StoreUnavailable, match=r"no answer within 0.5 s"):
@@ -323,7 +326,7 @@ def test_a_reading_that_loses_the_server_is_asked_again(server, opened):
     eventually(lambda: store._link._line._awaited)
     server.kill()
     server.start()
-    reader.join(20.0)
+    reader.join(60)
     assert answers == [b"1"]
 
 
@@ -421,7 +424,7 @@ def test_a_server_that_does_not_tell_the_time_is_asked_by_a_message(store, space
     store.read(space, "k")
     clock = nats_wire.Clock()
     work = nats_link._measure_by_writing(store._link._line, clock)
-    asyncio.run_coroutine_threadsafe(work, store._link._loop).result(10.0)
+    asyncio.run_coroutine_threadsafe(work, store._link._loop).result(60)
     assert abs(clock.now() - store.read(space, "k")[1]) < 5.0
 
 
@@ -543,10 +546,10 @@ def test_closing_leaves_no_thread_and_no_socket(nats_url, space):
     before, files = threads_of_stores(), open_files()
     store = NatsStore(nats_url)
     store.transact(space, "k", put(b"1"))
-    assert len(threads_of_stores()) == len(before) + 1
+    assert len(threads_of_stores() - before) == 1
     store.close()
-    assert threads_of_stores() == before
-    assert open_files() == files
+    assert threads_of_stores() <= before
+    assert open_files() <= files
     with pytest.raises(StoreUnavailable, match="it was closed"):
         store.read(space, "k")
     with pytest.raises(StoreUnavailable, match="it was closed"):
@@ -579,9 +582,9 @@ def test_closing_while_the_server_stands_still_ends_all_the_same(server):
     eventually(lambda: len(store._link._running) == 2)
     store.close()
     for thread in waiting:
-        thread.join(10.0)
+        thread.join(60)
     assert told == ["it was closed"] * 2
-    assert threads_of_stores() == before
+    assert threads_of_stores() <= before
 
 
 def test_a_store_that_is_forgotten_ends_its_thread(nats_url, space):
@@ -591,7 +594,7 @@ def test_a_store_that_is_forgotten_ends_its_thread(nats_url, space):
     store.read(space, "k")
     del store
     gc.collect()
-    eventually(lambda: threads_of_stores() == before)
+    assert eventually(lambda: threads_of_stores() <= before)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

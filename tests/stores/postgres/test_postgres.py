@@ -26,7 +26,7 @@ from mainstay.stores.postgres.store import PostgresStore
 from mainstay.testing.stores import StoreContract
 from tests.servers.postgres import start_postgres
 
-SOON = 20.0
+SOON = 30.0
 """Seconds that anything here may take at most."""
 WAITING = (
     "SELECT count(*) FROM pg_stat_activity"
@@ -275,6 +275,7 @@ class TestConcurrency:
     def test_waiting_for_a_connection_has_an_end(self, url):
         """Where all are in use, the message says so; sync and async."""
         store = PostgresStore(f"{url}?pool=1")
+        store.read("s", "k")  # a connection is there: what takes time is only the wait for it
         asyncio.run(store.aread("s", "k"))
         store.timeout = 0.2
 
@@ -294,7 +295,7 @@ class TestConcurrency:
 
     def test_an_interruption_while_a_connection_comes_back_takes_no_place(self, url, monkeypatch):
         """Ctrl+C may come there too; a pool of one is as good as before."""
-        store = PostgresStore(f"{url}?pool=1&timeout=1")
+        store = PostgresStore(f"{url}?pool=1&timeout=10")
 
         def interrupted(*_):
             monkeypatch.undo()
@@ -325,7 +326,8 @@ class TestConcurrency:
         if bounded_by == "mainstay":
             monkeypatch.setattr(postgres_pool, "_TimedOut", Late)
         pool = store._pools.of_threads()
-        connection, _ = pool.take(time.monotonic() + 0.2)
+        connection, _ = pool.take(time.monotonic() + SOON)
+        connection.until = time.monotonic() + 0.2
         with pytest.raises(Late, match="did not answer in time"):
             connection.execute("SELECT pg_sleep(20)")
         assert connection.closed
@@ -333,7 +335,8 @@ class TestConcurrency:
 
         async def waiting():
             pool = store._pools.of_loop()
-            connection, _ = await pool.take(time.monotonic() + 0.2)
+            connection, _ = await pool.take(time.monotonic() + SOON)
+            connection.until = time.monotonic() + 0.2
             with pytest.raises(Late, match="did not answer in time"):
                 await connection.execute("SELECT pg_sleep(20)")
             assert connection.closed
@@ -642,10 +645,10 @@ class TestTrouble:
         """On open connections and on new ones, sync and async; then it goes on."""
         store = PostgresStore(server.url)
         store.transact("s", "k", put(b"1"))
-        store.timeout = 1.0
 
         async def both():
             await store.aread("s", "k")
+            store.timeout = 1.0
             server.pause()
             for _ in range(2):
                 with pytest.raises(StoreUnavailable, match="time"):

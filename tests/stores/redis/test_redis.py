@@ -12,6 +12,7 @@ import traceback
 import uuid
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -20,7 +21,7 @@ import trio
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, RecordState, Replay, Run, Settle, reduce
 from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable
-from mainstay.runtime.clock import SYSTEM
+from mainstay.stores.redis import protocol as redis_telling
 from mainstay.stores.redis.keys import explained as _explained
 from mainstay.stores.redis.store import RedisStore
 from mainstay.testing.stores import StoreContract
@@ -39,7 +40,20 @@ def does(command):
     return lambda value, now: reduce(value, command, now)
 
 
-def until(condition, seconds=10.0):
+def in_the_end(step):
+    """What a step answers, where its time may be too short for a busy machine."""
+    answers = []
+
+    def has_answered():
+        with contextlib.suppress(StoreUnavailable):
+            answers.append(step())
+        return answers
+
+    until(has_answered)
+    return answers[0]
+
+
+def until(condition, seconds=30.0):
     """Waits for a condition, not for long."""
     end = time.monotonic() + seconds
     while not condition():
@@ -68,11 +82,11 @@ def in_threads(number, function):
 
 def sockets():
     """The open sockets of this process."""
-    found = 0
+    found = set()
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            found += str(path.readlink()).startswith("socket:")
-    return found
+            found.add(str(path.readlink()))
+    return {name for name in found if name.startswith("socket:")}
 
 
 @pytest.fixture
@@ -446,7 +460,7 @@ def test_a_forked_child_has_connections_of_its_own(store, space):
 
 def test_closing_leaves_no_socket_and_no_thread(valkey_url, space):
     """Whoever used it, and however their loops stand."""
-    before, threads = sockets(), threading.active_count()
+    before, threads = sockets(), set(threading.enumerate())
     store = RedisStore(valkey_url)
     in_threads(5, lambda number: store.transact(space, f"k{number}", put(b"1")))
     asyncio.run(store.atransact(space, "k", put(b"1")))
@@ -462,19 +476,19 @@ def test_closing_leaves_no_socket_and_no_thread(valkey_url, space):
     running = asyncio.new_event_loop()
     thread = threading.Thread(target=running.run_forever)
     thread.start()
-    asyncio.run_coroutine_threadsafe(store.atransact(space, "k", put(b"1")), running).result(10.0)
+    asyncio.run_coroutine_threadsafe(store.atransact(space, "k", put(b"1")), running).result(60)
     asyncio.run(inside())
     standing.run_until_complete(asyncio.sleep(0))
     store.close()
     running.call_soon_threadsafe(running.stop)
-    thread.join(10.0)
+    thread.join(60)
     for loop in (running, standing):
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
     with pytest.raises(StoreUnavailable, match="closed"):
         store.transact(space, "k", put(b"2"))
-    assert sockets() == before
-    assert threading.active_count() == threads
+    assert sockets() <= before
+    assert set(threading.enumerate()) <= threads
 
 
 # --- a server that is away, slow or restarted -----------------------------------------------------
@@ -520,7 +534,7 @@ def test_with_everysec_what_is_a_second_old_outlives_a_kill(tmp_path):
 def test_a_server_that_stands_still_is_told_of_in_time(server):
     """In sync and async steps; when it goes on, so does the store."""
     store = RedisStore(f"{server.url}?timeout=0.5")
-    store.transact("s", "k", put(b"1"))
+    in_the_end(lambda: store.transact("s", "k", put(b"1")))
     server.pause()
     started = SYSTEM.monotonic()
     for _ in range(2):  # the second has to connect anew
@@ -528,17 +542,17 @@ def test_a_server_that_stands_still_is_told_of_in_time(server):
             store.transact("s", "k", put(b"2"))
     with pytest.raises(StoreUnavailable, match=r"no answer within 0\.5 s"):
         asyncio.run(store.atransact("s", "k", put(b"2")))
-    assert SYSTEM.monotonic() - started < 10.0
+    assert SYSTEM.monotonic() - started < 30.0
     server.resume()
-    assert store.read("s", "k")[0] is not None
-    assert asyncio.run(store.aread("s", "k"))[0] is not None
+    assert in_the_end(lambda: store.read("s", "k"))[0] is not None
+    assert in_the_end(lambda: asyncio.run(store.aread("s", "k")))[0] is not None
     store.close()
 
 
 def test_waiting_for_a_connection_counts_as_time(server):
-    """Ten threads on one connection to a server that stands still all end in time."""
+    """Sixty threads on one connection to a server that stands still all end in time."""
     store = RedisStore(f"{server.url}?timeout=0.5&pool=1")
-    store.read("s", "k")
+    in_the_end(lambda: store.read("s", "k"))
     server.pause()
     told = []
 
@@ -548,11 +562,11 @@ def test_waiting_for_a_connection_counts_as_time(server):
         told.append(caught.value.reason)
 
     started = SYSTEM.monotonic()
-    in_threads(10, ask)
-    assert SYSTEM.monotonic() - started < 5.0
-    assert len(told) == 10
+    in_threads(60, ask)
+    assert SYSTEM.monotonic() - started < 20.0, "one after another they would take 30"
+    assert len(told) == 60
     server.resume()
-    store.read("s", "k")
+    in_the_end(lambda: store.read("s", "k"))
     store.close()
 
 
@@ -642,7 +656,7 @@ def test_a_password_is_needed_and_never_shown(tmp_path):
             assert "wr0ng" not in shown
         store.close()
     store = RedisStore(f"redis://:s3cret@{place}?timeout=0.5")
-    store.transact("s", "k", put(b"1"))
+    in_the_end(lambda: store.transact("s", "k", put(b"1")))
     assert "s3cret" not in repr(store.describe()) + store.url
     server.pause()
     with pytest.raises(StoreUnavailable) as caught:
@@ -768,7 +782,9 @@ def test_purging_finds_its_spaces_after_a_flush(server):
     store.transact("s", "k", put(b"x", 0.01))
     looker.flushall()
     store.transact("s", "k", put(b"x", 0.01))
-    until(lambda: store.purge(10) == 1)
+    purged = []
+    until(lambda: purged.append(store.purge(10)) or sum(purged))
+    assert sum(purged) == 1
     store.close()
     looker.close()
 
@@ -909,17 +925,22 @@ def test_out_of_descriptors_is_told_of(server):
     store.close()
 
 
-def test_a_step_that_always_loses_ends_in_time(valkey_url, space):
+def test_a_step_that_always_loses_ends_in_time(valkey_url, space, monkeypatch):
     """Somebody who ignores holds writes between its reading and its writing, every time."""
-    store = RedisStore(f"{valkey_url}?timeout=1.5")  # long enough for a busy machine's answers
+    store = RedisStore(f"{valkey_url}?timeout=30")
     rude = redis.Redis.from_url(valkey_url)
+    later = [0.0]  # seconds that the clock is ahead: the time ends between two commands
+    ahead = SimpleNamespace(monotonic=lambda: SYSTEM.monotonic() + sum(later), sleep=SYSTEM.sleep)
+    monkeypatch.setattr(redis_telling, "SYSTEM", ahead)
 
     def decide(value, now):
         rude.set(f"mainstay:{{{space}}}:k", os.urandom(16))
+        later.append(5.0)
         return Change(b"mine"), None
 
-    with pytest.raises(StoreUnavailable, match="others were faster every time"):
+    with pytest.raises(StoreUnavailable, match="within 30 s: others were faster every time"):
         store.transact(space, "k", decide)
+    assert 3 < len(later) < 8, "rounds of five seconds, and what they took"
     store.close()
     rude.close()
 
@@ -959,7 +980,7 @@ def test_closing_ends_what_is_under_way(server):
     until(lambda: store._client.connection_pool.pool.qsize() < store.pool)
     time.sleep(0.05)  # for the command to be on its way
     store.close()
-    thread.join(3.0)
+    thread.join(30.0)
     assert told == ["it was closed"]
     server.resume()
 
@@ -967,7 +988,7 @@ def test_closing_ends_what_is_under_way(server):
 def test_a_turn_that_does_not_come_is_told_of(server):
     """Two steps of one process on one record, while the server stands still."""
     store = RedisStore(f"{server.url}?timeout=0.5")
-    store.transact("s", "k", put(b"1"))
+    in_the_end(lambda: store.transact("s", "k", put(b"1")))
 
     def decide(value, now):
         server.pause()
@@ -980,7 +1001,7 @@ def test_a_turn_that_does_not_come_is_told_of(server):
 
     in_threads(2, ask)
     server.resume()
-    store.transact("s", "k", put(b"3"))
+    in_the_end(lambda: store.transact("s", "k", put(b"3")))
     store.close()
 
 

@@ -245,7 +245,7 @@ def test_of_many_that_think_a_key_is_new_one_is_right(tmp_path):
 
     def claim(number):
         begin = Begin(str(number), "f", 30.0, 3)
-        ready.wait(10.0)
+        ready.wait(60)
         answers.append(
             store.transact("records", "k", lambda value, now: reduce(value, begin, now), None)
         )
@@ -254,7 +254,7 @@ def test_of_many_that_think_a_key_is_new_one_is_right(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10.0)
+        thread.join(60)
     assert sorted(type(each) for each in answers if isinstance(each, Run)) == [Run]
     assert sum(isinstance(each, Busy) for each in answers) == 15
     store.close()

@@ -250,7 +250,7 @@ def test_steps_of_several_event_loops_share_a_commit_and_each_gets_its_own_answe
 
     def slow(_value, _now):
         held.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return Change(b"1"), None
 
     async def several(name):
@@ -266,14 +266,14 @@ def test_steps_of_several_event_loops_share_a_commit_and_each_gets_its_own_answe
     answers = {}
     first = threading.Thread(target=lambda: asyncio.run(store.atransact("s", "slow", slow)))
     first.start()
-    assert held.wait(10)
+    assert held.wait(60)
     threads = [threading.Thread(target=run, args=(name,)) for name in "abc"]
     for thread in threads:
         thread.start()
     wait_until(lambda: store._writer._queue.qsize() == 3, "three turns")
     go_on.set()
     for thread in (first, *threads):
-        thread.join(10)
+        thread.join(60)
     assert answers == {name: [f"{name}{n}" for n in range(5)] for name in "abc"}
     assert batches == [1, 15]
 
@@ -297,7 +297,7 @@ def test_a_task_cancelled_while_it_waits_takes_no_step(store):
 
     def slow(_value, _now):
         started.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return Change(b"1"), None
 
     async def main():
@@ -363,7 +363,7 @@ def test_a_connection_opened_while_the_store_is_closed_is_closed_too(store, conn
     store._connect = closed_meanwhile
     thread = threading.Thread(target=step)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert told
     assert [is_closed(each) for each in connections] == [True]
 
