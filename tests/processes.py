@@ -33,6 +33,6 @@ def wait_until(condition, what, timeout=30.0):
     return answer
 
 
-def assert_nobody_is_left(session, timeout=10.0):
+def assert_nobody_is_left(session, timeout=30.0):
     """Nobody of the session is there any more; what init has yet to reap gets a moment."""
     wait_until(lambda: not in_session(session), f"an empty session: {in_session(session)}", timeout)

@@ -29,7 +29,7 @@ def write(where, keys, **options):
         log = AuditLog(where, key=keys[0], every=1, rotate=rotate, **options)
         for number in range(10):
             log(CallSucceeded(operation=f"op {number}", total_attempts=2))
-            assert log.flush(20)
+            assert log.flush(60)
             time.advance(3600.0)
         log.close()
 
@@ -72,7 +72,7 @@ def test_pruning_brings_its_head_outside_too(where, tmp_path):
         log = AuditLog(where, key=keys[0], keep=3600.0, heads=brought.append, rotate=rotate)
         for number in range(5):
             log(CallSucceeded(operation=f"op {number}", total_attempts=2))
-            assert log.flush(20)
+            assert log.flush(60)
             time.advance(3600.0)
         assert brought
         assert verify_log(where, public_key=keys[1], heads=brought).ok

@@ -103,7 +103,7 @@ def test_a_keyed_call_on_sqlite_is_not_failed_by_an_audit_that_cannot_write(tmp_
         connection.execute("DROP TABLE mainstay_audit_blocks")
     for number in range(20):
         assert engine.operation("parse", key=str(number)).call(int, "7") == 7
-    assert engine.audit.flush(10)
+    assert engine.audit.flush(60)
     said = [record.getMessage() for record in caplog.records]
     assert len([text for text in said if "not delivered for now" in text]) == 1
     assert list((tmp_path / "spill").rglob("*.jsonl"))
@@ -141,21 +141,21 @@ def test_concurrent_callers_share_a_commit(where):
 
     def slow(make):
         is_in.set()
-        assert may_go.wait(20)
+        assert may_go.wait(60)
         return real(make)
 
     journal.append = slow
     log = AuditLog(journal, durability="call")
     threads = [threading.Thread(target=log, args=(event(n),)) for n in range(8)]
     threads[0].start()
-    assert is_in.wait(20)
+    assert is_in.wait(60)
     for thread in threads[1:]:
         thread.start()
     while log.stats()["taken"] < 8:
         pass
     may_go.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(operations(where)) == [str(n) for n in range(8)]
     assert len(list(journal.blocks())) == 2
     log.close()
@@ -171,7 +171,7 @@ def test_with_durability_call_and_no_log_an_event_is_on_disk_at_least(tmp_path, 
     assert log.stats()["waiting"] == 0
     assert list((tmp_path / "spill").rglob("*.jsonl"))
     journal.append = real
-    log.flush(10)
+    log.flush(60)
     end = threading.Event()
     for _ in range(500):
         if log.stats()["delivered"] == 3 or end.wait(0.02):
@@ -215,7 +215,7 @@ def test_a_commit_that_ended_in_doubt_is_not_repeated(where):
     journal.append = lost
     log = AuditLog(journal, spill=False)
     log(event(1))
-    assert log.flush(20)
+    assert log.flush(60)
     log(event(2))
     log.close()
     assert operations(where) == ["1", "2"]
@@ -229,7 +229,7 @@ logging.basicConfig()
 where, spill, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 log = AuditLog(where, spill=spill if spill != "False" else False)
 log(CallSucceeded(operation="before"))
-assert log.flush(20)
+assert log.flush(60)
 resource.setrlimit(resource.RLIMIT_FSIZE, (count, -1))
 for number in range(300):
     log(CallSucceeded(operation=str(number), call_id="x" * 1000))
@@ -259,7 +259,7 @@ def test_on_a_full_disk_nothing_is_lost_in_silence(tmp_path, kind):
     verdict = verify_log(where)
     assert verdict.ok, verdict.problem
     last = AuditLog(where, spill=tmp_path / "spill")
-    assert last.flush(20)
+    assert last.flush(60)
     last.close()
     assert {*operations(where)} == {"before", *map(str, range(300))}
     assert operations(where).count("299") == 2
@@ -275,7 +275,7 @@ def test_files_are_ended_and_old_ones_deleted(where):
         with Engine(policies=[POLICY], sinks=[], audit=log) as engine:
             for _ in range(10):
                 engine.run("api", scripted(ConnectionError("a"), "fine"))
-                assert log.flush(20)
+                assert log.flush(60)
                 time.advance(600.0)
     verdict = verify_log(where)
     assert verdict.ok, verdict.problem
@@ -293,7 +293,7 @@ def test_old_rows_are_dropped_and_their_plans_kept(tmp_path):
         with Engine(policies=[POLICY], sinks=[], audit=log) as engine:
             for _ in range(10):
                 engine.run("api", scripted(ConnectionError("a"), "fine"))
-                assert log.flush(20)
+                assert log.flush(60)
                 time.advance(600.0)
     verdict = verify_log(url)
     assert verdict.ok, verdict.problem
@@ -335,7 +335,7 @@ def test_a_place_outside_that_fails_is_reported_once(where, tmp_path, caplog):
     log = AuditLog(where, every=1, heads=[fails, seen.append, tmp_path / "heads"])
     for number in range(3):
         log(event(number))
-        assert log.flush(20)
+        assert log.flush(60)
     log.close()
     assert len(seen) == 3
     assert len((tmp_path / "heads").read_text("utf-8").splitlines()) == 3
@@ -431,11 +431,11 @@ from mainstay.audit import AuditLog
 from mainstay.events import CallSucceeded
 log = AuditLog(sys.argv[1])
 log(CallSucceeded(operation="parent"))
-assert log.flush(20)
+assert log.flush(60)
 child = os.fork()
 if child == 0:
     log(CallSucceeded(operation="child"))
-    assert log.flush(20)
+    assert log.flush(60)
     log.close()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0

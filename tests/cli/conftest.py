@@ -37,7 +37,7 @@ def run():
             [*RUN, *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
             stdin=subprocess.DEVNULL,
             env=os.environ | env,
@@ -68,7 +68,7 @@ class Terminal:
         )
         os.close(theirs)
 
-    def wait_for(self, text, timeout=30.0):
+    def wait_for(self, text, timeout=60.0):
         """Reads until the text was written."""
         self._read_until(lambda: text.encode() in self.output, timeout)
         assert text.encode() in self.output, self.text
@@ -77,7 +77,7 @@ class Terminal:
         """Presses a key."""
         os.write(self._ours, key)
 
-    def wait(self, timeout=30.0):
+    def wait(self, timeout=60.0):
         """Reads until the process has ended; returns its exit code."""
         self._read_until(lambda: False, timeout)
         return self.process.wait(timeout)
@@ -119,7 +119,7 @@ class Terminal:
         """Ends the process, if the test has not."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         if self._ours != -1:
             os.close(self._ours)
 

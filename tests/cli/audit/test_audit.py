@@ -36,7 +36,7 @@ def write(where, count=30, **options):
             )
         )
         if number % 7 == 0:
-            assert log.flush(20)
+            assert log.flush(60)
     log.close()
 
 

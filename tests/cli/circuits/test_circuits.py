@@ -198,10 +198,10 @@ def test_without_a_terminal_there_is_a_line_for_each_change(url, engine, as_json
         engine.catch_up()
         changed = line_of(watch)
         watch.send_signal(signal.SIGINT)
-        rest, errors = watch.communicate(timeout=10)
+        rest, errors = watch.communicate(timeout=60)
     finally:
         watch.kill()
-        watch.wait(10)
+        watch.wait(60)
     assert (watch.returncode, rest, errors) == (130, b"", b"")
     if as_json:
         assert [json.loads(each)["state"] for each in first] == ["open", "closed"]

@@ -312,7 +312,7 @@ def test_a_thread_has_a_folder_too(temporary):
 
     thread = threading.Thread(target=use)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert seen == [True]
     assert list(temporary.iterdir()) == []
 
@@ -352,7 +352,7 @@ def test_ctrl_c_twice_does_not_disturb_the_tidying_up(terminal, tmp_path, moment
     screen.press(b"\x03")
     time.sleep(pause)
     screen.press(b"\x03")
-    assert screen.wait(15) in (130, -signal.SIGINT)
+    assert screen.wait(60) in (130, -signal.SIGINT)
     assert "Traceback" not in screen.text
     assert not screen.has_left_something()
     assert list(tmp_path.iterdir()) == []
@@ -401,6 +401,6 @@ def test_a_reader_that_leaves_leaves_no_folder(tmp_path):
     process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(20) == 141
+    assert process.wait(60) == 141
     process.stderr.close()
     assert list(tmp_path.iterdir()) == []

@@ -62,11 +62,11 @@ def url(home, tmp_path):
         thread = threading.Thread(target=operation.call, args=(work,))
         thread.start()
         try:
-            assert begun.wait(10)
+            assert begun.wait(60)
             yield url
         finally:
             done.set()
-            thread.join(10)
+            thread.join(60)
 
 
 @pytest.mark.req("AG-08")

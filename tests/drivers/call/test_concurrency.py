@@ -36,7 +36,7 @@ def in_threads(work, threads=THREADS):
     barrier, trouble = threading.Barrier(threads), []
 
     def run(n):
-        barrier.wait(10)
+        barrier.wait(60)
         try:
             work(n)
         except BaseException as error:

@@ -160,7 +160,7 @@ def test_a_block_may_be_left_by_another_function_or_thread():
         stack.enter_context(breaker)
         thread = threading.Thread(target=stack.close)
         thread.start()
-        thread.join(10)
+        thread.join(60)
         assert breaker.state is CircuitState.CLOSED
 
 

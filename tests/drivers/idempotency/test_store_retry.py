@@ -219,7 +219,7 @@ def test_a_task_cancelled_while_it_waits_gives_up_its_claim(time):
     assert time.elapsed == 2.0
     for thread in threading.enumerate():
         if thread.name == "mainstay-release":
-            thread.join(10.0)
+            thread.join(60)
     assert engine.store.scan(SPACE) == []
 
 

@@ -297,7 +297,7 @@ def race(url, rounds):
         finally:
             for each in both:
                 each.stdin.close()
-                assert each.wait(20) == 0
+                assert each.wait(60) == 0
                 each.stdout.close()
     return winners
 
@@ -324,7 +324,7 @@ def test_whoever_is_killed_after_deciding_leaves_what_anybody_carries_out(tmp_pa
         item = engine.inbox.put(Item(kind="exhausted", subject="a", operation="f", text="t"))
         dying = worker(url, "ann", "retry", "dies")
         dying.stdin.write(f"{item.id}\n")
-        assert dying.wait(20) == -signal.SIGKILL
+        assert dying.wait(60) == -signal.SIGKILL
         dying.stdin.close()
         dying.stdout.close()
         kept = engine.inbox.get(item.id)

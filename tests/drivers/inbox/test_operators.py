@@ -172,7 +172,7 @@ def test_a_planted_secret_is_nowhere_but_in_its_hash(tmp_path, caplog):
         engine.operators.verify("ann", PLANT)
         told = refused(engine.operators, "ann", PLANT + "x")
         engine.operators.change("ann", secret=PLANT + "2", by="ann", proof=PLANT)
-        assert engine.audit.flush(10)
+        assert engine.audit.flush(60)
     read = [repr(heard), repr(told), caplog.text, repr(Secret(PLANT))]
     assert PLANT not in "".join(read)
     files = [file for file in tmp_path.iterdir() if file.is_file()]
