@@ -201,7 +201,7 @@ def test_a_command_and_its_family_have_time_to_clean_up(tmp_path):
     loop = f"touch {tmp_path}/up; while :; do sleep 0.05; done"
     child = f"trap 'sleep 0.3; touch {tmp_path}/child; exit' TERM; {loop}"
     parent = f'trap "touch {tmp_path}/parent; wait; exit" TERM; sh -c "{child}" & wait'
-    times_out(sh(parent), Manner(grace=60.0), tmp_path)
+    times_out(sh(parent), ProcessOptions(grace=60.0), tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {"up", "child", "parent"}
 
 
@@ -324,7 +324,7 @@ def test_on_windows_a_command_is_asked_to_end_and_then_ended(windows, tmp_path):
         process_windows.run(["no-such-command"], QUIET)
     assert windows == []
     with mainstay.deadline.within(0.2), pytest.raises(AttemptTimeout):
-        process_windows.run(["sleep", "1000"], Manner(grace=60.0))
+        process_windows.run(["sleep", "1000"], ProcessOptions(grace=60.0))
     assert windows == [1]
     deaf = sh(f"trap '' TERM; touch {tmp_path}/up; while :; do sleep 0.1; done")
     times_out(deaf, QUIET, tmp_path, process_windows.run)
@@ -339,6 +339,6 @@ def test_on_windows_a_cancel_event_ends_it(windows):
     thread.start()
     for _ in range(2):
         with pytest.raises(CallCancelled):
-                    process_windows.run(["sleep", "1000"], Manner(cancel=cancel, grace=60.0))
-            thread.join()
+            process_windows.run(["sleep", "1000"], ProcessOptions(cancel=cancel, grace=60.0))
+    thread.join()
     assert windows == [1]

@@ -21,6 +21,7 @@ import trio
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, RecordState, Replay, Run, Settle, reduce
 from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable
+from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.redis import protocol as redis_telling
 from mainstay.stores.redis.keys import explained as _explained
 from mainstay.stores.redis.store import RedisStore
