@@ -1,4 +1,4 @@
-"""The deadline of the call one is in: how long is left, and a way to set one.
+"""The deadline of the current call: the time that is left, and a way to set one.
 
 Integrations read `remaining()` to give a client library a timeout that fits.
 

@@ -1,4 +1,4 @@
-"""Every exception and warning of mainstay.
+"""Every exception and warning: the tree, with a code and a hint on each.
 
     MainstayError                     code, hint
     ├── UsageError                    the caller misused us

@@ -1,4 +1,4 @@
-"""Events as listeners get them: the catalogue, and the codec of recorded ones.
+"""The public events: every class, the catalogue, `encode` and `decode`.
 
 The names come from the features: an event that a feature declares is public here.
 

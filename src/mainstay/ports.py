@@ -1,4 +1,4 @@
-"""The seams: what the engine needs from outside, and anybody may supply."""
+"""The seams, as Protocols: Clock, Sink, Follower, Store, Journal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The audit log: written by a sink, read and verified by anybody.
+"""The audit log as a sink: writing, reading, verifying, replaying; keys, external heads.
 
-`log.py` writes, `reading.py` reads, `verifying.py` checks, `replaying.py` decides again; `places`
-knows where a log may be, `keys.py` signs, `outside.py` brings heads to other places. What a log is
-made of is in `core/audit/chain.py`, and how it is kept in `stores/journal_*.py`.
+`log.py` writes, `read.py` reads, `verify.py` checks, `replay.py` takes each decision again;
+`open.py` opens a log by its URL or path, `keys.py` signs, `external_heads.py` writes heads to other
+places. The format is in `core/audit/chain.py`; each store that keeps a log has a `journal.py`.
 
 >>> import tempfile
 >>> from mainstay import Engine

@@ -1,15 +1,14 @@
-"""The `mainstay` command: one file per command, loaded when it is asked for.
+"""The `mainstay` command: one module per command, loaded when it is used.
 
     app.py      the group, and the names of the commands
-    guard.py    runs a command, and ends well whatever it raises
+    guard.py    runs a command, and turns what it raises into a message and an exit code
     exits.py    the exit codes
-    options.py  what every command has: --json, an example
-    output.py   plain text and JSON to stdout
-    screen.py   tables and live displays, for people; needs rich
-    trouble.py  what an error means, and its exit code
+    errors.py   the message and the exit code of each error
+    options.py  what every command has: --json, --config, --set, an example
+    screen/     plain text and JSON to stdout; tables and live displays, which need rich
 
-A command turns arguments into a call of the library and its answer into text; it decides nothing.
-This file imports neither click nor rich: the base install has neither, and says so in one line.
+A command turns arguments into a call of the library and the result into text; it decides nothing.
+This file imports neither click nor rich: the base install has neither, and prints one line then.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What carries out the core's decisions: calls, waits, clocks, threads and event loops.
+"""What carries out the decisions of core/: calls, waits, clocks, threads and event loops.
 
-Rules of the room: no decision is taken here. sync.py and aio.py perform the effects of
-core/retry/call.py; wrap.py is the fast path in front of them.
+Rules of the room: no decision is taken here. call/sync.py and call/aio.py perform the effects
+of core/retry/call.py; call/wrap.py is the fast path in front of them.
 """

@@ -1,1 +1,1 @@
-"""The composition root: wires names to policies, guards, stores and sinks."""
+"""The composition root: wires names to policies, guards, stores and sinks; builds from config."""

@@ -1,1 +1,1 @@
-"""What a process has one of: clock, context, enclosing calls, file locks, failure reports."""
+"""One per process: clock, context, enclosing calls, plan registry; deferred events, file locks."""

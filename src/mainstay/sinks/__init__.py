@@ -1,1 +1,1 @@
-"""What listens to events. A sink is a callable of one event; some can also `flush()`."""
+"""What receives events: a sink is a callable of one event; some also have `flush()`."""

@@ -1,1 +1,1 @@
-"""Where records live. One module a store, loaded when its URL is used."""
+"""Where records are kept: one folder per store, loaded when its URL is used."""

@@ -1,4 +1,4 @@
-"""For your own tests: virtual time, scripted failures, no retries at all, and traces.
+"""For your own tests: virtual time, scripted failures, traces, fault proxy, store contract.
 
 >>> import mainstay
 >>> from mainstay.testing import scripted, virtual_time

@@ -1,1 +1,1 @@
-"""`mainstay circuits`: the table, the live view, operator commands."""
+"""`mainstay circuits`: the table, the live view, the operator commands."""

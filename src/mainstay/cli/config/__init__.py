@@ -1,1 +1,1 @@
-"""`mainstay config` and `mainstay policies`."""
+"""`mainstay config` and `mainstay policies`: check, show, schema."""

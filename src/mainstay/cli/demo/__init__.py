@@ -1,1 +1,1 @@
-"""`mainstay demo`: a service that fails, some hundred calls to it, and what came of them."""
+"""`mainstay demo`: a service that fails, some hundred calls to it, and their outcome."""

@@ -1,1 +1,1 @@
-"""`mainstay exec`: a command under policy."""
+"""`mainstay exec`: one command under a policy, its exit codes and its report."""

@@ -1,1 +1,1 @@
-"""`mainstay inbox` and `mainstay operators`, and who acts."""
+"""`mainstay inbox` and `mainstay operators`: tables, actions, identity of the operator."""

@@ -1,1 +1,1 @@
-"""What a person sees: plain output, tables, progress."""
+"""Output of the commands: plain text, JSON, tables, progress."""

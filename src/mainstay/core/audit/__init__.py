@@ -1,1 +1,1 @@
-"""The audit log: hash chain, deterministic replay, and what another policy would have done."""
+"""The audit log: its hash chain, replay of recorded calls, what another policy would have done."""

@@ -1,1 +1,1 @@
-"""What every room of the core builds on: values, validation, arithmetic, time, stored changes."""
+"""What every folder of core/ builds on: values, validation, arithmetic, time, stored changes."""

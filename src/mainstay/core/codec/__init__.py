@@ -1,1 +1,1 @@
-"""Values and exceptions as bytes: keys and fingerprints, recorded outcomes, and the way back."""
+"""Values and exceptions as bytes and back: canonical JSON for fingerprints, recorded outcomes."""

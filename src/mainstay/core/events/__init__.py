@@ -1,4 +1,4 @@
-"""Every event: names, versions, fields, codec, and the evidence that a replay needs."""
+"""Every event: the catalogue, the codec, the builder of a call's events, evidence for replay."""
 
 from __future__ import annotations
 

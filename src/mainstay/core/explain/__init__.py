@@ -1,4 +1,4 @@
-"""What a policy will do, in words and numbers, before it does it."""
+"""`explain()`: what a policy does at worst, in words and numbers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Idempotency records: the reducer, the flow of a keyed call, fast replay."""
+"""Idempotency records: the reducer (claim, lease, epoch), the flow of a keyed call, fast replay."""

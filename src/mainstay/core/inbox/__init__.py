@@ -1,4 +1,4 @@
-"""The inbox: items that wait for a person, the actions that are legal, and who may act."""
+"""The inbox: items that wait for a person, the actions that are legal, operators."""
 
 from __future__ import annotations
 

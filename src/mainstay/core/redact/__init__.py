@@ -1,4 +1,4 @@
-"""Secrets taken out of whatever a person or a log can read."""
+"""Redaction: removes secrets from everything that a person or a log can read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One failing call: the policy, what a failure is, how long to wait, when to give up."""
+"""One failing call: policy, kinds of failure, delay, deadline, decision, note of giving up."""

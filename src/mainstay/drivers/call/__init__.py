@@ -1,1 +1,1 @@
-"""One call, driven: the sync and async loops over core/retry/call.py, wrappers, blocks, events."""
+"""One call: sync and async drivers of core/retry/call.py, wrappers, blocks, emitting events."""

@@ -1,1 +1,1 @@
-"""Keyed calls, driven: claims, lease renewal, retries of the store, replay."""
+"""Keyed calls: claims, lease renewal, retries of the store, replay."""

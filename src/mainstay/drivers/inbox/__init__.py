@@ -1,1 +1,1 @@
-"""The inbox and its operators, driven: raising items, authentication, actions and their effects."""
+"""The inbox and its operators: raising items, authentication, actions and their effects."""

@@ -1,1 +1,1 @@
-"""Subprocesses under policy: start, capture, time out, end with their whole group."""
+"""Subprocesses under a policy: start, capture output, time out, end the process group."""

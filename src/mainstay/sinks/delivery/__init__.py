@@ -1,1 +1,1 @@
-"""How events reach a slow or absent receiver: buffer, backlog, spill file."""
+"""How events reach a slow or unavailable receiver: buffer, backlog, spill files."""

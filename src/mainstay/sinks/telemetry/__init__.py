@@ -1,4 +1,4 @@
-"""Telemetry of pipeline stages, measured and written to a file."""
+"""Telemetry of pipeline stages: measured per call, written to a file."""
 
 from mainstay.sinks.telemetry.sink import TelemetrySink
 

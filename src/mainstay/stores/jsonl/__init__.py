@@ -1,1 +1,1 @@
-"""JSONL files: the journal, its lines, its files and their rotation."""
+"""JSONL files: the journal of an audit log, its lines, its files and their rotation."""

@@ -1,1 +1,1 @@
-"""NATS JetStream: the store, its connection, its wire protocol."""
+"""NATS JetStream: the store, its steps, its connection, its wire protocol."""

@@ -1,1 +1,1 @@
-"""Redis and Valkey: the store, its clients, its keys, its protocol."""
+"""Redis and Valkey: the store, the Lua scripts of its steps, its clients, its protocol."""

@@ -1,0 +1,99 @@
+"""docs/contributing/map.md shows the source as it is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools import house
+
+ROOT = Path(__file__).parents[1]
+PAGE = house.PAGE.read_text(encoding="utf-8")
+PLACES = ("src", "docs/how-to", "docs/reference", "tests", "tools", "api.txt")
+"""Where a thing that exists is named: the page itself and the reasons in docs/design.md apart."""
+
+
+def test_the_generated_parts_of_the_map_are_up_to_date():
+    """The pictures and the table of rooms are those of the source."""
+    assert house.render(PAGE) == PAGE, house.HOW
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+EXAMPLES = {
+    "Add a policy field": [r"\bmax_retry_after\b", r"\bmaxRetryAfter\b"],
+    "Add an event": [r"\bfallback_used\b", r"\bFallbackUsed\b"],
+    "Add a command": [r"\bmainstay status\b", r"\bcli[./]status\b", r"\bpolicies, status\b"],
+}
+"""What names the example of a recipe in a file."""
+
+
+def recipes(page):
+    """Each recipe with the files of its table, its placeholders filled in from its text."""
+    parts = re.split(r"^### ", page.partition("\n## Recipes\n")[2], flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0]: files_of(part) for part in parts}
+
+
+def files_of(recipe):
+    """The first column of a recipe's table."""
+    means = dict(re.findall(r"`<([\w-]+)>` is\s+`([^`]+)`", recipe))
+    rows = re.findall(r"^\| `([^`]+)` \|", recipe, re.MULTILINE)
+    return [re.sub(r"<([\w-]+)>", lambda found: means[found[1]], row) for row in rows]
+
+
+def naming(patterns, root=ROOT, places=PLACES):
+    """The files that match one of some patterns, but for recordings of other things."""
+    either = re.compile("|".join(patterns))
+    return {
+        path.relative_to(root).as_posix()
+        for place in places
+        for path in [root / place, *(root / place).rglob("*")]
+        if path.is_file() and not is_beside(path, either) and either.search(text_of(path))
+    }
+
+
+def is_beside(path, either):
+    """Caches, this file, and recordings of old versions, which nobody edits."""
+    if path == Path(__file__) or "__pycache__" in path.parts:
+        return True
+    return bool({"recorded", "stored"} & {*path.parts}) and not either.search(path.name)
+
+
+def text_of(path):
+    """The text of a file; nothing if it is not text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+@pytest.mark.parametrize("recipe", EXAMPLES)
+def test_a_recipe_names_every_file_to_touch(recipe):
+    """A contributor who follows the table leaves out no file, and opens none in vain."""
+    named = recipes(PAGE)[recipe]
+    assert sorted(named) == sorted(naming(EXAMPLES[recipe]))
+
+
+@pytest.mark.parametrize("recipe", sorted(recipes(PAGE)))
+def test_a_file_of_a_recipe_exists(recipe):
+    """Each recipe has a table, and its example has each file of it."""
+    named = recipes(PAGE)[recipe]
+    assert named
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_a_file_that_is_left_out_is_found(tmp_path):
+    """The rules above can fail: a new file that names the example belongs into the table."""
+    (tmp_path / "src/recorded").mkdir(parents=True)
+    (tmp_path / "src/a.py").write_text("fallback_used = 1\n", encoding="utf-8")
+    (tmp_path / "src/b.py").write_text("no_fallback_used = 1\n", encoding="utf-8")
+    (tmp_path / "src/recorded/old.json").write_text("fallback_used", encoding="utf-8")
+    (tmp_path / "src/recorded/fallback_used.json").write_text("fallback_used", encoding="utf-8")
+    found = naming([r"\bfallback_used\b"], tmp_path, ["src"])
+    assert found == {"src/a.py", "src/recorded/fallback_used.json"}
+
+
+def test_placeholders_are_filled_in_from_the_text():
+    """`<feature>` in a path is what the recipe's text gives for it."""
+    text = "## Recipes\n### Add\nHere `<a>` is `x`.\n| `src/<a>/b_<a>.py` | why |\n"
+    assert recipes(f"\n{text}") == {"Add": ["src/x/b_x.py"]}
