@@ -33,7 +33,7 @@ MEANINGS = {
     CircuitState.FORCED_OPEN: "calls are refused until another order",
     CircuitState.FORCED_CLOSED: "calls go through and nothing is counted, until another order",
     CircuitState.DISABLED: "as if there were no breaker, until another order",
-    CircuitState.METRICS_ONLY: "calls go through and are counted; what would open it is told",
+    CircuitState.METRICS_ONLY: "calls go through and are counted; an event reports each trip",
 }
 
 

@@ -139,7 +139,7 @@ def _labels_of(name: str) -> tuple[str, ...]:
 
 def table() -> str:
     """Every metric, for the page."""
-    rows = ["| metric | type | labels | what it says |", "| --- | --- | --- | --- |"]
+    rows = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for metric in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         text = f"{metric.text}; read when asked" if metric.is_read else metric.text
