@@ -36,9 +36,9 @@ RETRY = Section(
     Field("default_policy", Text(), "the policy of operations that nothing else names", "standard",
           also=[("default", Text())]),
     Field("nested", Text(choices=NESTED_MODES),
-          "what happens inside another retry, for policies that do not say", "collapse"),
+          "what happens inside another retry, for policies that do not set it", "collapse"),
     Field("policies", Names(POLICY, what="policy"),
-          "policies by name; `standard` is there without being written", "`standard`"),
+          "policies by name; `standard` always exists", "`standard`"),
     Field("operation_policies", Names(Text(), what="operation"),
           "operations to policies: a name, else the first pattern (`db.*`) that matches, else the"
           " policy of the operation's name, else the default", "none",
@@ -52,12 +52,12 @@ BREAKERS = Section(
     Field("named", Names(NAMED_BREAKER, what="circuit"), "circuits that operations share", "none"),
 )
 
-_ENABLED = Field("enabled", Flag(), "false is as if it were not there", "true")
+_ENABLED = Field("enabled", Flag(), "false disables it", "true")
 _TOKENS = Number(0.0, MOST)
 BUDGETS = Section(
     Field("retries", Section(
         Field("ratio", Number(0.0, 1.0), "retries per call", "0.2"),
-        Field("floor", Whole(0, MOST), "so many retries are always allowed in a window", "10"),
+        Field("floor", Whole(0, MOST), "the retries that are always allowed in a window", "10"),
         duration("window", "over which both are counted", "10 s", low=MIN_WINDOW),
     ), "retries as a share of the calls", "none"),
     Field("tokens", Section(
@@ -65,12 +65,12 @@ BUDGETS = Section(
         Field("capacity", Number(0.001, MOST), "tokens at first, and at most", "500"),
         Field("cost", _TOKENS, "what a retry takes", "5"),
         Field("timeout_cost", _TOKENS, "what a retry takes after a timeout", "10"),
-        Field("refund", _TOKENS, "what a retry that succeeds brings back", "what it took"),
-        Field("success_refund", _TOKENS, "what a call that succeeds at once brings back", "1"),
+        Field("refund", _TOKENS, "what a retry that succeeds returns", "what it took"),
+        Field("success_refund", _TOKENS, "what a call that succeeds at once returns", "1"),
         Field("failure_cost", _TOKENS, "what each refused attempt takes", "0"),
         Field("reserve", _TOKENS, "retries are made while there are more than these", "0"),
         text="preset",
-    ), "tokens that retries use up and successes bring back", "none"),
+    ), "tokens that retries take and successes return", "none"),
     Field("rate", Section(
         Field("per_second", Number(1e-5, MOST), "how many retries start in a second", "10"),
         Field("burst", Whole(1, MOST), "how many may start at once", "10"),
@@ -97,10 +97,10 @@ _URL = Text(
     says="the URL of a store: memory://, sqlite:///file.db, postgresql://…, redis://… or nats://…",
 )
 STORE = Section(
-    Field("url", _URL, "where records live", "memory://"),
+    Field("url", _URL, "where records are kept", "memory://"),
     duration("share", "between two steps in which circuits and budgets are shared; null for never",
              "1 s", low=0.01, high=3600.0, optional=True),
-    duration("wait", "how long a keyed call waits for a store that is away", "0 s", high=3600.0),
+    duration("wait", "how long a keyed call waits for an unavailable store", "0 s", high=3600.0),
     Field("needs", Listing(Text(choices=tuple(ABILITIES)), or_one=True),
           "what the store must be able to do", "nothing more"),
     text="url",
@@ -108,7 +108,7 @@ STORE = Section(
 
 SINK = Section(_ENABLED, is_open=True, flag="enabled")
 _SINK_MEANS = {
-    "logging": "the standard log; there without being written, unless it is false",
+    "logging": "the standard log; on by default, unless it is false",
     "jsonl": "a file of JSON lines",
     "nats": "a NATS subject",
     "prometheus": "metrics for Prometheus",
@@ -125,7 +125,7 @@ AUDIT = Section(
           "written within 100 ms or so, or before the call goes on", "buffered"),
     Field("key", Text(is_secret=True), "the path of the Ed25519 key that signs heads", "none"),
     Field("heads", Listing(Text(), or_one=True),
-          "where heads are brought besides the log: paths, or log:NAME", "nowhere"),
+          "where heads are written besides the log: paths, or log:NAME", "nowhere"),
     Field("every", Whole(1, 1_000_000_000), "records between two heads", "1000"),
     duration("keep", "for how long records are kept", "for ever", above=True, optional=True),
     Field("rotate", Whole(1, 1 << 50, optional=True), "bytes after which a file is ended", "never"),
@@ -146,22 +146,22 @@ REDACTION = Section(
 
 _LEVEL = Number(0.0, MAX_SECONDS)
 ALERT_RULE = Section(
-    Field("name", Text(), "what the alert is called"),
-    Field("metric", Text(choices=tuple(COUNTED)), "what it looks at"),
-    Field("above", _LEVEL, "fires where the metric is greater; this or `below`"),
-    Field("below", _LEVEL, "fires where the metric is less"),
+    Field("name", Text(), "the name of the alert"),
+    Field("metric", Text(choices=tuple(COUNTED)), "the metric that it checks"),
+    Field("above", _LEVEL, "fires if the metric is greater; this or `below`"),
+    Field("below", _LEVEL, "fires if the metric is less"),
     duration("window", "over which the metric is taken", "60 s", low=1.0, high=86_400.0),
     Field("minimum", Whole(1, 1_000_000_000), "calls or events the window must hold", "1"),
     Field("per", Text(choices=GROUPS), "an alert for each of these apart", "all together"),
     Field("for_seconds", Number(0.0, 86_400.0, unit=" of seconds"),
           "for how long the metric must be past the threshold", "0"),
-    Field("clear", _LEVEL, "where the alert clears", "a fifth on the calm side"),
+    Field("clear", _LEVEL, "where the alert clears", "a fifth inside the threshold"),
     needs=["name", "metric"],
 )  # fmt: skip
 ALERTS = Section(
     Field("rules", Listing(ALERT_RULE), "when to raise an alert", "none"),
-    duration("interval", "between two looks at the rules", "1 s", low=0.01, high=3600.0),
-    Field("logger", Text(), "the log that is told", "mainstay"),
+    duration("interval", "between two checks of the rules", "1 s", low=0.01, high=3600.0),
+    Field("logger", Text(), "the logger of alerts", "mainstay"),
     Field("inbox", Flag(), "an item for each alert that fires", "true"),
 )
 
@@ -178,17 +178,17 @@ EMAIL = Section(
     Field("port", Whole(1, 65_535), "its port", "587; tls: 465"),
     Field("security", Text(choices=("starttls", "tls", "none")), "how the line is protected",
           "starttls"),
-    Field("user", Text(), "who signs in", "nobody"),
-    Field("password", _SECRET, "with what", "none"),
-    Field("sender", Text(), "whom mail is from", also=[("from", Text())]),
-    Field("to", Listing(Text(), or_one=True), "whom it goes to"),
+    Field("user", Text(), "the name to sign in with", "none"),
+    Field("password", _SECRET, "the password to sign in with", "none"),
+    Field("sender", Text(), "the sender of the mail", also=[("from", Text())]),
+    Field("to", Listing(Text(), or_one=True), "its recipients"),
     needs=["host", "sender", "to"],
 )  # fmt: skip
 INBOX = Section(
     Field("notify", Section(
         Field("webhook", WEBHOOK, "a signed HTTP request for each new item", "none"),
         Field("email", EMAIL, "a mail for each new item", "none"),
-    ), "who is told of new items", "nobody"),
+    ), "notifications of new items", "none"),
 )  # fmt: skip
 
 CONFIG = Section(
@@ -196,8 +196,8 @@ CONFIG = Section(
     Field("circuit_breaker", BREAKER, _BREAKER_MEANS, "none"),
     Field("breakers", BREAKERS, "circuits: of each operation, of several, of all"),
     Field("budgets", BUDGETS, "what keeps retries from making things worse"),
-    Field("store", STORE, "where records live", "memory://"),
-    Field("sinks", SINKS_SECTION, "what hears the events", "logging"),
+    Field("store", STORE, "where records are kept", "memory://"),
+    Field("sinks", SINKS_SECTION, "what receives the events", "logging"),
     Field("audit", AUDIT, "the audit log", "on, where the store can keep it"),
     Field("redaction", REDACTION, "what is secret with you, besides the usual"),
     Field("alerts", ALERTS, "rules over what happens"),

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class InboxRaised(Event, frozen=True, kw_only=True, tag="inbox_raised"):
-    """A matter for a person has come up; the same one again is not told again.
+    """A new item for a person was raised; a repetition emits no second event.
 
     >>> InboxRaised(item="3f2a", item_kind="exhausted").event_type
     'inbox_raised'
