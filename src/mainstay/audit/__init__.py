@@ -2,7 +2,7 @@
 
 `log.py` writes, `read.py` reads, `verify.py` checks, `replay.py` takes each decision again;
 `open.py` opens a log by its URL or path, `keys.py` signs, `external_heads.py` writes heads to other
-places. The format is in `core/audit/chain.py`; each store that keeps a log has a `journal.py`.
+places. The format is in `core/audit/chain.py`; each store that keeps a log has a `journal` module.
 
 >>> import tempfile
 >>> from mainstay import Engine

@@ -2,7 +2,7 @@
 
 Errors go to stderr, without a traceback, with what to do next; as a JSON object where the command
 line says `--json`. `MAINSTAY_DEBUG=1` shows the traceback too. What each error means is told by
-trouble.py.
+errors.py.
 """
 
 from __future__ import annotations

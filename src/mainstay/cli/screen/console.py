@@ -56,7 +56,7 @@ class Screen(Console):
             write("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
     def on_broken_pipe(self) -> None:
-        """Left to guard.py; rich itself would exit with 1."""
+        """Left to cli/guard.py; rich itself would exit with 1."""
         raise  # noqa: PLE0704  called by rich while it handles the BrokenPipeError
 
 

@@ -1,4 +1,4 @@
-"""Plain text and JSON to stdout, without secrets. Tables and live displays are screen.py's."""
+"""Plain text and JSON to stdout, without secrets. Tables and live displays are console.py's."""
 
 from __future__ import annotations
 

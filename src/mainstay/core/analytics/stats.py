@@ -2,7 +2,7 @@
 
 Events come as (writer, bytes). A call is known by its writer and `call_id`; what it did is in the
 event that ends it, so that between its events only the attempts and the waits so far are kept, and
-of so many calls at most (OPEN_CALLS). Names are ranked (ranking.py), delays sketched (sketch.py).
+of so many calls at most (OPEN_CALLS). Names are ranked (top_k.py), delays sketched (sketch.py).
 
 Rules:
 - A call counts where it ended, with its waits; a range of time looks at the end.

@@ -3,7 +3,7 @@
     open -> decided -> closed
 
 The same matter raised again is counted, not repeated. What is kept here is the item, its history
-and the actions that are legal for its kind; deciding and closing is inbox_acting.py's.
+and the actions that are legal for its kind; deciding and closing is actions.py's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Takes secrets out of what a person or a log may read, before it is written anywhere.
 
-Two rules: values of fields with a secret name (redact_fields.py), and what looks like a secret by
-itself (redact_patterns.py). What is found becomes `[redacted]`; the rest stays. Where a rule could
+Two rules: values of fields with a secret name (fields.py), and what looks like a secret by
+itself (patterns.py). What is found becomes `[redacted]`; the rest stays. Where a rule could
 err, it hides too much rather than too little.
 
 Redacting what was redacted changes nothing, so texts may pass here more than once on their way.

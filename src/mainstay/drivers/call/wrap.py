@@ -9,10 +9,10 @@ with `*args, **kwargs`.
 
 A first attempt that succeeds costs one Python frame and nothing else; a failure is put in a box
 and handed to the driver. While it runs, the frame holds on to ms_active, by which
-mainstay/frames.py counts such frames. Tracebacks show the lines of the template below: generated
+runtime/enclosing.py counts such frames. Tracebacks show the lines of the template below: generated
 code is compiled under this file's name and at its template's line.
 
-All wrappers run in one namespace, FRAMES, by which mainstay/frames.py knows them. Names of ours
+All wrappers run in one namespace, FRAMES, by which runtime/enclosing.py knows them. Names of ours
 begin with ms_, so that they meet no parameter's.
 """
 

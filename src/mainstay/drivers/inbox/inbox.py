@@ -1,6 +1,6 @@
 """The inbox of an engine: matters for a person, kept in its store, and what people decide of them.
 
-What an action does is up to the room that raised the item: see settling.py. An item is decided in
+What an action does is up to the room that raised the item: see resolution.py. An item is decided in
 one step, carried out in the next, and closed in the last: whoever dies between leaves an item that
 is decided, and that anybody can carry out.
 """

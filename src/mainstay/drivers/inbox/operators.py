@@ -1,4 +1,4 @@
-"""The operators of a store: who may act on its inbox. Whether it is them is verifying.py's.
+"""The operators of a store: who may act on its inbox. Whether it is them is authentication.py's.
 
 Who has the store can read and write everything in it: operators are there so that what is done is
 done by somebody, known by name, and so that a wrong secret is seen. Every change and every refusal

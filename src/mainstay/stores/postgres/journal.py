@@ -1,6 +1,6 @@
 """An audit log in PostgreSQL: one row for each block, written under an advisory lock.
 
-The tables come with the store's other ones (`sql/postgres/0002_audit.sql`). The steps are the
+The tables come with the store's other ones (`sql/0002_audit.sql`). The steps are the
 store's own kind, and go over its connections.
 """
 

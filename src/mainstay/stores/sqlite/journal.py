@@ -1,6 +1,6 @@
 """An audit log in SQLite: one row for each block, on a connection of its own.
 
-The tables come with the store's other ones (`sql/sqlite/0002_audit.sql`). A block is one short
+The tables come with the store's other ones (`sql/0002_audit.sql`). A block is one short
 transaction; `synchronous=NORMAL` outlives a kill, `FULL` a power cut too. Whoever only reads opens
 the file so that nothing in it can be changed.
 """
