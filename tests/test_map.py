@@ -53,8 +53,8 @@ def naming(patterns, root=ROOT, places=PLACES):
 
 
 def is_beside(path, either):
-    """Caches, this file, and recordings of old versions, which nobody edits."""
-    if path == Path(__file__) or "__pycache__" in path.parts:
+    """Caches, this file, recordings of old versions and the frozen names in them."""
+    if path == Path(__file__) or "__pycache__" in path.parts or path.name == "stored_names.py":
         return True
     return bool({"recorded", "stored"} & {*path.parts}) and not either.search(path.name)
 

@@ -79,7 +79,7 @@ def test_every_event_is_a_message_that_is_read_again(nats_url, make):
     """Also while time is virtual; the stream is made where it is not there."""
     heard, sink = [], make(nats_url)
     with virtual_time(), Engine(sinks=[sink, heard.append]) as engine:
-        engine.run("api", scripted(ConnectionError("token=abc"), "up"))
+        engine.run("api", scripted(ConnectionError("token=hunter2"), "up"))
     assert stored(nats_url, sink) == heard
     assert len(heard) == 3
 

@@ -39,8 +39,8 @@ from mainstay.errors import (
     StoreUnavailable,
     UsageError,
 )
-from mainstay.stores import sqlite_steps
 from mainstay.stores.memory import MemoryStore
+from mainstay.stores.sqlite import statements as sqlite_steps
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing import virtual_time
 
@@ -484,7 +484,7 @@ def test_a_cancel_event_ends_the_wait_for_another_call(engine, colour):
 # --- leases ---------------------------------------------------------------------------------------
 
 
-class StoreClock(mainstay.clock.SystemClock):
+class StoreClock(mainstay.runtime.clock.SystemClock):
     """The clock that leases are judged by: it stands still until it is moved."""
 
     def __init__(self):
@@ -498,9 +498,9 @@ class StoreClock(mainstay.clock.SystemClock):
 def store_clock(monkeypatch):
     made = StoreClock()
     monkeypatch.setattr(sqlite_steps, "now", made.wall)
-    before = mainstay.clock.install(made)
+    before = mainstay.runtime.clock.install(made)
     yield made
-    mainstay.clock.install(before)
+    mainstay.runtime.clock.install(before)
 
 
 def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
