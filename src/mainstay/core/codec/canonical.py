@@ -35,22 +35,17 @@ from binascii import b2a_base64
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag
-from functools import partial
 
 import msgspec
 
 from mainstay.core.codec.introspect import (
-    is_dataclass,
-    is_named_tuple,
-    is_pydantic,
+    field_names,
     is_pydantic_2,
-    is_struct,
     key_name,
     mro_of,
     pydantic_fields,
-    static,
 )
-from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
+from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
 from mainstay.core.retry.kinds import qualified_name
 
 _sha256 = hashlib.sha256
@@ -62,8 +57,11 @@ with suppress(ImportError):
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Iterable, Mapping
+
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.codec.introspect import RecordKind
+    from mainstay.core.codec.visitor import Encode
 
 
 def canonical(value: object) -> bytes:
@@ -82,17 +80,16 @@ def canonical(value: object) -> bytes:
             return _simple(value)
         except UnicodeEncodeError:  # a lone surrogate: the walk says where
             pass
-    text: str = _Writer().visit(ROOT, value)
-    return text.encode()
+    return Canonical().visit(ROOT, value).encode()
 
 
 _simple = msgspec.json.Encoder(order="sorted").encode
 
 
-_SCALARS = frozenset({str, bool, type(None)})
+_AS_IN_JSON = frozenset({str, bool, type(None)})
 
 
-def _is_simple(value: Any, room: int) -> bool:
+def _is_simple(value: UserValue, room: int) -> bool:
     """Whether msgspec writes it as the walk does: most arguments are so, and it is much faster.
 
     Floats are not: msgspec has another notation for large and small ones.
@@ -100,13 +97,13 @@ def _is_simple(value: Any, room: int) -> bool:
     kind = type(value)
     if kind is int:
         return bool(LEAST <= value <= MOST)
-    if kind in _SCALARS or not room:  # what is deep, or without an end, is for the walk to say
-        return kind in _SCALARS
+    if kind in _AS_IN_JSON or not room:  # what is deep, or without an end, is for the walk to say
+        return kind in _AS_IN_JSON
     if kind is dict:
         for key, each in value.items():
             if type(key) is not str or key[:1] == "$":
                 return False
-            if type(each) in _SCALARS or (type(each) is int and LEAST <= each <= MOST):
+            if type(each) in _AS_IN_JSON or (type(each) is int and LEAST <= each <= MOST):
                 continue
             if not _is_simple(each, room - 1):
                 return False
@@ -131,57 +128,6 @@ _SHORT = 128
 """Bytes that Python's own SHA-256 has hashed before OpenSSL, the faster one, has begun."""
 
 
-class _Writer(Walk):
-    """Writes values as canonical JSON text."""
-
-    __slots__ = ()
-
-    verdict = "cannot be part of a key"
-    hint = "give key=..."
-
-    def encode(self, value: Any) -> str:
-        plain = _PLAIN.get(type(value))
-        return self.inside(value, _encoder_of(type(value))) if plain is None else plain(self, value)
-
-
-def _encoder_of(cls: type) -> Callable[[Any, Any], str]:
-    """How values of a class are written: by its own word, as a record, or as a base of it."""
-    if static(cls, "__mainstay_key__") is not None:
-        return _own_key
-    if Enum in mro_of(cls):
-        return _enum
-    for is_one, names_of in _RECORDS:
-        if is_one(cls):
-            return partial(_record, names_of)
-    for base in mro_of(cls):
-        encoder = _CONTAINERS.get(base) or _PLAIN.get(base) or _NAMED.get(qualified_name(base))
-        if encoder is not None:
-            return encoder
-    return refused
-
-
-def _dataclass_names(value: Any) -> list[str]:
-    import dataclasses  # loaded, where there is a dataclass
-
-    return [field.name for field in dataclasses.fields(value) if field.compare]
-
-
-def _pydantic_names(value: Any) -> list[str]:
-    """Fields and extra values; version 1 keeps both in `__dict__`."""
-    if not is_pydantic_2(type(value)):
-        return list(vars(value))
-    extra = getattr(value, "__pydantic_extra__", None)
-    return [*(pydantic_fields(type(value)) or ()), *(extra or ())]
-
-
-_RECORDS: tuple[tuple[Callable[[type], bool], Callable[[Any], Iterable[str]]], ...] = (
-    (is_named_tuple, lambda value: value._fields),
-    (is_dataclass, _dataclass_names),
-    (is_struct, lambda value: value.__struct_fields__),
-    (is_pydantic, _pydantic_names),
-)
-
-
 def _tagged(tag: str, text: str) -> str:
     return f'{{"${tag}":{text}}}'
 
@@ -194,7 +140,7 @@ def _array(texts: Iterable[str]) -> str:
     return f"[{','.join(texts)}]"
 
 
-def _object(walk: Walk, texts: Mapping[str, str]) -> str:
+def _object(walk: Walk[str], texts: Mapping[str, str]) -> str:
     return f"{{{','.join(f'{_text(walk, key)}:{texts[key]}' for key in sorted(texts))}}}"
 
 
@@ -202,11 +148,7 @@ def _json(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _constant(text: str) -> Callable[[Walk, object], str]:
-    return lambda _, __: text
-
-
-def _text(walk: Walk, value: str) -> str:
+def _text(walk: Walk[str], value: str) -> str:
     try:
         return _json(str.__str__(value))
     except UnicodeEncodeError as error:
@@ -214,21 +156,21 @@ def _text(walk: Walk, value: str) -> str:
         walk.refuse(f"text with the lone surrogate U+{found:04X} {walk.verdict}")
 
 
-def _integer(_: Walk, value: int) -> str:
+def _integer(_: Walk[str], value: int) -> str:
     number = int.__index__(value)
     if LEAST <= number <= MOST:
         return int.__repr__(number)
     return _quoted("int", f"{number:x}")  # base 16: Python limits the digits of base 10
 
 
-def _float(walk: Walk, value: float) -> str:
+def _float(walk: Walk[str], value: float) -> str:
     if not math.isfinite(value):
         word = {"inf": "infinity", "-inf": "-infinity"}.get(float.__repr__(value), "NaN")
         walk.refuse(f"{word} {walk.verdict}")
     return float.__repr__(value) if value else "0.0"
 
 
-def _bytes(_: Walk, value: bytes) -> str:
+def _bytes(_: Walk[str], value: bytes) -> str:
     return _quoted("bytes", b2a_base64(value, newline=False).decode())
 
 
@@ -236,7 +178,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 -- what is added to it is in UTC
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def _datetime(walk: Walk, value: datetime) -> str:
+def _datetime(walk: Walk[str], value: datetime) -> str:
     offset = value.utcoffset()
     if offset is not None:  # counted, because UTC has no year 0 or 10000 for its ends
         since = value.replace(tzinfo=None) - _EPOCH - offset
@@ -244,13 +186,13 @@ def _datetime(walk: Walk, value: datetime) -> str:
     return _zoneless(walk, value, "datetime")
 
 
-def _time(walk: Walk, value: time) -> str:
+def _time(walk: Walk[str], value: time) -> str:
     if value.utcoffset() is not None:
         return _quoted("time", value.isoformat())
     return _zoneless(walk, value, "time")
 
 
-def _zoneless(walk: Walk, value: datetime | time, tag: str) -> str:
+def _zoneless(walk: Walk[str], value: datetime | time, tag: str) -> str:
     """Without an offset: no zone at all, or one that needs a date and is known by its key."""
     local = value.replace(tzinfo=None).isoformat()
     if value.tzinfo is None:
@@ -261,15 +203,15 @@ def _zoneless(walk: Walk, value: datetime | time, tag: str) -> str:
     return _tagged(tag, _array((f'"{local}"', _json(key))))
 
 
-def _date(_: Walk, value: date) -> str:
+def _date(_: Walk[str], value: date) -> str:
     return _quoted("date", value.isoformat())
 
 
-def _timedelta(_: Walk, value: timedelta) -> str:
+def _timedelta(_: Walk[str], value: timedelta) -> str:
     return _tagged("timedelta", str(value // _MICROSECOND))
 
 
-def _decimal(walk: Walk, value: Any) -> str:
+def _decimal(walk: Walk[str], value: UserValue) -> str:
     if not value.is_finite():
         walk.refuse(f"the Decimal {value} {walk.verdict}")
     sign, digits, exponent = value.as_tuple()
@@ -280,24 +222,24 @@ def _decimal(walk: Walk, value: Any) -> str:
     return _quoted("decimal", f"{'-' * sign}{kept}e{exponent + len(text) - len(kept)}")
 
 
-def _uuid(_: Walk, value: object) -> str:
+def _uuid(_: Walk[str], value: object) -> str:
     return _quoted("uuid", str(value))
 
 
-def _path(walk: Walk, value: object) -> str:
+def _path(walk: Walk[str], value: object) -> str:
     is_windows = any(base.__name__ == "PureWindowsPath" for base in mro_of(type(value)))
     return _tagged("windows_path" if is_windows else "path", _text(walk, str(value)))
 
 
-def _list(walk: Walk, value: Iterable[object]) -> str:
+def _list(walk: Walk[str], value: Iterable[object]) -> str:
     return _array(walk.items(value))
 
 
-def _set(walk: Walk, value: Iterable[object]) -> str:
+def _set(walk: Walk[str], value: Iterable[object]) -> str:
     return _tagged("set", _array(sorted(walk.members(value))))
 
 
-def _dict(walk: Walk, value: dict[Any, object]) -> str:
+def _dict(walk: Walk[str], value: dict[UserValue, object]) -> str:
     if not all(map(_is_plain_key, value)):
         pairs = [(walk.visit((MEMBER, k), k), walk.visit((ITEM, k), v)) for k, v in value.items()]
         return _tagged("dict", _array(map(_array, sorted(pairs))))
@@ -309,23 +251,42 @@ def _is_plain_key(key: object) -> bool:
     return isinstance(key, str) and not isinstance(key, Enum) and not str.startswith(key, "$")
 
 
-def _enum(_: Walk, value: Enum) -> str:
+def _enum(_: Walk[str], value: Enum) -> str:
     member = str(value.value) if isinstance(value, Flag) else _json(value.name)
     return _tagged("enum", _array((_json(key_name(type(value))), member)))
 
 
-def _record(names_of: Callable[[Any], Iterable[str]], walk: Walk, value: object) -> str:
-    fields = walk.fields(value, names_of(value))
+def _record(walk: Walk[str], value: object) -> str:
+    return _named_fields(walk, value, field_names(type(value)))
+
+
+def _dataclass(walk: Walk[str], value: UserValue) -> str:
+    import dataclasses  # loaded, where there is a dataclass
+
+    compared = (field.name for field in dataclasses.fields(value) if field.compare)
+    return _named_fields(walk, value, compared)
+
+
+def _model(walk: Walk[str], value: UserValue) -> str:
+    """Fields and extra values; version 1 of pydantic keeps both in `__dict__`."""
+    if not is_pydantic_2(type(value)):
+        return _named_fields(walk, value, vars(value))
+    extra = getattr(value, "__pydantic_extra__", None)
+    return _named_fields(walk, value, [*(pydantic_fields(type(value)) or ()), *(extra or ())])
+
+
+def _named_fields(walk: Walk[str], value: object, names: Iterable[str]) -> str:
+    fields = walk.fields(value, names)
     return _tagged("object", _array((_json(key_name(type(value))), _object(walk, fields))))
 
 
-def _own_key(walk: Walk, value: Any) -> str:
+def _own_key(walk: Walk[str], value: UserValue) -> str:
     text = walk.visit((FIELD, "__mainstay_key__()"), value.__mainstay_key__())
     return _tagged("key", _array((_json(key_name(type(value))), text)))
 
 
-_PLAIN: dict[type, Callable[[Any, Any], str]] = {
-    type(None): _constant("null"),
+_SCALARS: dict[type, Encode[str]] = {
+    type(None): lambda *_: "null",
     bool: lambda _, value: "true" if value else "false",
     str: _text,
     int: _integer,
@@ -337,16 +298,39 @@ _PLAIN: dict[type, Callable[[Any, Any], str]] = {
     time: _time,
     timedelta: _timedelta,
 }
-_CONTAINERS: dict[type, Callable[[Any, Any], str]] = {
+_CONTAINERS: dict[type, Encode[str]] = {
     list: _list,
     tuple: _list,
     dict: _dict,
     set: _set,
     frozenset: _set,
 }
-_NAMED: dict[str, Callable[[Any, Any], str]] = {  # by name: the core imports no uuid and no pathlib
+_NAMED: dict[str, Encode[str]] = {  # by name: the core imports no uuid and no pathlib
     "decimal.Decimal": _decimal,
     "uuid.UUID": _uuid,
     "pathlib.PurePath": _path,
     "pathlib._local.PurePath": _path,  # Python 3.13
 }
+_RECORDS: dict[RecordKind, Encode[str]] = {
+    "enum": _enum,
+    "named_tuple": _record,
+    "dataclass": _dataclass,
+    "struct": _record,
+    "model": _model,
+}
+_METHODS: dict[str, Encode[str]] = {"__mainstay_key__": _own_key}
+
+
+class Canonical(Walk[str]):
+    """Writes values as canonical JSON text."""
+
+    __slots__ = ()
+
+    verdict = "cannot be part of a key"
+    hint = "give key=..."
+    by_base = True
+    methods = _METHODS
+    scalars = _SCALARS
+    containers = _CONTAINERS
+    named = _NAMED
+    records = _RECORDS

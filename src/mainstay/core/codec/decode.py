@@ -24,14 +24,12 @@ from mainstay.core.codec.encode import NESTED, PATHS
 from mainstay.core.codec.introspect import (
     field_names,
     find_class,
-    is_dataclass,
     is_enum,
-    is_named_tuple,
     is_pydantic_2,
-    is_struct,
     mro_of,
     private_names,
     pydantic_fields,
+    record_kind,
     static,
 )
 from mainstay.core.retry.kinds import qualified_name
@@ -40,10 +38,15 @@ from mainstay.errors import StoredValueError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+
+    from mainstay.core.base.types import Json, UserValue
+    from mainstay.core.codec.introspect import RecordKind
+
+    _Zoned = tuple[str, int, int | None, str | None]
+    """Local time, fold, offset in µs and the key of the zone."""
 
 
-def read(plain: Any) -> Any:
+def read(plain: Json) -> UserValue:
     """The value of which `recorder` made this.
 
     >>> read({"$tuple": [1, {"$set": [2]}]})
@@ -62,15 +65,15 @@ def read(plain: Any) -> Any:
     return reader(plain[tag])
 
 
-def read_list(values: list[Any]) -> list[Any]:
+def read_list(values: list[Json]) -> list[UserValue]:
     """The values of a list, which may be that list itself."""
     if NESTED.isdisjoint(map(type, values)):
         return values
     return [read(value) for value in values]
 
 
-def _read_zoned(cls: type[datetime | time]) -> Callable[[list[Any]], Any]:
-    def read(plain: list[Any]) -> Any:
+def _read_zoned(cls: type[datetime | time]) -> Callable[[_Zoned], UserValue]:
+    def read(plain: _Zoned) -> UserValue:
         text, fold, offset, key = plain
         local = cls.fromisoformat(text).replace(fold=fold)
         gap = None if offset is None else timedelta(microseconds=offset)
@@ -84,7 +87,7 @@ def _read_zoned(cls: type[datetime | time]) -> Callable[[list[Any]], Any]:
     return read
 
 
-def _zone(key: str) -> Any:
+def _zone(key: str) -> UserValue:
     """A time zone, or None where this system has none of that name.
 
     zoneinfo looks in the system's files and in the package tzdata, and takes nothing else for a
@@ -107,24 +110,24 @@ def _unbase64(plain: str) -> bytes:
     return a2b_base64(plain, strict_mode=True)
 
 
-def _read_uuid(plain: str) -> Any:
+def _read_uuid(plain: str) -> UserValue:
     return find_class("uuid", "UUID")(plain)  # msgspec has loaded it
 
 
-def _read_path(plain: list[Any]) -> Any:
+def _read_path(plain: list[Json]) -> UserValue:
     name, text = plain
     if name not in PATHS:
         raise StoredValueError(f"a path cannot be a {name}")
     return find_class("pathlib", name)(read(text))
 
 
-def _read_fraction(plain: list[Any]) -> Any:
+def _read_fraction(plain: list[Json]) -> UserValue:
     from fractions import Fraction
 
     return Fraction(*map(read, plain))
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[..., UserValue]] = {
     "$str": lambda plain: _unbase64(plain).decode("utf-8", "surrogatepass"),
     "$int": lambda plain: int(plain, 16),
     "$float": float,
@@ -152,8 +155,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 # --- objects --------------------------------------------------------------------------------------
 
 
-def _read_enum(module: str, qualname: str, member: str | int) -> Any:
-    cls: Any = find_class(module, qualname)
+def _read_enum(module: str, qualname: str, member: str | int) -> UserValue:
+    cls = find_class(module, qualname)
     if not is_enum(cls):
         raise StoredValueError(f"{module}.{qualname} is no Enum")
     if Flag in mro_of(cls) and type(member) is int:
@@ -164,20 +167,21 @@ def _read_enum(module: str, qualname: str, member: str | int) -> Any:
     return members[member]
 
 
-def _made(cls: Any, meta: type, *args: object, **fields: object) -> Any:
+def _made(cls: type, meta: type, *args: object, **fields: object) -> UserValue:
     """An instance, where calling the class does what its kind does and nothing of its own."""
     if static(type(cls), "__call__") is not static(meta, "__call__"):
         raise StoredValueError(f"{qualified_name(cls)} has a metaclass that makes its own")
     return cls(*args, **fields)
 
 
-def _read_object(module: str, qualname: str, plain: dict[str, Any]) -> Any:
+def _read_object(module: str, qualname: str, plain: dict[str, Json]) -> UserValue:
     cls = find_class(module, qualname)
-    for is_one, build in _BUILDERS:
-        if is_one(cls):
-            _check_fields(cls, plain, field_names(cls))
-            return build(cls, {name: read(plain[name]) for name in field_names(cls)})
-    raise StoredValueError(f"{module}.{qualname} is no dataclass, NamedTuple or Struct")
+    build = _BUILDERS.get(record_kind(cls))
+    if build is None:
+        raise StoredValueError(f"{module}.{qualname} is no dataclass, NamedTuple or Struct")
+    names = field_names(cls)
+    _check_fields(cls, plain, names)
+    return build(cls, {name: read(plain[name]) for name in names})
 
 
 def _check_fields(cls: type, recorded: Iterable[str], declared: Iterable[str]) -> None:
@@ -191,32 +195,34 @@ def _check_fields(cls: type, recorded: Iterable[str], declared: Iterable[str]) -
         )
 
 
-def _build_tuple(cls: type, fields: dict[str, Any]) -> Any:
+def _build_tuple(cls: type, fields: dict[str, UserValue]) -> UserValue:
     return tuple.__new__(cls, fields.values())
 
 
-def _build_dataclass(cls: type, fields: dict[str, Any]) -> Any:
+def _build_dataclass(cls: type, fields: dict[str, UserValue]) -> UserValue:
     built: object = object.__new__(cls)
     for name, value in fields.items():
         object.__setattr__(built, name, value)
     return built
 
 
-def _build_struct(cls: type, fields: dict[str, Any]) -> Any:
+def _build_struct(cls: type, fields: dict[str, UserValue]) -> UserValue:
     built = _made(cls, type(msgspec.Struct), **fields)
     for name, value in fields.items():
         force_setattr(built, name, value)
     return built
 
 
-_BUILDERS: tuple[tuple[Callable[[type], bool], Callable[[type, dict[str, Any]], Any]], ...] = (
-    (is_named_tuple, _build_tuple),
-    (is_dataclass, _build_dataclass),
-    (is_struct, _build_struct),
-)
+_BUILDERS: dict[RecordKind | None, Callable[[type, dict[str, UserValue]], UserValue]] = {
+    "named_tuple": _build_tuple,
+    "dataclass": _build_dataclass,
+    "struct": _build_struct,
+}
 
 
-def _read_model(module: str, qualname: str, plain: dict[str, Any], state: dict[str, Any]) -> Any:
+def _read_model(
+    module: str, qualname: str, plain: dict[str, Json], state: dict[str, Json]
+) -> UserValue:
     cls = find_class(module, qualname)
     declared = pydantic_fields(cls)
     if declared is None:

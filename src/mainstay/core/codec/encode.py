@@ -13,32 +13,29 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 
+from mainstay.core.base.types import Json
 from mainstay.core.codec.introspect import (
     a_type,
     field_names,
     find_class,
-    is_dataclass,
-    is_enum,
-    is_named_tuple,
-    is_pydantic,
     is_pydantic_2,
-    is_struct,
     private_names,
     pydantic_fields,
     static,
     stored_name,
 )
-from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk, refused
+from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
 from mainstay.core.retry.kinds import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.codec.introspect import RecordKind
+    from mainstay.core.codec.visitor import Encode
 
 
-def recorded(value: object) -> Any:
+def recorded(value: object) -> Json:
     """A value as JSON has it.
 
     >>> recorded({"id": 7, "tags": ("a", "b")})
@@ -54,7 +51,7 @@ _FREE = frozenset({type(None), bool, str})
 _NATIVE = _FREE | {int, float} | NESTED
 
 
-def is_native(value: Any, room: int) -> bool:
+def is_native(value: UserValue, room: int) -> bool:
     """Whether JSON has all of this, up to `room` levels deep."""
     kind = type(value)
     if kind in _FREE:
@@ -68,7 +65,7 @@ def is_native(value: Any, room: int) -> bool:
     return (_is_native_list if kind is list else _is_native_dict)(value, room - 1)
 
 
-def _is_native_list(values: list[Any], room: int) -> bool:
+def _is_native_list(values: list[UserValue], room: int) -> bool:
     """C does the looking where all are of one kind, which long lists are."""
     kinds = set(map(type, values))
     if kinds <= _FREE:
@@ -78,7 +75,7 @@ def _is_native_list(values: list[Any], room: int) -> bool:
     return kinds <= _NATIVE and all(is_native(value, room) for value in values)
 
 
-def _is_native_dict(values: dict[Any, Any], room: int) -> bool:
+def _is_native_dict(values: dict[UserValue, UserValue], room: int) -> bool:
     return all(_is_plain_key(k) and is_native(v, room) for k, v in values.items())
 
 
@@ -90,37 +87,11 @@ def _is_plain_key(key: object) -> bool:
 # --- values ---------------------------------------------------------------------------------------
 
 
-class Recorder(Walk):
-    """Turns values into what JSON has, with tags."""
-
-    __slots__ = ()
-
-    root = "result"
-    verdict = "cannot be recorded"
-    hint = "return plain data, a dataclass, a NamedTuple, a Struct or a pydantic model"
-
-    def encode(self, value: Any) -> Any:
-        scalar = _SCALARS.get(type(value))
-        return (
-            self.inside(value, _writer_of(type(value))) if scalar is None else scalar(self, value)
-        )
-
-
-def _writer_of(cls: type) -> Callable[[Any, Any], Any]:
-    writer = _CONTAINERS.get(cls) or _NAMED.get(qualified_name(cls))
-    if writer is not None:
-        return writer
-    for is_one, write in _RECORDS:
-        if is_one(cls):
-            return write
-    return refused
-
-
-def _as_it_is(_: Walk, value: Any) -> Any:
+def _constant(_: Walk[Json], value: bool | None) -> Json:
     return value
 
 
-def _text(_: Walk, value: str) -> Any:
+def _text(_: Walk[Json], value: str) -> Json:
     if _is_utf8(value):
         return value
     return {"$str": _base64(value.encode("utf-8", "surrogatepass"))}
@@ -134,11 +105,11 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _integer(_: Walk, value: int) -> Any:
+def _integer(_: Walk[Json], value: int) -> Json:
     return value if LEAST <= value <= MOST else {"$int": f"{value:x}"}
 
 
-def _float(_: Walk, value: float) -> Any:
+def _float(_: Walk[Json], value: float) -> Json:
     return value if math.isfinite(value) else {"$float": repr(value)}
 
 
@@ -146,10 +117,10 @@ def _base64(value: bytes) -> str:
     return b2a_base64(value, newline=False).decode()
 
 
-def _zoned(tag: str) -> Callable[[Walk, Any], Any]:
+def _zoned(tag: str) -> Encode[Json]:
     """Writes local time, fold, offset in µs and the key of the zone."""
 
-    def write(walk: Walk, value: datetime | time) -> Any:
+    def write(walk: Walk[Json], value: datetime | time) -> Json:
         offset, zone = value.utcoffset(), value.tzinfo
         is_known = zone is not None and qualified_name(type(zone)) == "zoneinfo.ZoneInfo"
         key = zone.key if is_known else None  # type: ignore[union-attr]
@@ -163,35 +134,10 @@ def _zoned(tag: str) -> Callable[[Walk, Any], Any]:
 
 _US = timedelta(microseconds=1)
 
-_SCALARS: dict[type, Callable[[Any, Any], Any]] = {
-    type(None): _as_it_is,
-    bool: _as_it_is,
-    str: _text,
-    int: _integer,
-    float: _float,
-    complex: lambda walk, v: {"$complex": [_float(walk, v.real), _float(walk, v.imag)]},
-    bytes: lambda _, value: {"$bytes": _base64(value)},
-    bytearray: lambda _, value: {"$bytearray": _base64(value)},
-    date: lambda _, value: {"$date": value.isoformat()},
-    datetime: _zoned("$datetime"),
-    time: _zoned("$time"),
-    timedelta: lambda _, v: {"$timedelta": [v.days, v.seconds, v.microseconds]},
-    Decimal: lambda _, value: {"$decimal": str(value)},
-}
 PATHS = ("PosixPath", "PurePosixPath", "PureWindowsPath", "WindowsPath")
-_NAMED: dict[str, Callable[[Any, Any], Any]] = {
-    "uuid.UUID": lambda _, value: {"$uuid": str(value)},
-    "fractions.Fraction": lambda walk, v: {
-        "$fraction": [_integer(walk, v.numerator), _integer(walk, v.denominator)]
-    },
-} | {
-    f"{module}.{name}": lambda walk, v: {"$path": [type(v).__name__, _text(walk, str(v))]}
-    for module in ("pathlib", "pathlib._local")  # the latter in Python 3.13
-    for name in PATHS
-}
 
 
-def _dict(walk: Walk, value: dict[Any, Any]) -> Any:
+def _dict(walk: Walk[Json], value: dict[UserValue, UserValue]) -> Json:
     if all(map(_is_plain_key, value)) and _is_utf8("".join(value)):
         return {key: walk.visit((ITEM, key), held) for key, held in value.items()}
     return {
@@ -202,24 +148,15 @@ def _dict(walk: Walk, value: dict[Any, Any]) -> Any:
     }
 
 
-_CONTAINERS: dict[type, Callable[[Any, Any], Any]] = {
-    list: lambda walk, value: walk.items(value),
-    tuple: lambda walk, value: {"$tuple": walk.items(value)},
-    set: lambda walk, value: {"$set": walk.members(value)},
-    frozenset: lambda walk, value: {"$frozenset": walk.members(value)},
-    dict: _dict,
-}
-
-
 # --- objects --------------------------------------------------------------------------------------
 
 
-def _enum(walk: Walk, value: Enum) -> Any:
+def _enum(walk: Walk[Json], value: Enum) -> Json:
     member = _integer(walk, value.value) if isinstance(value, Flag) else value.name
     return {"$enum": [*_name(walk, value), member]}
 
 
-def _object(walk: Walk, value: object) -> Any:
+def _object(walk: Walk[Json], value: object) -> Json:
     cls = type(value)
     names = field_names(cls)
     for name in getattr(value, "__dict__", ()):
@@ -228,7 +165,7 @@ def _object(walk: Walk, value: object) -> Any:
     return {"$object": [*_name(walk, value), walk.fields(value, names)]}
 
 
-def _dataclass(walk: Walk, value: object) -> Any:
+def _dataclass(walk: Walk[Json], value: object) -> Json:
     try:
         object.__new__(type(value))
     except TypeError:  # what a builtin base holds is in no field
@@ -236,7 +173,7 @@ def _dataclass(walk: Walk, value: object) -> Any:
     return _object(walk, value)
 
 
-def _model(walk: Walk, value: Any) -> Any:
+def _model(walk: Walk[Json], value: UserValue) -> Json:
     """A pydantic model: fields, which of them were set, extra values, private attributes."""
     cls, held = type(value), vars(value)
     declared = pydantic_fields(cls) or {}
@@ -252,7 +189,7 @@ def _model(walk: Walk, value: Any) -> Any:
     return {"$model": [*_name(walk, value), walk.fields(value, declared), state]}
 
 
-def _name(walk: Walk, value: object) -> tuple[str, str]:
+def _name(walk: Walk[Json], value: object) -> tuple[str, str]:
     """Module and name of a class, if it will be found by them."""
     cls = type(value)
     module, name = stored_name(cls)
@@ -267,10 +204,59 @@ def _name(walk: Walk, value: object) -> tuple[str, str]:
     return module, name
 
 
-_RECORDS: tuple[tuple[Callable[[type], bool], Callable[[Any, Any], Any]], ...] = (
-    (is_enum, _enum),
-    (is_named_tuple, _object),
-    (is_dataclass, _dataclass),
-    (is_struct, _object),
-    (is_pydantic, _model),
-)
+# --- the tables -----------------------------------------------------------------------------------
+
+
+_SCALARS: dict[type, Encode[Json]] = {
+    type(None): _constant,
+    bool: _constant,
+    str: _text,
+    int: _integer,
+    float: _float,
+    complex: lambda walk, v: {"$complex": [_float(walk, v.real), _float(walk, v.imag)]},
+    bytes: lambda _, value: {"$bytes": _base64(value)},
+    bytearray: lambda _, value: {"$bytearray": _base64(value)},
+    date: lambda _, value: {"$date": value.isoformat()},
+    datetime: _zoned("$datetime"),
+    time: _zoned("$time"),
+    timedelta: lambda _, v: {"$timedelta": [v.days, v.seconds, v.microseconds]},
+    Decimal: lambda _, value: {"$decimal": str(value)},
+}
+_CONTAINERS: dict[type, Encode[Json]] = {
+    list: lambda walk, value: walk.items(value),
+    tuple: lambda walk, value: {"$tuple": walk.items(value)},
+    set: lambda walk, value: {"$set": walk.members(value)},
+    frozenset: lambda walk, value: {"$frozenset": walk.members(value)},
+    dict: _dict,
+}
+_NAMED: dict[str, Encode[Json]] = {
+    "uuid.UUID": lambda _, value: {"$uuid": str(value)},
+    "fractions.Fraction": lambda walk, v: {
+        "$fraction": [_integer(walk, v.numerator), _integer(walk, v.denominator)]
+    },
+} | {
+    f"{module}.{name}": lambda walk, v: {"$path": [type(v).__name__, _text(walk, str(v))]}
+    for module in ("pathlib", "pathlib._local")  # the latter in Python 3.13
+    for name in PATHS
+}
+_RECORDS: dict[RecordKind, Encode[Json]] = {
+    "enum": _enum,
+    "named_tuple": _object,
+    "dataclass": _dataclass,
+    "struct": _object,
+    "model": _model,
+}
+
+
+class Recorder(Walk[Json]):
+    """Turns values into what JSON has, with tags."""
+
+    __slots__ = ()
+
+    root = "result"
+    verdict = "cannot be recorded"
+    hint = "return plain data, a dataclass, a NamedTuple, a Struct or a pydantic model"
+    scalars = _SCALARS
+    containers = _CONTAINERS
+    named = _NAMED
+    records = _RECORDS

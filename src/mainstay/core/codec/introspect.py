@@ -9,7 +9,7 @@ recognised by what they leave on a class.
 from __future__ import annotations
 
 import sys
-from enum import EnumMeta
+from enum import Enum
 from types import ModuleType
 
 import msgspec
@@ -20,7 +20,9 @@ from mainstay.errors import StoredValueError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from typing import Any, Literal, TypeAlias
+
+    RecordKind: TypeAlias = Literal["enum", "named_tuple", "dataclass", "struct", "model"]
 
 
 def stored_name(cls: type) -> tuple[str, str]:
@@ -112,9 +114,21 @@ def type_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else qualified_name(cls)
 
 
+def record_kind(cls: type) -> RecordKind | None:
+    """Which kind of record a class is: the first that it is; None for any other class.
+
+    >>> record_kind(msgspec.Struct), record_kind(int)
+    ('struct', None)
+    """
+    for kind, is_one in _RECORD_KINDS:
+        if is_one(cls):
+            return kind
+    return None
+
+
 def is_enum(cls: type) -> bool:
     """Whether a class is an Enum."""
-    return EnumMeta in mro_of(type(cls))
+    return Enum in mro_of(cls)
 
 
 def is_named_tuple(cls: type) -> bool:
@@ -159,6 +173,15 @@ _PYDANTIC = (
     ("__pydantic_fields__", "model_dump"),
     ("model_fields", "model_dump"),
     ("__fields__", "__fields_set__"),
+)
+
+
+_RECORD_KINDS: tuple[tuple[RecordKind, Callable[[type], bool]], ...] = (
+    ("enum", is_enum),
+    ("named_tuple", is_named_tuple),
+    ("dataclass", is_dataclass),
+    ("struct", is_struct),
+    ("model", is_pydantic),
 )
 
 

@@ -1,18 +1,29 @@
-"""The walk through a value that `canonical` and `recorder` share: place, depth and cycles.
+"""The walk through a value that `canonical` and `encode` share: path, depth, cycles, dispatch.
 
-A subclass says in `encode` what becomes of each value, and in `verdict` and `hint` what a refusal
-tells. The walk knows the way to the value at hand, so that the message can name it.
+Which encoder a value gets is decided here, once. A subclass has the encoders in tables, and in
+`verdict` and `hint` the words of a refusal. The walk keeps the path to the value at hand, so that
+a message can name it.
 """
 
 from __future__ import annotations
 
-from mainstay.core.codec.introspect import a_type
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mainstay.core.codec.introspect import a_type, mro_of, record_kind, static
+from mainstay.core.retry.kinds import qualified_name
 from mainstay.errors import UsageError
 
-TYPE_CHECKING = False
+Form = TypeVar("Form")
+"""What a walk makes of a value: canonical text, or JSON data."""
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any, NoReturn
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import NoReturn, TypeAlias
+
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.codec.introspect import RecordKind
+
+    Encode: TypeAlias = Callable[["Walk[Form]", UserValue], Form]
 
 MAX_DEPTH = 100
 """Deeper nesting is a mistake or an attack; it also keeps a walk within Python's own stack."""
@@ -24,51 +35,81 @@ ROOT = ("", None)
 ITEM = "[{}]"
 FIELD = ".{}"
 MEMBER = "{{{}}}"
-"""Steps of a walk: `[0]` or `['name']`, `.name`, `{a Point}` for members of sets and keys."""
+"""Parts of a path: `[0]` or `['name']`, `.name`, `{a Point}` for members of sets and keys."""
 
 
-class Walk:
-    """Goes through a value and knows where it is: for messages, and against cycles."""
+class Walk(Generic[Form]):
+    """Goes through a value, keeps the path to where it is, and refuses cycles.
+
+    The tables of a subclass: `scalars` hold nothing, so that no cycle goes through them;
+    `containers` do; `named` are classes that the core does not import; `records` have fields.
+    """
 
     __slots__ = ("steps", "within")
 
     root = ""
     verdict: str
     hint: str
+    scalars: Mapping[type, Encode[Form]]
+    containers: Mapping[type, Encode[Form]]
+    named: Mapping[str, Encode[Form]]
+    records: Mapping[RecordKind, Encode[Form]]
+    methods: Mapping[str, Encode[Form]] = {}
+    """Encoders of classes that have a method of this name, whatever else they are."""
+    by_base = False
+    """Whether an instance of a subclass is encoded as its base is."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, object]] = []
         self.within: set[int] = set()
 
-    def visit(self, step: tuple[str, object], value: Any) -> Any:
-        """What `encode` makes of a value one step further in."""
+    def visit(self, step: tuple[str, object], value: object) -> Form:
+        """What becomes of a value one step further in."""
         self.steps.append(step)
         if len(self.steps) > MAX_DEPTH + 1:
             self.refuse(f"nested more than {MAX_DEPTH} deep, it {self.verdict}")
-        if id(value) in self.within:
-            self.refuse(f"it holds itself, so it {self.verdict}")
-        encoded = self.encode(value)
+        cls = type(value)
+        scalar = self.scalars.get(cls)
+        encoded = scalar(self, value) if scalar is not None else self._inside(cls, value)
         self.steps.pop()
         return encoded
 
-    if TYPE_CHECKING:
-
-        def encode(self, value: Any) -> Any: ...
-
-    def inside(self, value: object, encoder: Callable[[Any, Any], Any]) -> Any:
-        """What an encoder makes of a container, which must not turn up inside itself."""
+    def _inside(self, cls: type, value: object) -> Form:
+        """What becomes of a value that holds others, and must not turn up inside itself."""
+        if id(value) in self.within:
+            self.refuse(f"it holds itself, so it {self.verdict}")
         self.within.add(id(value))
-        encoded = encoder(self, value)
+        encoded = self.encoder_of(cls)(self, value)
         self.within.discard(id(value))
         return encoded
 
-    def items(self, values: Iterable[object]) -> list[Any]:
+    def encoder_of(self, cls: type) -> Encode[Form]:
+        """By the class itself, its own method, the kind of record that it is, or a base of it."""
+        found = self._exact(cls)
+        if found is not None:
+            return found
+        for method, encode in self.methods.items():
+            if static(cls, method) is not None:
+                return encode
+        kind = record_kind(cls)
+        if kind is not None:
+            return self.records[kind]
+        for base in mro_of(cls)[1:] if self.by_base else ():
+            found = self.scalars.get(base) or self._exact(base)
+            if found is not None:
+                return found
+        return refused
+
+    def _exact(self, cls: type) -> Encode[Form] | None:
+        return self.containers.get(cls) or self.named.get(qualified_name(cls))
+
+    def items(self, values: Iterable[object]) -> list[Form]:
         return [self.visit((ITEM, n), value) for n, value in enumerate(values)]
 
-    def members(self, values: Iterable[object]) -> list[Any]:
+    def members(self, values: Iterable[object]) -> list[Form]:
         return [self.visit((MEMBER, value), value) for value in values]
 
-    def fields(self, value: object, names: Iterable[str]) -> dict[str, Any]:
+    def fields(self, value: object, names: Iterable[str]) -> dict[str, Form]:
         return {name: self.visit((FIELD, name), self.field(value, name)) for name in names}
 
     def field(self, value: object, name: str) -> object:
@@ -94,6 +135,6 @@ def _shown(form: str, at: object) -> str:
     return repr(at) if type(at) is str else a_type(type(at))
 
 
-def refused(walk: Walk, value: object) -> NoReturn:
+def refused(walk: Walk[Form], value: object) -> NoReturn:
     """The encoder of a class that has none."""
     walk.refuse(f"{a_type(type(value))} {walk.verdict}")

@@ -1,0 +1,14 @@
+"""Types that every room of the core names: JSON data, and a value of the user's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+UserValue: TypeAlias = Any
+"""An argument, a result or a field of one: its type is the user's business."""
+
+if TYPE_CHECKING:
+    Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+    """What JSON has, as Python values."""
+else:
+    Json = Any  # msgspec reads annotations, and has no type that refers to itself
