@@ -21,7 +21,7 @@ from mainstay.core.analytics.rate import FIELDS, Rate, minutes_between
 from mainstay.core.analytics.stats import DIMENSIONS, stats
 from mainstay.core.audit.comparison import compare
 from mainstay.core.base.event import Event
-from mainstay.core.base.moments import parse_moment, sortable, written
+from mainstay.core.base.timestamps import parse_moment, sortable, written
 from mainstay.core.events.codec import decode, encode
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import MainstayWarning, UsageError

@@ -64,7 +64,7 @@ def _moment(option: str, text: str) -> str:
         return ""
     from datetime import UTC, datetime
 
-    from mainstay.core.base.moments import parse_moment, written
+    from mainstay.core.base.timestamps import parse_moment, written
     from mainstay.runtime import clock
 
     try:

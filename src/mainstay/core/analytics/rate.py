@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from mainstay.core.base.moments import seconds_between
+from mainstay.core.base.timestamps import seconds_between
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from mainstay.core.analytics.aggregates import Figures, most_first, note
 from mainstay.core.analytics.event_fields import Fact, read_fact
 from mainstay.core.analytics.sketch import bucket_of
 from mainstay.core.analytics.top_k import Ranking
-from mainstay.core.base.moments import sortable
 from mainstay.core.base.sums import in_order
+from mainstay.core.base.timestamps import sortable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

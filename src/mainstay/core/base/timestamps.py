@@ -1,8 +1,12 @@
-"""Wall-clock moments as records spell them: ISO 8601 in UTC."""
+"""Wall-clock moments as text: ISO 8601 in UTC as records have it, and what people write.
+
+Records carry `2026-01-25T21:15:00Z` or the same with six digits of the second. Such texts compare
+as moments do once the Z is gone, and nearly all are of that form; any other is parsed.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _last: tuple[int, str] = (-1, "")
 """The second that was spelled last, and how: most events share it with the one before."""
@@ -26,3 +30,71 @@ def stamp(wall: float) -> str:
     except (OSError, OverflowError, ValueError):
         return ""
     return f"{text}.{micro:06}Z" if micro else f"{text}Z"
+
+
+def sortable(stamp: str) -> str:
+    """A record's time as a text that sorts as time does; empty where it is none.
+
+    >>> sortable("2026-01-25T21:15:00Z") < sortable("2026-01-25T21:15:00.5Z")
+    True
+    >>> sortable("2026-01-25T22:15:00+01:00")
+    '2026-01-25T21:15:00'
+    >>> sortable("tomorrow")
+    ''
+    """
+    if stamp[-1:] == "Z" and len(stamp) in (20, 27):
+        return stamp[:-1]
+    try:
+        return written(_utc(datetime.fromisoformat(stamp)))
+    except (ValueError, OverflowError):
+        return ""
+
+
+def written(moment: datetime) -> str:
+    """A moment as such a text.
+
+    >>> written(datetime(2026, 1, 25, tzinfo=UTC))
+    '2026-01-25T00:00:00'
+    """
+    return _utc(moment).replace(tzinfo=None).isoformat()
+
+
+def parse_moment(text: str, now: datetime) -> datetime:
+    """The moment of an ISO text, or so long before now: "90s", "15m", "2h", "7d", "1w".
+
+    A text without a zone is UTC, as records are.
+
+    >>> at = datetime(2026, 1, 25, 12, tzinfo=UTC)
+    >>> parse_moment("2h", at).isoformat()
+    '2026-01-25T10:00:00+00:00'
+    >>> parse_moment("2026-01-24", at).isoformat()
+    '2026-01-24T00:00:00+00:00'
+    """
+    import re  # here: every call loads this module, and few programs parse a moment
+
+    ago = re.fullmatch(_AGO, text.strip(), re.IGNORECASE)
+    try:
+        if ago is not None:
+            return now - timedelta(seconds=float(ago[1]) * _UNITS[ago[2].lower()])
+        return _utc(datetime.fromisoformat(text.strip()))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no moment; write 2026-01-25T21:15:00Z, 2026-01-25, or 2h: two hours ago"
+        ) from None
+
+
+_AGO = r"(\d+(?:\.\d+)?)\s*([smhdw])"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def seconds_between(first: str, last: str) -> float:
+    """The seconds from one sortable text to another.
+
+    >>> seconds_between("2026-01-25T21:15:00", "2026-01-25T21:16:00.500000")
+    60.5
+    """
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
