@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from mainstay.core.base.change import KEEP
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, record, voted
 from mainstay.core.circuit.cluster import (
-    Bucket,
-    Flow,
     Order,
     Seat,
     Table,
@@ -20,7 +18,6 @@ from mainstay.core.circuit.cluster import (
     is_live,
     is_voted_open,
     obeyed_before,
-    pour,
     sit,
 )
 from mainstay.core.circuit.settings import BreakerSettings
@@ -181,82 +178,6 @@ def test_the_vote_is_a_majority_of_the_living(votes, later):
     assert len(answers) == 1
     assert (answers.pop() > 0.0) is (sum(votes.values()) * 2 > len(votes))
     assert decode(encode(Table(seats))) == Table(seats)
-
-
-# --- tokens ---------------------------------------------------------------------------------------
-
-
-def poured(value, node, flow, told=None, now=100.0):
-    """One step of a node at a bucket of 10 tokens: what is kept, and the tokens."""
-    change, bucket = pour(value, node, told or Flow(), flow, 10_000, now, SILENCE)
-    return change.value, bucket.tokens
-
-
-def test_a_bucket_begins_full_and_takes_what_each_node_took_since_it_last_told():
-    """Flows are told as totals; the bucket knows how much of each it has heard."""
-    value, tokens = poured(None, "a", Flow(taken=3_000))
-    assert tokens == 7_000
-    value, tokens = poured(value, "b", Flow(taken=2_000, given=500))
-    assert tokens == 5_500
-    value, tokens = poured(value, "a", Flow(taken=4_000, given=1_000))
-    assert tokens == 5_500
-
-
-def test_a_step_that_comes_twice_counts_once():
-    """The reply to the first may have been lost."""
-    value, tokens = poured(None, "a", Flow(taken=3_000))
-    assert poured(value, "a", Flow(taken=3_000)) == (value, tokens)
-
-
-def test_a_bucket_is_never_overdrawn_and_never_overflows():
-    """Two nodes may take the last tokens at once, and successes may be many."""
-    value, tokens = poured(None, "a", Flow(taken=9_000))
-    value, tokens = poured(value, "b", Flow(taken=9_000))
-    assert tokens == 0
-    assert poured(value, "b", Flow(taken=9_000, given=99_000))[1] == 10_000
-
-
-def test_a_node_that_was_forgotten_is_counted_from_what_it_was_last_answered():
-    """Silent for longer than the others wait: its flow is not counted anew from the beginning."""
-    value, _ = poured(None, "a", Flow(taken=3_000), now=100.0)
-    value, tokens = poured(value, "b", Flow(), now=100.0 + SILENCE)
-    assert tokens == 7_000
-    flow = Flow(taken=4_000)
-    assert poured(value, "a", flow, told=Flow(taken=3_000), now=200.0)[1] == 6_000
-
-
-def test_a_bucket_does_not_grow_with_every_restart():
-    """Nodes that are gone leave what they took, and not their names."""
-    value = None
-    for number in range(20):
-        change, bucket = pour(
-            value, f"n{number}", Flow(), Flow(taken=100), 10_000, number * 100.0, SILENCE
-        )
-        value = change.value
-        assert len(bucket.flows) == 1
-    assert bucket.tokens == 8_000
-    assert change.expires > 1900.0
-
-
-MOVES = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.integers(0, 30), st.booleans()),
-    max_size=30,
-)
-
-
-@given(MOVES)
-def test_where_nothing_overflows_the_order_of_the_nodes_does_not_matter(moves):
-    """Takes and gives add up; whoever comes twice, or later, changes nothing of the sum."""
-    flows = {node: Flow() for node in "abc"}
-    value, bucket = None, Bucket(500_000)
-    for node, taken, given_back, is_repeated in moves:
-        old = flows[node]
-        flows[node] = Flow(old.taken + taken, old.given + min(given_back, taken))
-        for _ in range(1 + is_repeated):
-            change, bucket = pour(value, node, old, flows[node], 500_000, 0.0, SILENCE)
-            value = change.value
-    owed = sum(flow.taken - flow.given for flow in flows.values())
-    assert bucket.tokens == 500_000 - owed
 
 
 # --- an operator's orders -------------------------------------------------------------------------

@@ -9,9 +9,6 @@ count failures together, also beside one that lives long.
 
 An operator's order lies on the table, with a number. Each node obeys it once, at its next step, and
 its seat says so; a seat from before the order has no vote, and who takes it over obeys first.
-
-Tokens are another matter: they are neither seen nor voted on but there or gone, so the bucket
-itself is kept, and each node tells it what it took and brought since it last did.
 """
 
 from __future__ import annotations
@@ -190,48 +187,6 @@ def counted_elsewhere(table: Table, node: str, now: float, silence: float) -> tu
     """The calls and retries of the other nodes."""
     others = [s.counts for n, s in table.seats.items() if n != node and is_live(s, now, silence)]
     return sum(calls for calls, _ in others), sum(retries for _, retries in others)
-
-
-class Flow(Struct, frozen=True):
-    """What a node took from a bucket and brought to it since it began, in thousandths."""
-
-    taken: int = 0
-    given: int = 0
-    seen: float = 0.0
-
-
-class Bucket(Struct, frozen=True):
-    """The tokens that nodes share, and how much of each one's flow they hold already."""
-
-    tokens: int
-    flows: dict[str, Flow] = {}
-
-
-def pour(
-    value: bytes | None,
-    node: str,
-    told: Flow,
-    flow: Flow,
-    capacity: int,
-    now: float,
-    silence: float,
-) -> tuple[Change, Bucket]:
-    """What a node took and brought since the bucket last heard of it; the answer is the bucket.
-
-    A bucket remembers how much it has heard, so a step that comes twice counts once. Of a node that
-    was silent for so long that it was forgotten, it is what was told when it was last answered.
-
-    >>> _, bucket = pour(None, "a", Flow(), Flow(taken=3_000), 10_000, now=0.0, silence=10.0)
-    >>> bucket.tokens
-    7000
-    """
-    before = Bucket(capacity) if value is None else msgspec.json.decode(value, type=Bucket)
-    heard = before.flows.get(node, told)
-    tokens = before.tokens - (flow.taken - heard.taken) + (flow.given - heard.given)
-    live = {name: each for name, each in before.flows.items() if now - each.seen < silence}
-    live[node] = replace(flow, seen=now)
-    bucket = Bucket(min(capacity, max(0, tokens)), live)
-    return Change(msgspec.json.encode(bucket), now + _KEPT), bucket
 
 
 def encode(table: Table) -> bytes:

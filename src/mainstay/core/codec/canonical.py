@@ -46,7 +46,6 @@ from mainstay.core.codec.introspect import (
     pydantic_fields,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
-from mainstay.core.retry.kinds import qualified_name
 
 _sha256 = hashlib.sha256
 # A digest without OpenSSL's set-up, where the build has it.

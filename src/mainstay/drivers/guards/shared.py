@@ -16,8 +16,9 @@ from uuid import uuid4
 
 import mainstay.runtime.clock as clock
 from mainstay.core.circuit import cluster as core
-from mainstay.core.circuit.cluster import Flow, Seat
+from mainstay.core.circuit.cluster import Seat
 from mainstay.core.limits.budget import thousandths
+from mainstay.core.limits.shared_bucket import TokenTotals, report_totals
 from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.errors import StoredValueError
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.core.base.change import Change
-    from mainstay.core.circuit.cluster import Bucket, Order, Table
+    from mainstay.core.circuit.cluster import Order, Table
+    from mainstay.core.limits.shared_bucket import SharedBucket
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.ports import Store
@@ -52,7 +54,7 @@ class Sharing:
         several = tuple(guards)
         self._budgets = [guard for guard in several if isinstance(guard, RetryBudget)]
         self._tokens = [guard for guard in several if isinstance(guard, TokenBudget)]
-        self._poured: dict[str, Flow] = {}
+        self._reported: dict[str, TokenTotals] = {}
         """What each bucket has answered to."""
         self._obeyed: dict[str, int] = {}
         """The circuits that were met, and the last order each has followed."""
@@ -155,14 +157,14 @@ class Sharing:
 
     def _share_tokens(self, budget: TokenBudget) -> None:
         taken, given = budget.flow()
-        told = self._poured.get(budget.name, Flow())
-        flow, capacity = Flow(taken, given), thousandths(budget.rule.capacity)
+        last = self._reported.get(budget.name, TokenTotals())
+        totals, capacity = TokenTotals(taken, given), thousandths(budget.rule.capacity)
 
-        def decide(value: bytes | None, now: float) -> tuple[Change, Bucket]:
-            return core.pour(value, self.node, told, flow, capacity, now, self.silence)
+        def decide(value: bytes | None, now: float) -> tuple[Change, SharedBucket]:
+            return report_totals(value, self.node, last, totals, capacity, now, self.silence)
 
         bucket = self._store.transact(TOKENS, budget.name, decide)
-        self._poured[budget.name] = flow
+        self._reported[budget.name] = totals
         budget.agree(bucket.tokens, (taken, given))
 
     def _sit(
