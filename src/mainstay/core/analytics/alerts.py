@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from mainstay.core.base.event import Event
+
 MOST_GROUPS = 1000
 """Groups that a rule keeps apart at once; further ones are one group, "other"."""
 OTHER = "other"
@@ -36,16 +38,17 @@ _ENDS = (CallSucceeded, CallFailed, RetryExhausted, CallRefused)
 _OPEN = ("open", "forced_open")
 
 
-def _denied(event: Any) -> bool:
+def _denied(event: Event) -> bool:
     return isinstance(event, CallFailed | RetryExhausted) and is_spent(event.reason)
 
 
-def _opened(event: Any) -> bool:
-    is_change = isinstance(event, CircuitStateChanged) and event.from_state not in _OPEN
-    return is_change and event.to_state in _OPEN
+def _opened(event: Event) -> bool:
+    if not isinstance(event, CircuitStateChanged):
+        return False
+    return event.from_state not in _OPEN and event.to_state in _OPEN
 
 
-COUNTED: dict[str, Callable[[Any], bool]] = {
+COUNTED: dict[str, Callable[[Event], bool]] = {
     "retries_per_minute": lambda event: isinstance(event, RetryAttempt),
     "failure_rate": lambda event: isinstance(event, _ENDS[1:]),
     "exhausted_per_minute": lambda event: isinstance(event, RetryExhausted),
@@ -197,7 +200,7 @@ class Board:
         self._most = most
         self._groups: tuple[dict[str, _Group], ...] = tuple({} for _ in self.rules)
 
-    def add(self, event: Any, now: float) -> None:
+    def add(self, event: Event, now: float) -> None:
         """Counts an event under every rule that it matters to."""
         for rule, groups in zip(self.rules, self._groups, strict=True):
             is_counted = COUNTED[rule.metric](event)

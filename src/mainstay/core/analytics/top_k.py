@@ -10,10 +10,11 @@ there before, and says at most how much.
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
 
 class Row(Protocol):
@@ -22,7 +23,7 @@ class Row(Protocol):
     weight: int
     missed: int
 
-    def merge(self, other: Any) -> None: ...
+    def merge(self, other: Self) -> None: ...
 
 
 R = TypeVar("R", bound=Row)

@@ -29,9 +29,9 @@ from mainstay.core.retry.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Answer
 
 MOST_OPEN = 50_000
 
@@ -198,7 +198,7 @@ def _filled(call: Call, events: list[Event]) -> Call | str:
 
 def _take_in(call: Call, event: Event) -> None:
     """What was told between the last failure and this event."""
-    answers: list[Any] = event.proved.answers if event.proved else []
+    answers: list[Answer] = event.proved.answers if event.proved else []
     for answer in answers:
         if type(answer) is list:
             call.enclosing = Enclosing(*answer)

@@ -33,8 +33,12 @@ from mainstay.core.retry.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Answer, Json
+
+    Result = TypeVar("Result")
 
 MOST_OPEN = 100_000
 """Calls that may be under way at once in a log; the oldest are let go beyond that, and counted."""
@@ -222,13 +226,13 @@ class Replay:
                 return True
         return False
 
-    def _diverge(self, number: int, event: Event, field: str, was: Any, comes: Any) -> None:
+    def _diverge(self, number: int, event: Event, field: str, was: Json, comes: Json) -> None:
         self._report.divergence = Divergence(
             number, event.event_type, event.operation, event.call_id, field, was, comes
         )
 
 
-def _tried(function: Callable[..., Any], *arguments: Any) -> Any:
+def _tried(function: Callable[..., Result], *arguments: Answer) -> Result | str:
     """What a function answers; what it raises as text, since a record may say anything at all."""
     try:
         return function(*arguments)
@@ -236,7 +240,7 @@ def _tried(function: Callable[..., Any], *arguments: Any) -> Any:
         return f"it cannot be made again: {type(error).__name__}: {error}"
 
 
-def _is_redacted(was: Any) -> bool:
+def _is_redacted(was: Json) -> bool:
     """Whether something was taken out of a text before it was recorded."""
     return isinstance(was, str) and "[redacted]" in was
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
 from mainstay.core.base.event import Event
@@ -23,6 +23,9 @@ from mainstay.core.retry.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mainstay.core.base.types import Answer
+    from mainstay.core.retry.effects import Outcome
 
 Recorded = list[tuple[int, Event]]
 """The events of one call, each with its number in the log."""
@@ -49,7 +52,7 @@ class Retelling:
     def __init__(self, plan: Declared, call: Recorded) -> None:
         self._call = [event for _, event in call]
         self._declared = plan
-        self._answers: deque[Any] = deque()
+        self._answers: deque[Answer] = deque()
         self._index = -1
         self._found: int | None = None
         """The attempts of a retry further in that had given up."""
@@ -70,7 +73,7 @@ class Retelling:
             attempt=opening.attempt,
             delay=opening.delay,
         )
-        answer: Any = None
+        answer: Answer = None
         while True:
             effect = flow.send(answer)
             answer = None
@@ -89,7 +92,7 @@ class Retelling:
             elif isinstance(effect, BaseException | Returned):
                 return
 
-    def _outcome(self) -> Any:
+    def _outcome(self) -> Outcome | Stop | None:
         """How the next attempt ended, as the next recorded event tells; None where none does."""
         self._index += 1
         event = self._event()
@@ -110,7 +113,7 @@ class Retelling:
     def _event(self) -> Event | None:
         return self._call[self._index] if self._index < len(self._call) else None
 
-    def _failure(self, event: AttemptFailed) -> Any:
+    def _failure(self, event: AttemptFailed) -> Outcome:
         """The stand-in of a failure, with the answers up to the end of the decision on it."""
         evidence = event.proved and event.proved.evidence
         assert evidence, "a failure without evidence is not told again"
@@ -136,7 +139,7 @@ class Retelling:
             else:
                 self._answers.append(answer)
 
-    def _answer(self, effect: Question | Consult) -> Any:
+    def _answer(self, effect: Question | Consult) -> Answer:
         if not self._answers:
             return _MISSING
         answer = self._answers.popleft()

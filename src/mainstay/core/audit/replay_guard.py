@@ -6,7 +6,7 @@ same plain functions decide here that decide in the guard.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,12 +18,20 @@ from mainstay.core.limits.throttle import Calendar, MemoryRule, RateRule, Thrott
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, TypeAlias
+
+    from mainstay.core.base.types import Answer
+
+    GuardRule: TypeAlias = dict[str, Any]
+    """The settings of a guard, by the names of its rule's arguments."""
+    GuardState: TypeAlias = list[Any]
+    """What the guard looked at, in the order of its function's arguments."""
 
 UNKNOWN = object()
 """Said of a guard that is not one of ours, or whose rule is not in the record."""
 
 
-def said_again(guard: str, rule: dict[str, Any] | None, state: list[Any]) -> Any:
+def said_again(guard: str, rule: GuardRule | None, state: GuardState) -> Answer:
     """What the guard's own rule makes of the state.
 
     >>> rule = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
@@ -36,7 +44,7 @@ def said_again(guard: str, rule: dict[str, Any] | None, state: list[Any]) -> Any
     return does(rule, state)
 
 
-def _circuit(rule: dict[str, Any], state: list[Any]) -> Any:
+def _circuit(rule: GuardRule, state: GuardState) -> Answer:
     """Asked whether an attempt may start: how long until it may; or whether waiting is of use."""
     settings, circuit = settings_from_plain(rule), msgspec.convert(state[0], Circuit)
     if len(state) == 3:
@@ -46,21 +54,21 @@ def _circuit(rule: dict[str, Any], state: list[Any]) -> Any:
     return answer.retry_after if isinstance(answer, Refusal) else "admitted"
 
 
-def _ratio(rule: dict[str, Any], state: list[Any]) -> bool:
+def _ratio(rule: GuardRule, state: GuardState) -> bool:
     return RatioRule(**rule).allows(*state)
 
 
-def _tokens(rule: dict[str, Any], state: list[Any]) -> bool:
+def _tokens(rule: GuardRule, state: GuardState) -> bool:
     return TokenRule(**rule).spent(*state) is not None
 
 
-def _throttle(rule: dict[str, Any], state: list[Any]) -> bool:
+def _throttle(rule: GuardRule, state: GuardState) -> bool:
     requests, accepts, u = state
     throttle = ThrottleRule(**rule)
     return throttle.sheds(throttle.probability(requests, accepts), u)
 
 
-def _rate(rule: dict[str, Any], state: list[Any]) -> float | None:
+def _rate(rule: GuardRule, state: GuardState) -> float | None:
     due, seen, starts, now, delay = state
     never = float("-inf")
     calendar = Calendar(
@@ -69,11 +77,11 @@ def _rate(rule: dict[str, Any], state: list[Any]) -> float | None:
     return calendar.reserve(RateRule(**rule), now, delay)[0]
 
 
-def _memory(rule: dict[str, Any], state: list[Any]) -> bool:
+def _memory(rule: GuardRule, state: GuardState) -> bool:
     return MemoryRule(rule["limit"]).allows(*state)
 
 
-_GUARDS: dict[str, Callable[[dict[str, Any], list[Any]], Any]] = {
+_GUARDS: dict[str, Callable[[GuardRule, GuardState], Answer]] = {
     "AdaptiveThrottle": _throttle,
     "CircuitBreaker": _circuit,
     "MemoryGuard": _memory,

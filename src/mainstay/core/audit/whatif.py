@@ -29,9 +29,10 @@ from mainstay.core.retry.plan import Plan
 from mainstay.errors import AttemptTimeout, UsageError
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from mainstay.core.audit.recorded_calls import Attempt, Call
+    from mainstay.core.base.types import Answer
+    from mainstay.core.retry.call import Effect
+    from mainstay.core.retry.effects import Outcome as AttemptOutcome
     from mainstay.core.retry.policy import Policy
 
 RULES = {
@@ -148,7 +149,7 @@ class _Again:
         plan.is_guarded = bool(call.refusal)
         limit = min(call.opening.limit, self.policy.max_attempts)
         flow = call_flow(plan, None, call.key, call.enclosing, self.until, limit)
-        effect: Any = flow.send(None)
+        effect = flow.send(None)
         while not isinstance(effect, BaseException | Returned):
             effect = flow.send(self._answer(effect))
         flow.close()
@@ -165,7 +166,7 @@ class _Again:
             ends.append(opening.until)
         return min(ends, default=NEVER)
 
-    def _answer(self, effect: Any) -> Any:
+    def _answer(self, effect: Effect) -> Answer:
         if type(effect) is float:
             return self._attempt(effect)
         if effect is Question.NOW:
@@ -181,7 +182,7 @@ class _Again:
         """Whether this is where a guard ended the recorded call."""
         return bool(self.call.refusal) and len(self.starts) == len(self.call.attempts)
 
-    def _attempt(self, delay: float) -> Any:
+    def _attempt(self, delay: float) -> AttemptOutcome | Stop:
         """How the next attempt ends; the clock goes on."""
         self.at += delay
         self.waited += delay
@@ -225,7 +226,7 @@ class _Again:
         return left if timeout is None else min(timeout, left)
 
 
-def _outcome(attempt: Attempt) -> Any:
+def _outcome(attempt: Attempt) -> AttemptOutcome:
     if attempt.evidence is None:
         return Returned(None)
     if not attempt.evidence.classes:

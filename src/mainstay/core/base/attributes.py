@@ -4,10 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from mainstay.core.base.types import UserValue
 
 
-def attribute(holder: object, name: str) -> Any:
+def attribute(holder: object, name: str) -> UserValue:
     """An attribute, or None; a property may raise, as httpx's do before they are set.
 
     >>> attribute(OSError(2, "no such file"), "errno")

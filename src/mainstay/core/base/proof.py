@@ -9,6 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from mainstay.core.base.types import Answer  # noqa: TC001  msgspec reads the annotations
+
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
     """One failure as its classification saw it; `cut` where a group had too many members to keep.
@@ -57,8 +59,8 @@ class Proof(Struct, frozen=True, omit_defaults=True):
     plan: str = ""
     opening: Opening | None = None
     evidence: Evidence | None = None
-    answers: list[Any] = []
-    witness: list[Any] | None = None
+    answers: list[Answer] = []
+    witness: list[list[Any]] | None = None
     """What guards looked at: [guard, state, what it said] each."""
     settings: dict[str, Any] | None = None
     before: dict[str, Any] | None = None

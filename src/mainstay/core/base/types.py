@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 UserValue: TypeAlias = Any
 """An argument, a result or a field of one: its type is the user's business."""
 
+Answer: TypeAlias = Any
+"""What a driver sends into a flow, or a record of it: its type follows from the effect before."""
+
 if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
     """What JSON has, as Python values."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from collections.abc import Callable
+    from typing import NoReturn, Self
+
+    from mainstay.core.base.types import UserValue
 
 
 class Value:
@@ -46,15 +49,15 @@ class Value:
         shown = ", ".join(f"{n}={getattr(self, n)!r}" for n in self._fields())
         return f"{type(self).__name__}({shown})"
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo: object) -> Any:
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., Value], tuple[type[Self], dict[str, UserValue]]]:
         return _rebuild, (type(self), {n: getattr(self, n) for n in self._fields()})
 
 
-def _rebuild(cls: type[Value], fields: dict[str, Any]) -> Value:
+def _rebuild(cls: type[Value], fields: dict[str, UserValue]) -> Value:
     return cls(**fields)

@@ -19,8 +19,6 @@ from mainstay.core.circuit.window import Evidence, Totals, added, begun, moved, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from mainstay.core.circuit.settings import BreakerSettings
 
 
@@ -407,7 +405,7 @@ def merged(one: Circuit, other: Circuit) -> Circuit:
     return max(one, other, key=_rank)
 
 
-def _rank(circuit: Circuit) -> tuple[Any, ...]:
+def _rank(circuit: Circuit) -> tuple[int, int, float, int, bytes]:
     caution = CAUTION.index(circuit.state)
     text = msgspec.json.encode(circuit)  # so that equals only are equal
     return circuit.generation, caution, circuit.since, circuit.failures, text

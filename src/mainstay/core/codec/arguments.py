@@ -18,7 +18,8 @@ from mainstay.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+
+    from mainstay.core.base.types import UserValue
 
 MAX_KEY = 512
 """Characters of a key: what fits every store's index, and a header."""
@@ -50,7 +51,7 @@ def bound_arguments(
     if shape is None:
         return _by_position(args[1:] if is_bound and skip_self else args, kwargs)
     if shape.names is not None and not kwargs and len(args) == len(shape.names):
-        named: dict[str, Any] = dict(zip(shape.names, args, strict=True))
+        named: dict[str, UserValue] = dict(zip(shape.names, args, strict=True))
     else:
         bound = shape.signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -88,7 +89,9 @@ def _is_in_class(function: object) -> bool:
     return bool(owner) and not owner.endswith("<locals>")
 
 
-_shapes: weakref.WeakKeyDictionary[Any, Shape | None] = weakref.WeakKeyDictionary()
+_shapes: weakref.WeakKeyDictionary[Callable[..., object], Shape | None] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def shape_of(function: Callable[..., object]) -> Shape | None:
@@ -122,7 +125,9 @@ def _by_position(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[s
     return _merged({str(n): value for n, value in enumerate(args)}, kwargs, "kwargs")
 
 
-def _merged(named: dict[str, object], more: Any, name: str) -> dict[str, object]:
+def _merged(
+    named: dict[str, object], more: Mapping[str, UserValue], name: str
+) -> dict[str, object]:
     apart = f"**{name}"
     clashing = {key: value for key, value in more.items() if key in named or key == apart}
     named.update((key, value) for key, value in more.items() if key not in clashing)
@@ -172,7 +177,7 @@ def _is_blank(key: object) -> bool:
 
 
 _SIZED = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
-_NO_KEYS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+_NO_KEYS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (lambda key: key is None, "None"),
     (lambda key: key is True, "True"),
     (lambda key: key is False, "False"),

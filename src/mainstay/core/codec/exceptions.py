@@ -25,7 +25,21 @@ from mainstay.errors import StoredFailure, UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import TypedDict
+
+    from mainstay.core.base.types import Json
+
+    class FailureRecord(TypedDict):
+        """An exception as JSON has it."""
+
+        type: list[str]
+        text: Json
+        notes: list[Json]
+        args: list[Json]
+        own: Json
+        held: Json
+        whole: bool
+
 
 _MEMBERS: tuple[tuple[type[Exception], tuple[str, ...]], ...] = (
     (OSError, ("errno", "strerror", "filename", "filename2")),
@@ -38,7 +52,7 @@ _MEMBERS: tuple[tuple[type[Exception], tuple[str, ...]], ...] = (
 _MAX_CAUSES = 10
 
 
-def record_failure(exception: Exception) -> dict[str, Any]:
+def record_failure(exception: Exception) -> FailureRecord:
     """An exception as JSON has it.
 
     >>> record_failure(KeyError("x"))["type"]
@@ -66,7 +80,7 @@ def record_failure(exception: Exception) -> dict[str, Any]:
     }
 
 
-def _salvaged(value: object) -> tuple[Any, bool]:
+def _salvaged(value: object) -> tuple[Json, bool]:
     """A value as it is recorded, and whether it is whole; else what its repr says."""
     try:
         return recorded(value), True
@@ -74,7 +88,7 @@ def _salvaged(value: object) -> tuple[Any, bool]:
         return recorded(_told(value, repr)[0]), False
 
 
-def _told(value: object, tell: Callable[[Any], str] = str) -> tuple[str, bool]:
+def _told(value: object, tell: Callable[[object], str] = str) -> tuple[str, bool]:
     try:
         return str.__str__(tell(value)), True
     except Exception:
@@ -102,7 +116,7 @@ def _has_slots(cls: type) -> bool:
     return any(members_of(base).get("__slots__") for base in mro_of(cls))
 
 
-def read_failure(record: dict[str, Any]) -> Exception:
+def read_failure(record: FailureRecord) -> Exception:
     """The exception of such a record, or the StoredFailure that stands for it.
 
     >>> read_failure(record_failure(KeyError("x")))
@@ -122,15 +136,15 @@ def read_failure(record: dict[str, Any]) -> Exception:
     return error
 
 
-def _rebuilt(record: dict[str, Any], text: str) -> Exception | None:
+def _rebuilt(record: FailureRecord, text: str) -> Exception | None:
     """The exception, or None where it would not be the one that was raised."""
     cls = find_class(*record["type"])
     if record["whole"] is not True or not issubclass(cls, Exception):
         return None
-    base: Any = _builtin_base(cls)
+    base = _builtin_base(cls)
     args = read_list(record["args"])
     error: Exception = base.__new__(cls, *args)
-    base.__init__(error, *args)
+    base.__init__(error, *args)  # type: ignore[misc]  # a builtin one, of the same layout
     for name, value in read(record["held"]).items():
         if name in _member_names(cls):
             object.__setattr__(error, name, value)

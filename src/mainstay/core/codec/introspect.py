@@ -20,7 +20,9 @@ from mainstay.errors import StoredValueError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, Literal, TypeAlias
+    from typing import Literal, TypeAlias
+
+    from mainstay.core.base.types import UserValue
 
     RecordKind: TypeAlias = Literal["enum", "named_tuple", "dataclass", "struct", "model"]
 
@@ -72,7 +74,7 @@ def find_class(module: str, qualname: str) -> type:
     if ModuleType not in mro_of(type(holder)):
         raise StoredValueError(f"{name}: no module {module} is loaded here")
     members = object.__getattribute__(holder, "__dict__")  # a module may have a lazy __getattr__
-    found: Any = None
+    found: UserValue = None
     for part in qualname.split("."):
         found = members.get(part)
         if type not in mro_of(type(found)):
@@ -82,7 +84,7 @@ def find_class(module: str, qualname: str) -> type:
     return cls
 
 
-def static(cls: type, name: str) -> Any:
+def static(cls: type, name: str) -> UserValue:
     """A class's attribute as it stands in a class body, or None: no descriptor or metaclass runs.
 
     >>> static(bool, "real") is vars(int)["real"]
@@ -96,7 +98,7 @@ def static(cls: type, name: str) -> Any:
 
 
 mro_of: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
-members_of: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+members_of: Callable[[type], Mapping[str, UserValue]] = vars(type)["__dict__"].__get__
 
 
 def a_type(cls: type) -> str:
@@ -156,7 +158,7 @@ def is_pydantic(cls: type) -> bool:
     return pydantic_fields(cls) is not None
 
 
-def pydantic_fields(cls: type) -> dict[str, Any] | None:
+def pydantic_fields(cls: type) -> dict[str, UserValue] | None:
     """The fields of a pydantic model's class, and None for any other; pydantic is not imported.
 
     Since 2.10 they stand in `__pydantic_fields__`, before that in `model_fields`, in version 1 in

@@ -18,7 +18,16 @@ from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import TypedDict
+
+    from mainstay.core.base.types import Json, UserValue
+    from mainstay.core.codec.exceptions import FailureRecord
+
+    class _OutcomeRecord(TypedDict, total=False):
+        v: int
+        value: Json
+        failed: FailureRecord
+
 
 VERSION = 1
 
@@ -31,7 +40,7 @@ class Succeeded(Value):
     """
 
     __slots__ = ("value",)
-    value: Any
+    value: UserValue
 
     def __init__(self, value: object) -> None:
         self._fill(value=value)
@@ -95,7 +104,7 @@ def decode_outcome(data: bytes) -> Outcome:
         raise StoredValueError(f"a recorded outcome cannot be read: {error}") from error
 
 
-def _outcome(record: dict[str, Any]) -> Outcome:
+def _outcome(record: _OutcomeRecord) -> Outcome:
     if record["v"] != VERSION:
         raise StoredValueError(f"a recorded outcome has version {record['v']}, not {VERSION}")
     if "value" in record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,11 +22,25 @@ from mainstay.core.retry.events import (
 )
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from mainstay.core.base.event import Event
     from mainstay.core.base.proof import Evidence
+    from mainstay.core.base.types import Answer, Json
     from mainstay.core.retry.classify import Classification
-    from mainstay.core.retry.effects import Stop
+    from mainstay.core.retry.effects import Outcome, Stop
     from mainstay.core.retry.plan import Plan
+
+    class _Common(TypedDict):
+        """The fields that every event of a call has."""
+
+        operation: str
+        policy: str
+        call_id: str
+        retry_category: str | None
+        tenant_id: str | None
+        correlation_id: str | None
+        trace_id: str | None
 
 
 class EventBuilder:
@@ -55,10 +69,10 @@ class EventBuilder:
         """Seconds the last attempt took, where that was looked at."""
         self._plan_id = plan_id
         self._opening = opening
-        self._answers: list[Any] | None = None if opening is None else []
-        self.witness: list[Any] | None = None if opening is None else []
+        self._answers: list[Answer] | None = None if opening is None else []
+        self.witness: list[list[Json]] | None = None if opening is None else []
         """What the guards looked at since the last event."""
-        self._same: dict[str, Any] = {
+        self._same: _Common = {
             "operation": plan.operation,
             "policy": plan.policy.name,
             "call_id": "",  # known from the first failure on
@@ -73,25 +87,25 @@ class EventBuilder:
         """Whether somebody wants to know what the call was told."""
         return self._answers is not None
 
-    def record_answer(self, answer: Any) -> None:
+    def record_answer(self, answer: Answer) -> None:
         """Keeps what the call was told, where somebody wants to know."""
         if self._answers is not None:
             self._answers.append(answer)
 
-    def goes_on(self, key: Any, attempts: int) -> None:
+    def goes_on(self, key: Answer, attempts: int) -> None:
         """The key was drawn before; after the first attempt, the beginning was told before too."""
         if attempts == 1:
             self.record_answer(key)
         else:
             self._opening = None
 
-    def saw(self, guard: str, state: Any, said: Any) -> None:
+    def saw(self, guard: str, state: list[Json], said: Json) -> None:
         """Keeps what a guard looked at and said."""
         if self.witness is not None:
             self.witness.append([guard, state, said])
 
     def _proof(
-        self, outcome: Any = None, verdict: Classification | None = None
+        self, failed: tuple[Outcome, Classification] | None = None
     ) -> Proof | msgspec.UnsetType:
         """What was told and seen since the last event."""
         answers, witness = self._answers, self.witness
@@ -103,20 +117,20 @@ class EventBuilder:
             self.witness = []
         return Proof(
             self._plan_id,
-            opening if verdict is not None else None,
-            None if verdict is None else self._evidence(outcome, verdict),
+            None if failed is None else opening,
+            None if failed is None else self._evidence(*failed),
             answers,
             witness or None,
         )
 
-    def _describe(self, outcome: Any) -> tuple[str, str]:
+    def _describe(self, outcome: Outcome) -> tuple[str, str]:
         return describe(outcome, self.plan.redact)
 
-    def _evidence(self, outcome: Any, verdict: Classification, /) -> Evidence:
+    def _evidence(self, outcome: Outcome, verdict: Classification, /) -> Evidence:
         return evidence_of(outcome, verdict, self.plan.redact)
 
     def attempt_failed(
-        self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
+        self, outcome: Outcome, verdict: Classification, attempt: int, limit: int, key: int
     ) -> Event:
         self._same["call_id"] = f"{key:x}"
         name, message = self._describe(outcome)
@@ -130,13 +144,13 @@ class EventBuilder:
             retryable=verdict.retryable,
             retry_after_seconds=verdict.retry_after,
             attempt_seconds=self.took,
-            proof=self._proof(outcome, verdict),
+            proof=self._proof((outcome, verdict)),
             **self._same,
         )
 
     def retry_scheduled(
         self,
-        outcome: Any,
+        outcome: Outcome,
         verdict: Classification,
         attempt: int,
         limit: int,
@@ -158,7 +172,7 @@ class EventBuilder:
         )
 
     def gave_up(
-        self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
+        self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
         name, message = self._describe(outcome)
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted

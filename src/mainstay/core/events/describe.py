@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.kinds import qualified_name
 
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.effects import Outcome
 
 
-def describe(outcome: Any, redact: Redactor | None = None) -> tuple[str, str]:
+def describe(outcome: Outcome, redact: Redactor | None = None) -> tuple[str, str]:
     """The type and message of a failure, without secrets; a result not accepted has no message."""
     if isinstance(outcome, Returned):
         return "", "the result was not accepted"

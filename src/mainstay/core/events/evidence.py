@@ -6,7 +6,7 @@ can hold a secret but what a service calls its error codes, which are redacted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainstay.core.base.proof import Evidence
 from mainstay.core.retry.classify import codes_of
@@ -17,13 +17,14 @@ from mainstay.errors import AttemptTimeout
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.classify import Classification
+    from mainstay.core.retry.effects import Outcome
 
 MOST_MEMBERS = 64
 """Members of a group that are kept; a greater group is not replayed."""
 
 
 def evidence_of(
-    outcome: Any, verdict: Classification | None = None, redact: Redactor | None = None
+    outcome: Outcome, verdict: Classification | None = None, redact: Redactor | None = None
 ) -> Evidence:
     """What a classification has to go by; for a result that was not accepted, nothing.
 
@@ -32,7 +33,7 @@ def evidence_of(
     >>> evidence_of(error).status
     503
     """
-    if type(outcome) is Returned:
+    if isinstance(outcome, Returned):
         return _NOTHING
     carried = outcome.__dict__
     if (carried and (len(carried) > 1 or "__notes__" not in carried)) or (
@@ -87,7 +88,7 @@ def _whole(failure: BaseException, name: str) -> int | None:
 
 
 _NOTHING = Evidence()
-_plain: dict[tuple[type, Any], Evidence] = {}
+_plain: dict[tuple[type, int | None], Evidence] = {}
 """Of exceptions that carry nothing; an OSError's number is all there is to it."""
 _MOST_PLAIN = 1000
 _MOST_NUMBER = 1 << 63

@@ -7,8 +7,6 @@ attempt with the claim, the outcome before the caller hears of it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 
 from mainstay.core.codec.outcome import Failed, encode_outcome, encode_value
@@ -42,11 +40,16 @@ from mainstay.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Any, TypeAlias
 
+    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.idempotency.record import Answer as RecordAnswer
+    from mainstay.core.idempotency.record import Command
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.effects import Outcome
     from mainstay.core.retry.policy import Policy
 
-    KeyedFlow = Generator[Any, Any, None]
+    KeyedFlow: TypeAlias = Generator[Any, Answer, None]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
@@ -76,7 +79,7 @@ class Step(Struct, frozen=True, gc=False):
     To one that ends the call it may be the exception of a store that is away.
     """
 
-    command: Any
+    command: Command
 
 
 class Pause(Struct, frozen=True, gc=False):
@@ -165,7 +168,7 @@ def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
         yield OutcomeUnknown(call.operation)
 
 
-def _wait(call: Keyed, begin: Begin, answer: Any) -> Generator[Any, Any, Any]:
+def _wait(call: Keyed, begin: Begin, answer: RecordAnswer) -> Generator[Any, Answer, RecordAnswer]:
     """Waits for another call with the same key, up to the limit."""
     yield Tell("conflict")
     now = yield Question.NOW
@@ -181,7 +184,7 @@ def _wait(call: Keyed, begin: Begin, answer: Any) -> Generator[Any, Any, Any]:
     return answer
 
 
-def _failed(call: Keyed, policy: Policy, run: Run, outcome: Any) -> KeyedFlow:
+def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlow:
     """It raised, or returned to the last what was not accepted."""
     if isinstance(outcome, OutcomeUnknown):
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
@@ -189,7 +192,7 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Any) -> KeyedFlow:
         why = "it may have been applied"
         yield Escalate(why, run.attempts, owner=call.owner, epoch=run.epoch)
         yield outcome
-    elif _is_final(outcome, policy):
+    elif isinstance(outcome, Exception) and _is_final(outcome, policy):
         yield from _record_failure(call, run.epoch, outcome)
     elif _is_cut_off(outcome) and call.on_crash != "retry":
         yield outcome  # left to its lease, as by a process that is gone
@@ -206,21 +209,21 @@ _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
 """Failures of ours that may be gone the next time."""
 
 
-def _is_final(outcome: Any, policy: Policy) -> bool:
+def _is_final(outcome: Exception, policy: Policy) -> bool:
     """Whether a failure would be the same the next time, and so is recorded."""
-    if not isinstance(outcome, Exception) or isinstance(outcome, _OF_THE_MOMENT):
+    if isinstance(outcome, _OF_THE_MOMENT):
         return False
     if any(qualified_name(base) in NEVER_RETRIED for base in type(outcome).__mro__):
         return False  # a cancellation, though it derives from Exception
     return policy.classification(outcome).kind is Kind.PERMANENT
 
 
-def _is_cut_off(outcome: Any) -> bool:
+def _is_cut_off(outcome: Outcome) -> bool:
     """Whether the function was stopped on its way: nobody knows how far it came."""
     return isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
 
 
-def _kept(value: Any) -> tuple[bytes, UsageError | None]:
+def _kept(value: UserValue) -> tuple[bytes, UsageError | None]:
     """The outcome as it is recorded, and why that is not the value, where it is not."""
     try:
         return encode_value(value), None
@@ -245,29 +248,29 @@ def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedFlow:
     yield failure
 
 
-def _settle(call: Keyed, command: Settle | Doubt, outcome: Any) -> KeyedFlow:
+def _settle(call: Keyed, command: Settle | Doubt, outcome: Outcome) -> KeyedFlow:
     """Records the outcome, or raises that it could not be."""
     answer = yield Step(command)
     if type(answer) is not Done:
         yield from _unsettled(call, answer, outcome)
 
 
-def _unsettled(call: Keyed, answer: Any, outcome: Any) -> KeyedFlow:
+def _unsettled(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) -> KeyedFlow:
     """The store was away, or the lease was lost: a late result never overwrites."""
     yield from _unless_away(call, answer, outcome)
     yield Tell("lost")
-    is_value = type(outcome) is Returned
-    lost = LeaseLost(call.operation, call.key, outcome.value if is_value else None)
-    lost.__cause__ = None if is_value else outcome
+    value, failure = (outcome.value, None) if isinstance(outcome, Returned) else (None, outcome)
+    lost = LeaseLost(call.operation, call.key, value)
+    lost.__cause__ = failure
     yield lost
 
 
-def _unless_away(call: Keyed, answer: Any, outcome: Any) -> KeyedFlow:
+def _unless_away(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) -> KeyedFlow:
     """Where the store could not be told: says what happened, and never hides a failure."""
     if not isinstance(answer, Exception):
         return
-    is_value = type(outcome) is Returned
-    told = answer if is_value else outcome
+    is_value = isinstance(outcome, Returned)
+    told = answer if isinstance(outcome, Returned) else outcome
     ended = "returned" if is_value else "ended so"
     note = (
         f"{call.operation} ran and {ended}, but that could not be recorded under the key"

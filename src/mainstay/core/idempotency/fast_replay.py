@@ -7,11 +7,10 @@ MISS here; `idempotency` and `outcome` then say what it is.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from mainstay.core.base.types import Json, UserValue  # noqa: TC001  msgspec reads annotations
 from mainstay.core.codec.decode import read
 from mainstay.core.codec.encode import NESTED
 from mainstay.core.codec.outcome import VERSION
@@ -20,7 +19,7 @@ MISS = object()
 """Not to be told by a glance."""
 
 
-def hit(record: bytes, fingerprint: str, now: float) -> Any:
+def hit(record: bytes, fingerprint: str, now: float) -> UserValue:
     """The value that the recorded call returned, or MISS.
 
     >>> from mainstay.core.idempotency.record import Begin, RecordState, Settle, reduce
@@ -49,7 +48,7 @@ class _Outcome(Struct, frozen=True):
     """As much of an outcome as there is of a plain value."""
 
     v: int = 0
-    value: Any = UNSET
+    value: Json | UnsetType = UNSET
 
 
 class _Seen(Struct, frozen=True):

@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mainstay.core.base.types import UserValue
+
 LONGEST = 100_000
 """Characters of a text; a longer one is cut, since nothing passes unseen."""
 
@@ -120,7 +122,7 @@ class Redactor(Value):
 
     # --- data -------------------------------------------------------------------------------------
 
-    def _copied(self, value: Any, seen: dict[int, Any]) -> Any:
+    def _copied(self, value: UserValue, seen: dict[int, UserValue]) -> UserValue:
         """The value without secrets; one that holds itself is not followed for ever."""
         if isinstance(value, str):
             return self.text(value)
@@ -134,7 +136,7 @@ class Redactor(Value):
             seen[key] = self._contents(value, seen)
         return seen[key]
 
-    def _contents(self, value: Any, seen: dict[int, Any]) -> Any:
+    def _contents(self, value: UserValue, seen: dict[int, UserValue]) -> UserValue:
         if isinstance(value, Mapping):
             copied = {
                 self._copied(name, seen): self._field(name, each, seen)
@@ -152,7 +154,7 @@ class Redactor(Value):
         each = (self._copied(each, seen) for each in value)
         return next(kind for kind in _KINDS if isinstance(value, kind))(each)
 
-    def _field(self, name: Any, value: Any, seen: dict[int, Any]) -> Any:
+    def _field(self, name: UserValue, value: UserValue, seen: dict[int, UserValue]) -> UserValue:
         """The value of a field."""
         if isinstance(name, bytes):
             name = name.decode("latin-1")
@@ -163,7 +165,7 @@ class Redactor(Value):
             return pair if isinstance(value, list) else tuple(pair)
         return self._copied(value, seen)
 
-    def _is_named(self, name: Any) -> bool:
+    def _is_named(self, name: UserValue) -> bool:
         return isinstance(name, str) and self._names.is_secret(name)
 
     def _bytes(self, value: bytes | bytearray) -> bytes | bytearray:
@@ -172,17 +174,17 @@ class Redactor(Value):
         return value if told == text else told.encode("utf-8", "surrogateescape")
 
 
-def _hidden(value: Any) -> Any:
+def _hidden(value: UserValue) -> UserValue:
     """What stands for the value of a secret field; nothing at all, and a yes or no, are none."""
     return value if value is None or isinstance(value, bool) or not value else MARK
 
 
-def _is_login(name: Any) -> bool:
+def _is_login(name: UserValue) -> bool:
     """Whether a pair of that name is a user and a password, as HTTP clients take them."""
     return isinstance(name, str) and squashed(name).endswith("auth")
 
 
-_KINDS: tuple[Any, ...] = (list, tuple, set, frozenset)
+_KINDS: tuple[type, ...] = (list, tuple, set, frozenset)
 
 
 def _cut(text: str) -> str:
@@ -212,7 +214,7 @@ def _replaced(pattern: re.Pattern[str], text: str) -> str:
     return "".join((*parts, text[done:])) if parts else text
 
 
-def _checked_patterns(check: Checker, patterns: Any) -> tuple[re.Pattern[str], ...]:
+def _checked_patterns(check: Checker, patterns: UserValue) -> tuple[re.Pattern[str], ...]:
     if isinstance(patterns, str | bytes | Mapping) or not isinstance(patterns, Iterable):
         check.note("patterns", patterns, "a list of regular expressions")
         return ()
@@ -233,7 +235,7 @@ def _checked_patterns(check: Checker, patterns: Any) -> tuple[re.Pattern[str], .
     return tuple(found)
 
 
-def _checked_fields(check: Checker, fields: Any) -> tuple[str, ...]:
+def _checked_fields(check: Checker, fields: UserValue) -> tuple[str, ...]:
     if isinstance(fields, str | bytes | Mapping) or not isinstance(fields, Iterable):
         check.note("fields", fields, "a list of names")
         return ()

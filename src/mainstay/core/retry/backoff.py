@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from mainstay.core.base.types import UserValue
+
 
 class Backoff(Value):
     """How the delay grows from one retry to the next.
@@ -252,7 +254,9 @@ class Jitter(Value):
         return cls(**_known("Jitter", values, _JITTER_FIELDS))
 
 
-def _known(subject: str, values: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+def _known(
+    subject: str, values: Mapping[str, UserValue], fields: tuple[str, ...]
+) -> dict[str, UserValue]:
     """The values, where every key is a field."""
     check = Checker(subject)
     for key in values:

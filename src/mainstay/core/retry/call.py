@@ -44,18 +44,19 @@ from mainstay.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
     from mainstay.core.base.event import Event
-    from mainstay.core.retry.effects import CallEvents
+    from mainstay.core.base.types import Answer
+    from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.policy import Policy
 
     Effect: TypeAlias = (
         "float | BaseException | Returned | Question | Consult | CallHook | Event | Warn"
     )
-    Flow: TypeAlias = Generator[Effect, Any, None]
-    Deciding: TypeAlias = Generator[Effect, Any, Effect]
+    Flow: TypeAlias = Generator[Effect, Answer, None]
+    Deciding: TypeAlias = Generator[Effect, Answer, Effect]
 
 
 _DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING
@@ -94,9 +95,9 @@ def fast_decision(
 
 def call_flow(
     plan: Plan,
-    outcome: Any = None,
-    key: Any = _DRAW,
-    outer: Any = _ENCLOSING,
+    outcome: Outcome | Stop | None = None,
+    key: int | Question = _DRAW,
+    outer: Enclosing | Question | None = _ENCLOSING,
     until: float = NEVER,
     limit: int = 0,
     builder: CallEvents | None = None,
@@ -153,34 +154,34 @@ class _Care:
     def __init__(
         self,
         plan: Plan,
-        key: Any,
-        outer: Any,
+        key: int | Question,
+        outer: Enclosing | Question | None,
         until: float,
         limit: int,
         builder: CallEvents | None,
     ) -> None:
         self.plan = plan
-        self.key = key
-        self.outer = outer
+        self.key: Answer = key
+        self.outer: Answer = outer
         self.until = until
         self.limit = limit
         self.builder = builder
         self.counts: dict[Kind, int] = {}
         self.inside = 0
         """The attempts of an inner retry that has given up."""
-        self.last: tuple[Any, Classification] | None = None
+        self.last: tuple[Outcome, Classification] | None = None
         """The outcome that is being retried, where a deadline or a guard may yet end that."""
-        self.real: Any = None
+        self.real: BaseException | None = None
         """The last error that was not our own deadline's doing."""
 
-    def decide(self, outcome: Any, attempt: int, delay: float) -> Deciding:
+    def decide(self, outcome: Outcome | Stop, attempt: int, delay: float) -> Deciding:
         """What comes next: a delay before another attempt, or the end."""
-        if type(outcome) is Stop:
+        if isinstance(outcome, Stop):
             return (yield from self._not_made(attempt - 1, outcome))
         verdict = yield from self._judge(outcome)
         if verdict is None:
             yield from self._tell_success(attempt, delay)
-            return outcome  # type: ignore[no-any-return]
+            return outcome
         if self.key is Question.DRAW:
             self.key = yield Question.DRAW
         yield from self._tell_failure(outcome, verdict, attempt, delay)
@@ -203,10 +204,10 @@ class _Care:
         return self._end(outcome, attempt, stop)
 
     def _consult(
-        self, outcome: Any, delay: float
-    ) -> Generator[Effect, Any, tuple[float, Stop | None]]:
+        self, outcome: Outcome, delay: float
+    ) -> Generator[Effect, Answer, tuple[float, Stop | None]]:
         """What the guards make of another attempt: the delay, or a reason to stop."""
-        failure = None if type(outcome) is Returned else outcome
+        failure = None if isinstance(outcome, Returned) else outcome
         answer = yield Consult(failure, delay)
         if type(answer) is Stop:
             return delay, answer
@@ -224,10 +225,10 @@ class _Care:
             yield self.builder.gave_up(outcome, verdict, made, stop, (yield Question.NOW))
         return self._end(outcome, made, stop)
 
-    def _judge(self, outcome: Any) -> Generator[Effect, Any, Classification | None]:
+    def _judge(self, outcome: Outcome) -> Generator[Effect, Answer, Classification | None]:
         """The classification of an outcome; None for a result that is accepted."""
         policy = self.plan.policy
-        if type(outcome) is not Returned:
+        if not isinstance(outcome, Returned):
             verdict = classify(outcome, policy._rules)
             for error in verdict.errors:
                 yield _function_warning(policy, error)
@@ -247,9 +248,9 @@ class _Care:
             return NOT_RETRYABLE
         return EXHAUSTED if attempt >= self.limit else None
 
-    def _meet(self, outcome: Any, attempt: int) -> Generator[Effect, Any, Stop | None]:
+    def _meet(self, outcome: Outcome, attempt: int) -> Generator[Effect, Answer, Stop | None]:
         """Looks for another retry: one around this, or one inside that has given up."""
-        if type(outcome) is Returned:
+        if isinstance(outcome, Returned):
             return None
         if attempt == 1 and self.outer is Question.ENCLOSING:
             self.outer = yield Question.ENCLOSING
@@ -268,7 +269,7 @@ class _Care:
 
     def _stand_back(
         self, failure: BaseException, stop: Stop, inner: str, outer: str, n: int, m: int
-    ) -> Generator[Effect, Any, Stop | None]:
+    ) -> Generator[Effect, Answer, Stop | None]:
         """Where two retries meet, one stands back, or the developer is warned or refused."""
         mode = self.plan.policy.nested
         if mode == "refuse":
@@ -281,7 +282,7 @@ class _Care:
 
     def _delay(
         self, verdict: Classification, attempt: int, previous: float
-    ) -> Generator[Effect, Any, tuple[float, Stop | None]]:
+    ) -> Generator[Effect, Answer, tuple[float, Stop | None]]:
         """How long to wait: by the policy, by the kind's own rule, or as the server asked."""
         policy, u = self.plan.policy, uniform(self.key, attempt)
         n, rule = attempt, None
@@ -308,17 +309,19 @@ class _Care:
             asked = max(0.0, (verdict.hint.at or 0.0) - wall)
         return max(delay, asked), RETRY_AFTER if asked > policy.max_retry_after else None
 
-    def _in_time(self, now: float, outcome: Any, delay: float, stop: Stop | None) -> Stop | None:
+    def _in_time(
+        self, now: float, outcome: Outcome, delay: float, stop: Stop | None
+    ) -> Stop | None:
         """No attempt starts that cannot fit, and no wait passes the deadline."""
         cut = isinstance(outcome, AttemptTimeout)
         if (stop is None or cut) and not fits(now, 0.0 if stop else delay, self.until):
             stop = OUT_OF_TIME
-        if type(outcome) is not Returned and not (cut and stop is OUT_OF_TIME):
+        if not isinstance(outcome, Returned) and not (cut and stop is OUT_OF_TIME):
             self.real = outcome
         return stop
 
     def _tell_failure(
-        self, outcome: Any, verdict: Classification, attempt: int, delay: float
+        self, outcome: Outcome, verdict: Classification, attempt: int, delay: float
     ) -> Flow:
         if self.builder is not None:
             yield self.builder.attempt_failed(outcome, verdict, attempt, self.limit, self.key)
@@ -334,7 +337,9 @@ class _Care:
         if self.builder is not None:
             yield self.builder.call_succeeded(attempt, (yield Question.NOW))
 
-    def _announce(self, outcome: Any, verdict: Classification, attempt: int, delay: float) -> Flow:
+    def _announce(
+        self, outcome: Outcome, verdict: Classification, attempt: int, delay: float
+    ) -> Flow:
         if self.builder is not None:
             yield self.builder.retry_scheduled(
                 outcome, verdict, attempt, self.limit, delay, self.key
@@ -343,15 +348,17 @@ class _Care:
         if hook is not None:
             yield CallHook("before_retry", hook, self._info(outcome, verdict, attempt, delay))
 
-    def _info(self, outcome: Any, verdict: Classification, attempt: int, delay: float) -> RetryInfo:
-        failure = None if type(outcome) is Returned else outcome
+    def _info(
+        self, outcome: Outcome, verdict: Classification, attempt: int, delay: float
+    ) -> RetryInfo:
+        failure = None if isinstance(outcome, Returned) else outcome
         return RetryInfo(
             self.plan.operation, attempt, self.limit, delay, failure, verdict.kind, verdict.reason
         )
 
-    def _end(self, outcome: Any, attempt: int, stop: Stop) -> Effect:
+    def _end(self, outcome: Outcome, attempt: int, stop: Stop) -> Effect:
         """The exception, with a note that is also the mark; or the value nobody wanted."""
-        if type(outcome) is Returned:
+        if isinstance(outcome, Returned):
             return Returned(outcome.value, is_accepted=False)
         error = self._final_error(outcome, stop)
         if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
@@ -359,16 +366,16 @@ class _Care:
             self.plan.note(stop, attempt, inside).put_on(error)
         return error
 
-    def _final_error(self, outcome: Any, stop: Stop) -> BaseException:
+    def _final_error(self, outcome: BaseException, stop: Stop) -> BaseException:
         """The last real error; ours only where there is none, or an unsafe call was cut."""
         plan, cut = self.plan, isinstance(outcome, AttemptTimeout)
         if stop is MAY_BE_APPLIED or (cut and plan.idempotency == "unsafe"):
             return _caused(OutcomeUnknown(plan.operation), outcome)
-        if cut and stop is OUT_OF_TIME:
+        if isinstance(outcome, AttemptTimeout) and stop is OUT_OF_TIME:
             if self.real is not None:  # an exception may count as false
-                return self.real  # type: ignore[no-any-return]
+                return self.real
             return _caused(DeadlineExceeded(outcome.timeout), outcome)
-        return outcome  # type: ignore[no-any-return]
+        return outcome
 
 
 _REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")

@@ -24,7 +24,7 @@ from mainstay.errors import AttemptTimeout, CallCancelled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias, TypeGuard
+    from typing import TypeAlias, TypeGuard
 
     Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
 
@@ -277,7 +277,7 @@ class _Inquiry:
 _NO_RULES = Rules()
 
 
-def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[Any]]]:
+def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[BaseException]]]:
     return isinstance(rule, type) and issubclass(rule, BaseExceptionGroup)
 
 

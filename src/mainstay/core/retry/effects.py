@@ -9,21 +9,25 @@ from enum import Enum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Protocol, TypeAlias
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.retry.classify import Classification
+
+    Outcome: TypeAlias = "Returned | BaseException"
+    """How an attempt ended."""
 
     class CallEvents(Protocol):
         """Builds the events of one call; core/events/builder.py is one."""
 
-        def record_answer(self, answer: Any) -> None: ...
+        def record_answer(self, answer: Answer) -> None: ...
         def attempt_failed(
-            self, outcome: Any, verdict: Classification, attempt: int, limit: int, key: int
+            self, outcome: Outcome, verdict: Classification, attempt: int, limit: int, key: int
         ) -> Event: ...
         def retry_scheduled(
             self,
-            outcome: Any,
+            outcome: Outcome,
             verdict: Classification,
             attempt: int,
             limit: int,
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
             key: int,
         ) -> Event: ...
         def gave_up(
-            self, outcome: Any, verdict: Classification, attempt: int, stop: Stop, now: float
+            self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop, now: float
         ) -> Event: ...
         def call_succeeded(self, attempt: int, now: float) -> Event: ...
 
@@ -51,7 +55,7 @@ class Returned:
 
     __slots__ = ("is_accepted", "value")
 
-    def __init__(self, value: Any, is_accepted: bool = True) -> None:
+    def __init__(self, value: UserValue, is_accepted: bool = True) -> None:
         self.value = value
         self.is_accepted = is_accepted
 
@@ -78,7 +82,7 @@ class Enclosing:
         self.attempts = attempts
 
     @property
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[str | int]:
         """As a record holds it."""
         return [self.operation, self.attempts]
 

@@ -12,7 +12,8 @@ from mainstay.core.base.attributes import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from collections.abc import Callable
+    from typing import Self
 
 _OURS = "mainstay: "
 _MOST = 100
@@ -48,7 +49,7 @@ class GaveUp(str):
         except Exception:  # a frozen exception takes no note, and is not lost for one
             return
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., GaveUp], tuple[str, str, int, int, int]]:
         return _rebuild, (str(self), self.reason, self.token, self.attempts, self.inside)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Self
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.hooks import Hook
@@ -77,7 +78,7 @@ class Policy(Value):
     _is_elaborate: bool
     _ramps: tuple[tuple[float, float, int], ...]
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: UserValue) -> None:
         values = {**DEFAULTS, **fields}
         check = Checker(f"{type(self).__name__} {values['name']!r}")
         for name, value in fields.items():
@@ -191,15 +192,15 @@ class Policy(Value):
         check.close()
         return policy
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., Policy], tuple[type[Self], dict[str, UserValue]]]:
         return _rebuild, (type(self), {name: getattr(self, name) for name in self._explicit})
 
 
-def _rebuild(cls: type[Policy], fields: dict[str, Any]) -> Policy:
+def _rebuild(cls: type[Policy], fields: dict[str, UserValue]) -> Policy:
     return cls(**fields)
 
 
-def _is_elaborate(values: Mapping[str, Any]) -> bool:
+def _is_elaborate(values: Mapping[str, UserValue]) -> bool:
     """Whether a failure must always be weighed with care: the user's own functions have a say."""
     names = ("per_kind", "before_retry", "after_retry", "retry_if_result")
     return values["backoff"].kind == "custom" or any(values[name] is not None for name in names)

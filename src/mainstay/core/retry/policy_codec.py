@@ -17,10 +17,11 @@ from mainstay.errors import PolicyError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    from mainstay.core.base.types import Json, UserValue
 
 
-def to_plain(check: Checker, field: str, value: Any) -> Any:
+def to_plain(check: Checker, field: str, value: UserValue) -> Json:
     """A field of a policy as JSON can hold it."""
     if isinstance(value, Backoff | Jitter):
         if isinstance(value, Backoff) and value.kind == "custom":
@@ -30,26 +31,27 @@ def to_plain(check: Checker, field: str, value: Any) -> Any:
         fields = {name: getattr(value, name) for name in _KIND_RULE_FIELDS}
         return {n: to_plain(check, field, v) for n, v in fields.items() if v is not None}
     if isinstance(value, dict):
-        return {to_plain(check, field, k): to_plain(check, field, v) for k, v in value.items()}
+        return {str(to_plain(check, field, k)): to_plain(check, field, v) for k, v in value.items()}
     if isinstance(value, tuple):
         return [to_plain(check, field, rule) for rule in value]
     return _plain_rule(check, field, value)
 
 
-def _plain_rule(check: Checker, field: str, value: Any) -> Any:
+def _plain_rule(check: Checker, field: str, value: UserValue) -> Json:
     if isinstance(value, Kind):
         return f"kind:{value.value}" if field in ("retry_on", "never_retry_on") else value.value
     if isinstance(value, type):
         return value.__name__ if value.__module__ == "builtins" else qualified_name(value)
     if callable(value):
         check.note(field, value, "left out: a function has no text form")
-    return value
+    plain: Json = value
+    return plain
 
 
 _KIND_RULE_FIELDS = ("max_attempts", "backoff", "jitter")
 
 
-def from_plain(check: Checker, field: str, value: Any) -> Any:
+def from_plain(check: Checker, field: str, value: UserValue) -> UserValue:
     """A field from its plain form; what has the wrong shape is left to the constructor."""
     try:
         return _FROM_PLAIN.get(field, _as_it_is)(value)
@@ -59,25 +61,25 @@ def from_plain(check: Checker, field: str, value: Any) -> Any:
     return DEFAULTS.get(field)
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: UserValue) -> UserValue:
     return value
 
 
-def _backoff_from(value: Any) -> Any:
+def _backoff_from(value: UserValue) -> UserValue:
     return Backoff.from_dict(value) if hasattr(value, "items") else value
 
 
-def _jitter_from(value: Any) -> Any:
+def _jitter_from(value: UserValue) -> UserValue:
     return Jitter.from_dict(value) if hasattr(value, "items") else value
 
 
-def _rules_from(value: Any) -> Any:
+def _rules_from(value: UserValue) -> UserValue:
     if isinstance(value, list | tuple):
         return [_rule_from(rule) for rule in value]
     return _rule_from(value)
 
 
-def _rule_from(rule: Any) -> Any:
+def _rule_from(rule: UserValue) -> UserValue:
     """Built-in exceptions by their class, `kind:throttled` as a Kind, other names as names."""
     if not isinstance(rule, str):
         return rule
@@ -91,17 +93,17 @@ def _rule_from(rule: Any) -> Any:
     return builtin if is_class else rule
 
 
-def _classify_from(value: Any) -> Any:
+def _classify_from(value: UserValue) -> UserValue:
     return {_rule_from(k): v for k, v in value.items()} if hasattr(value, "items") else value
 
 
-def _per_kind_from(value: Any) -> Any:
+def _per_kind_from(value: UserValue) -> UserValue:
     if not hasattr(value, "items"):
         return value
     return {kind: _kind_rule_from(rule) for kind, rule in value.items()}
 
 
-def _kind_rule_from(value: Any) -> Any:
+def _kind_rule_from(value: UserValue) -> UserValue:
     if not hasattr(value, "items"):
         return value
     check = Checker("KindRule")
@@ -113,7 +115,7 @@ def _kind_rule_from(value: Any) -> Any:
     return KindRule(**fields)
 
 
-_FROM_PLAIN: dict[str, Callable[[Any], Any]] = {
+_FROM_PLAIN: dict[str, Callable[[UserValue], UserValue]] = {
     "backoff": _backoff_from,
     "jitter": _jitter_from,
     "retry_on": _rules_from,

@@ -9,10 +9,14 @@ from mainstay.core.retry.kinds import Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import TypeVar
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.retry.classify import Rule
+
+    Given = TypeVar("Given")
+    """What the user gave for a field: it comes back as it is."""
 
 NESTED_MODES = ("collapse", "warn", "refuse")
 TIMEOUT_MODES = ("client", "thread")
@@ -56,26 +60,26 @@ def _check_type(
         check.note(field, value, f"a {wanted.__name__}, such as {example.get(wanted, wanted)}")
 
 
-def _a_backoff(check: Checker, field: str, value: Any) -> Any:
+def _a_backoff(check: Checker, field: str, value: Given) -> Given:
     _check_type(check, field, value, Backoff)
     return value
 
 
-def _a_jitter(check: Checker, field: str, value: Any) -> Any:
+def _a_jitter(check: Checker, field: str, value: Given) -> Given:
     _check_type(check, field, value, Jitter)
     return value
 
 
-def _a_function(check: Checker, field: str, value: Any) -> Any:
+def _a_function(check: Checker, field: str, value: Given) -> Given:
     check.function(field, value)
     return value
 
 
-def _rules_or_none(check: Checker, field: str, value: Any) -> Any:
+def _rules_or_none(check: Checker, field: str, value: UserValue) -> tuple[Rule, ...] | None:
     return None if value is None else _some_rules(check, field, value)
 
 
-def _some_rules(check: Checker, field: str, value: Any) -> tuple[Rule, ...]:
+def _some_rules(check: Checker, field: str, value: UserValue) -> tuple[Rule, ...]:
     single = isinstance(value, str | type) or callable(value)
     if not single and not hasattr(value, "__iter__"):
         check.note(field, value, _RULES_ALLOWED)
@@ -113,7 +117,7 @@ def a_kind(check: Checker, field: str, value: object) -> Kind:
     return Kind(check.choice(field, value, [kind.value for kind in Kind]))
 
 
-def _a_classify(check: Checker, field: str, value: Any) -> Any:
+def _a_classify(check: Checker, field: str, value: UserValue) -> Mapping[Rule, Kind] | None:
     if value is None:
         return None
     if not hasattr(value, "items"):
@@ -126,7 +130,7 @@ def _a_classify(check: Checker, field: str, value: Any) -> Any:
     return _Frozen({rule: a_kind(check, field, kind) for rule, kind in value.items()}) or None
 
 
-def _a_per_kind(check: Checker, field: str, value: Any) -> Any:
+def _a_per_kind(check: Checker, field: str, value: UserValue) -> Mapping[Kind, KindRule] | None:
     if value is None:
         return None
     if not hasattr(value, "items"):
@@ -152,11 +156,11 @@ class _Frozen(dict):  # type: ignore[type-arg]
     __setitem__ = __delitem__ = pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]
     __ior__ = _refuse  # type: ignore[assignment]
 
-    def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:
+    def __reduce__(self) -> tuple[type, tuple[dict[UserValue, UserValue]]]:
         return dict, (dict(self),)  # the policy that is built anew freezes it
 
 
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, UserValue] = {
     "name": "default",
     "max_attempts": 3,
     "backoff": Backoff.exponential(0.1, factor=2.0, max_delay=5.0),
@@ -176,7 +180,7 @@ DEFAULTS: dict[str, Any] = {
     "log_level": "WARNING",
 }
 
-CHECKS: dict[str, Callable[[Checker, str, Any], Any]] = {
+CHECKS: dict[str, Callable[[Checker, str, UserValue], UserValue]] = {
     "name": Checker.name,
     "max_attempts": Checker.attempts,
     "backoff": _a_backoff,

@@ -13,7 +13,7 @@ from mainstay.core.base.attributes import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from mainstay.core.base.types import UserValue
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 
@@ -70,14 +70,14 @@ def parse(value: object, date: object = None) -> Hint | None:
     return Hint(at=at) if sent is None else Hint(seconds=max(0.0, at - sent))
 
 
-def _headers_of(response: object) -> Any:
+def _headers_of(response: object) -> UserValue:
     if isinstance(response, dict):  # botocore's parsed response
         metadata = response.get("ResponseMetadata")
         return metadata.get("HTTPHeaders") if isinstance(metadata, dict) else None
     return attribute(response, "headers")
 
 
-def _from_headers(headers: Any) -> Hint | None:
+def _from_headers(headers: UserValue) -> Hint | None:
     if headers is None:
         return None
     value = headers.get("Retry-After") or headers.get("retry-after")

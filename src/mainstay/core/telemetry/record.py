@@ -174,7 +174,7 @@ def summed(totals: list[StageTotals]) -> list[StageTotals]:
 
 def _sum(pipeline_id: str, stage_name: str, model: str, group: list[StageTotals]) -> StageTotals:
     columns = zip(*map(astuple, group), strict=True)
-    named: dict[str, Any] = dict(zip(StageTotals.__struct_fields__, columns, strict=True))
+    named = dict(zip(StageTotals.__struct_fields__, columns, strict=True))
     return StageTotals(
         pipeline_id=pipeline_id,
         stage_name=stage_name,
