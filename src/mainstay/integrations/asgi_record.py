@@ -12,6 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Succeeded, encode_outcome
 from mainstay.core.idempotency.record import (
     Lost,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("mainstay")
 
-SPACE = "records"
+SPACE = Space.RECORDS.value
 """Where an engine keeps idempotency records; ours lie among them, under our operation."""
 
 _PATIENCE = (0.1, 1.0, 2.0, 4.0, 8.0, 16.0)

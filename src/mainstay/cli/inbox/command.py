@@ -12,6 +12,7 @@ from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_opti
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.screen.text_file import text_of
+from mainstay.core.base.spaces import Space
 
 if TYPE_CHECKING:
     from typing import Any
@@ -171,7 +172,7 @@ def _waiting(engine: Engine) -> list[Item]:
 
 def _now(engine: Engine) -> float:
     """The store's time: ages are of its clock."""
-    return engine.store.read("inbox", "")[1]
+    return engine.store.read(Space.INBOX.value, "")[1]
 
 
 def _plain(item: Item, now: float) -> dict[str, Any]:

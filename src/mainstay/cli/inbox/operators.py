@@ -17,6 +17,7 @@ from mainstay.cli.inbox.identity import (
 )
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import write, write_json
+from mainstay.core.base.spaces import Space
 
 if TYPE_CHECKING:
     from typing import Any
@@ -50,7 +51,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with opened() as engine:
-        found, now = list(engine.operators), engine.store.read("operators", "")[1]
+        found, now = list(engine.operators), engine.store.read(Space.OPERATORS.value, "")[1]
     if as_json:
         write_json([_plain(each, now) for each in found])
         return
@@ -137,7 +138,7 @@ def _say(engine: Engine, name: str, text: str, as_json: bool) -> None:
     if not as_json:
         write(text)
         return
-    found, now = engine.operators.get(name), engine.store.read("operators", "")[1]
+    found, now = engine.operators.get(name), engine.store.read(Space.OPERATORS.value, "")[1]
     write_json(None if found is None else _plain(found, now))
 
 

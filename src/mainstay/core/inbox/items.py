@@ -16,9 +16,10 @@ from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from mainstay.core.base.change import KEEP, Change, read_as
+from mainstay.core.base.spaces import Space
 from mainstay.errors import StoredValueError
 
-SPACE = "inbox"
+SPACE = Space.INBOX.value
 ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("mark_done", "retry", "abandon"),
     "exhausted": ("retry", "abandon"),

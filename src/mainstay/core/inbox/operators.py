@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change, read_as
+from mainstay.core.base.spaces import Space
 from mainstay.core.codec.canonical import canonical
 from mainstay.errors import StoredValueError
 
@@ -22,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SPACE = "operators"
+SPACE = Space.OPERATORS.value
 FIRST = "operators.first"
 """Where it is kept who was the first: that one needs nobody's leave."""
 

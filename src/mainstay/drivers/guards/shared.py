@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.spaces import Space
 from mainstay.core.circuit import cluster as core
 from mainstay.core.circuit.cluster import Seat
 from mainstay.core.limits.budget import thousandths
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.ports import Store
 
-CIRCUITS, BUDGETS, TOKENS = "circuits", "budgets", "tokens"
+CIRCUITS, BUDGETS = Space.CIRCUITS.value, Space.BUDGETS.value
+TOKENS = Space.TOKENS.value
 _log = logging.getLogger("mainstay")
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
+from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Notice, keyed
 from mainstay.core.idempotency.record import Begin, Done, Release, Renew, glimpse, reduce
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mainstay.core.idempotency.record import Replay
     from mainstay.drivers.idempotency.keys import Keying
 
-SPACE = "records"
+SPACE = Space.RECORDS.value
 
 
 class KeyedCall:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.spaces import Space
 from mainstay.core.circuit.breaker import ORDERS, Signal
 from mainstay.core.codec.outcome import Failed, Succeeded, encode_outcome
 from mainstay.core.idempotency.record import Done, Forget, RecordState, Resolve, reduce
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.inbox.inbox import Room
     from mainstay.ports import Store
 
-_RECORDS = "records"
+_RECORDS = Space.RECORDS.value
 _FORCED = frozenset(state for signal, state in ORDERS.items() if signal is not Signal.RESET)
 _DAY = 86_400.0
 _SAID = {

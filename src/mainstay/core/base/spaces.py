@@ -1,0 +1,26 @@
+"""The spaces of a store: each kind of record has one, and its keys are unique within it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Space(StrEnum):
+    """Every space; the values are stored, so a name may change and a value may not.
+
+    Code passes `.value` to a store: database clients adapt an Enum by its type, and some of them
+    write its name.
+    """
+
+    RECORDS = "records"
+    """Keyed calls: claims and outcomes, by the address of the key."""
+    INBOX = "inbox"
+    """Items that wait for a person, by their id."""
+    OPERATORS = "operators"
+    """People who may act on items, by their name."""
+    CIRCUITS = "circuits"
+    """Circuits that processes share, by the name of the breaker."""
+    BUDGETS = "budgets"
+    """Counts of retry budgets that processes share, by the name of the budget."""
+    TOKENS = "tokens"
+    """Buckets of token budgets that processes share, by the name of the budget."""
