@@ -301,8 +301,8 @@ def test_events_of_several_rules_are_told_in_the_order_of_the_rules():
         ({}, "one of the two"),
         ({"above": 1.0, "below": 2.0}, "one of the two"),
         ({"above": -1.0}, "threshold = -1.0"),
-        ({"above": 1.0, "clear": 2.0}, "calm side"),
-        ({"below": 1.0, "clear": 0.5}, "calm side"),
+        ({"above": 1.0, "clear": 2.0}, "at most the threshold, 1"),
+        ({"below": 1.0, "clear": 0.5}, "at least the threshold, 1"),
         ({"above": 1.0, "metric": "luck"}, "metric = 'luck'"),
         ({"above": 1.0, "per": "call_id"}, "per = 'call_id'"),
         ({"above": 1.0, "window": 0.5}, "window = 0.5"),
@@ -323,7 +323,7 @@ def test_a_rule_on_too_little_fires_below_and_clears_above():
     rule = AlertRule("quiet", "retries_per_minute", below=4.0)
     assert (rule.clear, rule.threshold) == (5.0, 4.0)
     assert (rule.is_past(3.9), rule.is_past(4.0)) == (True, False)
-    assert (rule.is_calm(4.9), rule.is_calm(5.0)) == (False, True)
+    assert (rule.is_cleared_by(4.9), rule.is_cleared_by(5.0)) == (False, True)
     assert rule.value(0, 0) == 0.0
     assert AlertRule("f", "failure_rate", above=0.5).value(0, 0) == 0.0
 

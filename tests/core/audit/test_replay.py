@@ -29,7 +29,7 @@ from mainstay.core.audit import reconstruct as standins
 from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import exception_of, policy_of
 from mainstay.core.audit.replay import MOST_OPEN, Replay
-from mainstay.core.audit.replay_call import Declared, Retelling
+from mainstay.core.audit.replay_call import CallReplay, Declared
 from mainstay.core.base.proof import Opening
 from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.events import evidence
@@ -639,14 +639,14 @@ def test_a_retelling_ends_where_the_record_does():
     """Read to its end, it tells of the attempt that it would make next; a plan may come twice."""
     lines = [line for line in recorded(throws(ConnectionError("x"))) if b"exhausted" not in line]
     plan, *events = [decode(line) for line in lines]
-    told = list(Retelling(Declared(plan), list(enumerate(events[:2]))))
+    told = list(CallReplay(Declared(plan), list(enumerate(events[:2]))))
     assert told[-1] == "another attempt"
     assert replayed([lines[0], *lines]).ok
     events[1].proof.answers.clear()
-    told = list(Retelling(Declared(plan), list(enumerate(events[:2]))))
+    told = list(CallReplay(Declared(plan), list(enumerate(events[:2]))))
     assert told[-1].startswith("a question that was not asked")
     final = [decode(line) for line in recorded(throws(ValueError("x")))]
-    assert len(list(Retelling(Declared(final[0]), list(enumerate(final[1:]))))) == 2
+    assert len(list(CallReplay(Declared(final[0]), list(enumerate(final[1:]))))) == 2
 
 
 def test_a_call_whose_beginning_was_told_elsewhere_is_not_replayed():

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mainstay.core.audit.replay_guard import UNKNOWN, said_again
+from mainstay.core.audit.replay_guard import UNKNOWN, decide_again
 from mainstay.core.circuit.breaker import Circuit, CircuitState
 from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
@@ -34,7 +34,7 @@ RATE = {"name": "rate", "per_second": 1.0, "burst": 1, "max_wait": 5.0}
 )
 def test_a_guard_says_the_same_again(guard, rule, state, said):
     """By the functions that decide in the guard itself."""
-    assert said_again(guard, rule, state) == said
+    assert decide_again(guard, rule, state) == said
 
 
 def test_a_circuit_says_whether_it_admits_and_whether_waiting_helps():
@@ -44,7 +44,7 @@ def test_a_circuit_says_whether_it_admits_and_whether_waiting_helps():
     opened = msgspec.to_builtins(
         Circuit(state=CircuitState.OPEN, since=0.0, open_seconds=30.0, key=1)
     )
-    assert said_again("CircuitBreaker:pay", rule, [closed, 5.0]) == "admitted"
-    assert said_again("CircuitBreaker:pay", rule, [opened, 10.0]) == 20.0
-    assert said_again("CircuitBreaker:pay", rule, [opened, 10.0, 1.0]) is False
-    assert said_again("CircuitBreaker:pay", rule, [opened, 10.0, 25.0]) is True
+    assert decide_again("CircuitBreaker:pay", rule, [closed, 5.0]) == "admitted"
+    assert decide_again("CircuitBreaker:pay", rule, [opened, 10.0]) == 20.0
+    assert decide_again("CircuitBreaker:pay", rule, [opened, 10.0, 1.0]) is False
+    assert decide_again("CircuitBreaker:pay", rule, [opened, 10.0, 25.0]) is True

@@ -31,7 +31,7 @@ from mainstay.core.audit.recorded_calls import (
     Call,
     Traffic,
 )
-from mainstay.core.audit.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, relive
+from mainstay.core.audit.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, rerun
 from mainstay.core.events.codec import encode
 from mainstay.core.events.evidence import MOST_MEMBERS
 from mainstay.core.retry.events import AttemptFailed, CallInterrupted, CallsCounted, CallSucceeded
@@ -139,7 +139,7 @@ def told(outcome):
 def test_the_recorded_policy_gives_the_record(policy, scripts):
     """Nothing is assumed, and every wait is the same to the bit."""
     for call in calls_of(run(policy, scripts)).values():
-        again = relive(call, ready(policy), Chances("succeed"))
+        again = rerun(call, ready(policy), Chances("succeed"))
         assert told(again) == told(recorded(call))
         assert again.assumed == 0
 
@@ -152,7 +152,7 @@ def test_another_policy_gives_what_it_gives_for_real(one, other, scripts):
     other = other.replace(retry_if_result=one.retry_if_result)  # results are in no record
     real = calls_of(run(other, scripts))
     for key, call in calls_of(run(one, scripts)).items():
-        again = relive(call, ready(other), Chances("fail"))
+        again = rerun(call, ready(other), Chances("fail"))
         if again.assumed == 0:
             assert told(again) == told(recorded(real[key]))
 
@@ -163,7 +163,7 @@ def test_the_laws_above_compare_something():
     patient = RetryPolicy(name="op", max_attempts=5, backoff=Backoff.constant(1))
     calls = calls_of(run(patient, scripts))
     hasty = ready(patient.replace(max_attempts=2))
-    again = [relive(call, hasty, Chances()) for call in calls.values()]
+    again = [rerun(call, hasty, Chances()) for call in calls.values()]
     assert [recorded(call).attempts for call in calls.values()] == [4, 3, 5, 2]
     assert [(each.attempts, each.succeeded) for each in again] == [
         (2, False), (2, False), (2, False), (2, False),
@@ -263,23 +263,23 @@ def timed(seconds, timeout=None, **opening):
 
 def test_an_attempt_that_is_allowed_less_time_is_cut():
     """After the new limit, as a timeout; the clock stands there."""
-    again = relive(timed(5.0), ready(SHORT.replace(attempt_timeout=2.0)), Chances())
+    again = rerun(timed(5.0), ready(SHORT.replace(attempt_timeout=2.0)), Chances())
     assert again.starts == (0.0, 3.0)
     assert again.succeeded
     never = SHORT.replace(attempt_timeout=2.0, never_retry_on=TimeoutError)
-    assert not relive(timed(5.0), ready(never), Chances()).succeeded
-    assert relive(timed(1.0), ready(never), Chances()).succeeded
+    assert not rerun(timed(5.0), ready(never), Chances()).succeeded
+    assert rerun(timed(1.0), ready(never), Chances()).succeeded
 
 
 def test_an_attempt_that_ran_over_its_limit_is_not_cut_by_the_same():
     """Nobody cut it then; nobody does now."""
     policy = SHORT.replace(attempt_timeout=2.0, never_retry_on=TimeoutError)
-    assert relive(timed(2.5, timeout=2.0), ready(policy), Chances()).succeeded
+    assert rerun(timed(2.5, timeout=2.0), ready(policy), Chances()).succeeded
 
 
 def test_a_deadline_cuts_too():
     policy = ready(SHORT.replace(deadline=2.0))
-    again = relive(timed(5.0), policy, Chances())
+    again = rerun(timed(5.0), policy, Chances())
     assert (again.succeeded, again.attempts) == (False, 1)
 
 
@@ -287,7 +287,7 @@ def test_a_deadline_around_the_call_holds_under_any_policy():
     (call,) = calls_of(run(SHORT, [[0]])).values()
     until = call.opening.started + 0.5
     call.opening = type(call.opening)(call.opening.started, until=until)
-    again = relive(call, ready(SHORT), Chances())
+    again = rerun(call, ready(SHORT), Chances())
     assert (again.succeeded, again.attempts) == (False, 1)  # the wait of 1 s would pass it
 
 
@@ -299,9 +299,9 @@ def test_an_attempt_that_was_cut_and_has_more_time_now_is_assumed():
         engine.run("op", scripted(AttemptTimeout(2.0), 1))
     (call,) = calls_of(sink.lines).values()
     more = ready(SHORT.replace(attempt_timeout=9.0))
-    again = relive(call, more, Chances("succeed"))
+    again = rerun(call, more, Chances("succeed"))
     assert (again.attempts, again.succeeded, again.assumed) == (1, True, 1)
-    same = relive(call, ready(SHORT.replace(attempt_timeout=2.0)), Chances("succeed"))
+    same = rerun(call, ready(SHORT.replace(attempt_timeout=2.0)), Chances("succeed"))
     assert (same.attempts, same.assumed) == (2, 0)
 
 
@@ -316,7 +316,7 @@ def test_a_guard_says_what_it_said():
     assert refused
     longer = ready(LONG.replace(max_attempts=9))
     for call in refused:
-        again = relive(call, longer, Chances("succeed"))
+        again = rerun(call, longer, Chances("succeed"))
         assert told(again) == told(recorded(call))
         assert again.assumed == 0
 
@@ -326,7 +326,7 @@ def test_a_guard_that_refused_after_the_wait_does_so_again():
     (call,) = calls_of(run(SHORT, [[0, 0]])).values()
     call.attempts.pop()
     call.refusal, call.refused_after_wait, call.unused_wait = "the circuit is open", True, 1.0
-    again = relive(call, ready(LONG), Chances("succeed"))
+    again = rerun(call, ready(LONG), Chances("succeed"))
     assert told(again) == told(recorded(call)) == (1, False, 1.0)
 
 
@@ -337,7 +337,7 @@ def test_a_circuit_that_opens_in_a_wait_is_in_the_record():
     )
     (call,) = calls_of(lines).values()
     assert call.refusal
-    assert told(relive(call, ready(LONG), Chances("succeed"))) == told(recorded(call))
+    assert told(rerun(call, ready(LONG), Chances("succeed"))) == told(recorded(call))
 
 
 def test_an_enclosing_retry_is_still_there():
@@ -351,7 +351,7 @@ def test_an_enclosing_retry_is_still_there():
     assert calls
     for call in calls.values():
         assert call.enclosing is not None
-        again = relive(call, ready(LONG), Chances("succeed"))
+        again = rerun(call, ready(LONG), Chances("succeed"))
         assert told(again) == told(recorded(call))
 
 
@@ -369,7 +369,7 @@ def test_an_inner_retry_that_gave_up_is_not_repeated():
         engine.run("op", task)
     (call,) = calls_of(sink.lines).values()
     assert call.attempts[0].inner == 3
-    again = relive(call, ready(LONG), Chances("succeed"))
+    again = rerun(call, ready(LONG), Chances("succeed"))
     assert told(again) == told(recorded(call)) == (1, False, 0.0)
 
 
@@ -380,7 +380,7 @@ def test_a_date_to_come_back_at_is_read_by_the_calls_own_clock():
         Engine(policies=[SHORT], sinks=[sink], seed=1).run("op", scripted(error, 1))
     (call,) = calls_of(sink.lines).values()
     assert recorded(call).waited == 5.0
-    assert relive(call, ready(SHORT), Chances()).waited == 5.0
+    assert rerun(call, ready(SHORT), Chances()).waited == 5.0
 
 
 def test_a_smaller_number_of_attempts_holds():
@@ -389,14 +389,14 @@ def test_a_smaller_number_of_attempts_holds():
     with virtual_time(), no_retry():
         Engine(policies=[SHORT], sinks=[sink], seed=1).run("op", scripted(ConnectionError, 1))
     for call in calls_of(sink.lines).values():
-        assert relive(call, ready(LONG), Chances("succeed")).attempts == 1
+        assert rerun(call, ready(LONG), Chances("succeed")).attempts == 1
 
 
 def test_hooks_of_the_new_policy_are_not_called():
     called = []
     hooked = LONG.replace(before_retry=called.append, after_retry=called.append)
     (call,) = calls_of(run(SHORT, [[0]])).values()
-    assert relive(call, ready(hooked), Chances()).succeeded
+    assert rerun(call, ready(hooked), Chances()).succeeded
     assert called == []
 
 

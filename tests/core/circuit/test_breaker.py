@@ -68,7 +68,7 @@ class Model:
         self.state, self.since = state, now
         self.generation += generation
         self.probes, self.successes = {}, 0
-        self.calls, self.heard = [], now
+        self.calls, self.latest = [], now
         """Of each call since the change: (time, failed, slow)."""
 
     def open(self, now, *, relapse):
@@ -131,15 +131,15 @@ class Model:
     def count(self, now, failed, slow, before):
         window = self.rules.window
         if window is not None and window.kind == "seconds":
-            if now < self.heard - window.size:
-                self.calls, self.heard = [], now
-            now = max(now, self.heard)
-        gap = now - self.heard
+            if now < self.latest - window.size:
+                self.calls, self.latest = [], now
+            now = max(now, self.latest)
+        gap = now - self.latest
         for n in range(1, before + 1):  # evenly; what falls on an edge belongs before it
-            moment = self.heard + gap * n / before
-            self.calls.append((max(self.heard, moment - 0.001) if gap else now, False, False))
+            moment = self.latest + gap * n / before
+            self.calls.append((max(self.latest, moment - 0.001) if gap else now, False, False))
         self.calls.append((now, failed, slow))
-        self.heard = now
+        self.latest = now
 
     def is_too_much(self, now):
         if self.rules.window is None:
@@ -161,10 +161,10 @@ class Model:
             return 0, 0, 0
         if window.kind == "calls":
             calls = calls[-window.size :]
-        elif now < self.heard - window.size:
+        elif now < self.latest - window.size:
             calls = []
         else:
-            newest = max(now, self.heard) // window.width
+            newest = max(now, self.latest) // window.width
             calls = [call for call in calls if call[0] // window.width > newest - window.buckets]
         return len(calls), sum(call[1] for call in calls), sum(call[2] for call in calls)
 

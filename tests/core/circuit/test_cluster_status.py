@@ -58,11 +58,11 @@ def test_an_order_and_who_has_yet_to_follow_it():
     order = Order(2, Signal.RESET, "ann", 99.0, "it is back")
     seats = {"a": Seat(100.0, OPEN, obeyed=1), "b": Seat(100.0, CLOSED, obeyed=2)}
     found = stands(seats, order)
-    assert found.unheard == 1
+    assert found.pending_nodes == 1
     assert found.to_dict()["order"] == {
         "number": 2, "order": "reset", "by": "ann", "at": 99.0, "why": "it is back", "unheard": 1,
     }  # fmt: skip
-    assert stands(seats).unheard == 0
+    assert stands(seats).pending_nodes == 0
 
 
 def test_a_table_of_a_budget_or_of_nobody_is_a_closed_circuit():

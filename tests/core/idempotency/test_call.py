@@ -5,7 +5,16 @@ from concurrent.futures import CancelledError as FutureCancelled
 import pytest
 
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome
-from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, Notice, Pause, Step, Tell, keyed
+from mainstay.core.idempotency.call import (
+    EmitEvent,
+    Escalate,
+    Invoke,
+    Keyed,
+    Notice,
+    Pause,
+    StoreCommand,
+    keyed,
+)
 from mainstay.core.idempotency.record import (
     Begin,
     Busy,
@@ -66,7 +75,7 @@ def settled(effect):
 def test_a_call_begins_with_a_claim():
     """With all that the store needs to decide."""
     step, invoke = play([Run(4, 1)], lease=5.0, on_crash="unknown")
-    assert step == Step(Begin("me", "f", 5.0, 3, "unknown"))
+    assert step == StoreCommand(Begin("me", "f", 5.0, 3, "unknown"))
     assert invoke == Invoke(4, 3)
 
 
@@ -79,7 +88,7 @@ def test_attempts_before_a_crash_are_gone(attempts, left):
 def test_what_has_ended_is_replayed():
     """Told of as a hit."""
     replay = Replay(RecordState.SUCCEEDED, b"1")
-    assert play([replay, None])[1:] == [Tell("hit"), replay]
+    assert play([replay, None])[1:] == [EmitEvent("hit"), replay]
 
 
 def test_another_payload_is_refused():
@@ -93,7 +102,7 @@ def test_an_outcome_found_unknown_just_now_is_told_and_brought_to_a_person():
     """Before the caller hears of it."""
     unknown = Unknown(3, "why", is_new=True, owner="a", epoch=2)
     _, tell, escalate, error = play([unknown, None, None])
-    assert (tell, escalate) == (Tell("unknown"), Escalate("why", 3, owner="a", epoch=2))
+    assert (tell, escalate) == (EmitEvent("unknown"), Escalate("why", 3, owner="a", epoch=2))
     assert isinstance(error, OutcomeUnknown)
 
 
@@ -120,8 +129,8 @@ def test_whoever_waited_gets_the_others_result():
     """Or runs, where the other has released the key."""
     replay = Replay(RecordState.SUCCEEDED, b"1")
     effects = play([Busy(1.0), None, 0.0, NEVER, 0.0, None, replay, None])
-    assert effects[1:4] == [Tell("conflict"), Question.NOW, Question.LEFT]
-    assert effects[-2:] == [Tell("hit"), replay]
+    assert effects[1:4] == [EmitEvent("conflict"), Question.NOW, Question.LEFT]
+    assert effects[-2:] == [EmitEvent("hit"), replay]
     assert play([Busy(1.0), None, 0.0, NEVER, 0.0, None, Run(2, 2)])[-1] == Invoke(2, 2)
 
 
@@ -152,7 +161,7 @@ def test_a_value_is_recorded_before_the_caller_has_it(value):
     step, tell, end = ran(returned, Done(), None)
     assert settled(step) == (RecordState.SUCCEEDED, Succeeded(value))
     assert (step.command.owner, step.command.epoch, step.command.ttl) == ("me", 1, 86_400.0)
-    assert (tell, end) == (Tell("record"), returned)
+    assert (tell, end) == (EmitEvent("record"), returned)
 
 
 def test_a_value_that_cannot_be_kept_is_recorded_as_such_and_then_warned_of():
@@ -163,7 +172,7 @@ def test_a_value_that_cannot_be_kept_is_recorded_as_such_and_then_warned_of():
     assert state is RecordState.SUCCEEDED
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.exception, UsageError)
-    assert (tell, end) == (Tell("record"), returned)
+    assert (tell, end) == (EmitEvent("record"), returned)
     assert isinstance(notice, Notice)
     assert "charge" in notice.text
 
@@ -185,7 +194,7 @@ def test_a_value_that_fails_while_it_is_written_down_is_no_reason_to_run_again()
 def test_a_result_that_was_not_accepted_is_not_kept():
     """`retry_if_result` wanted another to the last: the next call may get one."""
     returned = Returned("pending", is_accepted=False)
-    assert ran(returned, Done()) == [Step(Release("me", 1)), returned]
+    assert ran(returned, Done()) == [StoreCommand(Release("me", 1)), returned]
 
 
 def test_a_final_failure_is_recorded():
@@ -195,7 +204,7 @@ def test_a_final_failure_is_recorded():
     state, outcome = settled(step)
     assert state is RecordState.FAILED
     assert repr(outcome.exception) == repr(failure)
-    assert (tell, end) == (Tell("record"), failure)
+    assert (tell, end) == (EmitEvent("record"), failure)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +225,7 @@ def test_a_final_failure_is_recorded():
 )
 def test_a_failure_that_may_be_gone_the_next_time_releases_the_key(failure):
     """As if it had not begun; and it is raised as it came."""
-    assert ran(failure, Done()) == [Step(Release("me", 1)), failure]
+    assert ran(failure, Done()) == [StoreCommand(Release("me", 1)), failure]
     assert not getattr(failure, "__notes__", None)
 
 
@@ -229,7 +238,7 @@ def test_an_ambiguous_end_is_recorded_as_unknown_and_brought_to_a_person():
     """In this order."""
     failure = OutcomeUnknown("charge")
     effects = ran(failure, Done(), None, None, attempts=2)
-    doubt, tell, escalate = Step(Doubt("me", 1)), Tell("unknown"), effects[2]
+    doubt, tell, escalate = StoreCommand(Doubt("me", 1)), EmitEvent("unknown"), effects[2]
     assert effects == [doubt, tell, escalate, failure]
     assert escalate == Escalate("it may have been applied", 2, owner="me", epoch=1)
 
@@ -240,7 +249,7 @@ def test_an_ambiguous_end_is_recorded_as_unknown_and_brought_to_a_person():
 def test_a_late_value_is_handed_over_and_not_recorded():
     """Somebody else has the key; the caller learns what it was."""
     _, tell, lost = ran(Returned(5), Lost(), None)
-    assert tell == Tell("lost")
+    assert tell == EmitEvent("lost")
     assert isinstance(lost, LeaseLost)
     assert (lost.operation, lost.key, lost.value, lost.__cause__) == ("charge", "k", 5, None)
 

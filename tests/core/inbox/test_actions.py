@@ -16,7 +16,7 @@ from mainstay.core.inbox.actions import (
     act,
     close,
     is_json,
-    trouble_with,
+    problem_with,
 )
 from mainstay.core.inbox.items import ACTIONS, Item, decode, encode, put
 
@@ -90,7 +90,7 @@ def test_what_is_not_there_cannot_be_decided():
 def test_an_action_needs_what_it_needs(action, why, evidence, told):
     """And what is not legal names what is."""
     change, answer = acted(action=action, why=why, evidence=evidence)
-    assert trouble_with(ITEM, action, why, evidence) == told
+    assert problem_with(ITEM, action, why, evidence) == told
     if told:
         assert (change, answer) == (KEEP, Illegal(told, ACTIONS["unknown_outcome"]))
         assert not answer.won
@@ -101,7 +101,7 @@ def test_an_action_needs_what_it_needs(action, why, evidence, told):
 def test_evidence_of_another_kind_is_any_text():
     """An alert has no outcome."""
     alert = replace(ITEM, kind="alert")
-    assert trouble_with(alert, "mark_done", "", "it was the deploy") == ""
+    assert problem_with(alert, "mark_done", "", "it was the deploy") == ""
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

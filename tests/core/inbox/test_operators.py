@@ -16,6 +16,7 @@ from mainstay.core.inbox.operators import (
     add,
     change,
     claim_first,
+    count_attempt,
     decode,
     encode,
     first_of,
@@ -24,7 +25,6 @@ from mainstay.core.inbox.operators import (
     is_right,
     is_somebody,
     is_timely,
-    knock,
     missed,
     passed,
     remove,
@@ -50,11 +50,11 @@ class Door:
 
     def wrong(self):
         """A wrong try: for how long the name was locked before or is after it."""
-        answer = self.step(knock, "ann")
+        answer = self.step(count_attempt, "ann")
         return answer.locked_for or self.step(missed)
 
     def right(self):
-        answer = self.step(knock, "ann")
+        answer = self.step(count_attempt, "ann")
         return "locked" if answer.locked_for else self.step(passed, ANN, None)
 
 
@@ -100,7 +100,7 @@ def test_wrong_tries_of_long_ago_do_not_count():
 def test_many_who_guess_at_once_get_no_more_tries_than_one():
     """A try is counted before it is looked at: the sixth is locked while five are on their way."""
     door = Door()
-    answers = [door.step(knock, "ann").locked_for for _ in range(MOST_TRIES + 2)]
+    answers = [door.step(count_attempt, "ann").locked_for for _ in range(MOST_TRIES + 2)]
     assert answers == [0.0] * MOST_TRIES + [FIRST_LOCK] * 2
     assert door.step(missed) == FIRST_LOCK
 
@@ -108,7 +108,9 @@ def test_many_who_guess_at_once_get_no_more_tries_than_one():
 def test_who_is_right_several_times_at_once_is_not_locked_for_it():
     """The lock is of those on their way; the first that is right lifts it."""
     door = Door()
-    assert [door.step(knock, "ann").locked_for for _ in range(MOST_TRIES + 1)][-1] == FIRST_LOCK
+    assert [door.step(count_attempt, "ann").locked_for for _ in range(MOST_TRIES + 1)][
+        -1
+    ] == FIRST_LOCK
     assert door.step(passed, ANN, None) == ""
     assert door.right() == ""
 
@@ -131,7 +133,7 @@ def test_nobody_gets_more_than_five_looks_within_a_first_lock(steps):
     for step in steps:
         if step == "wait":
             door.now += 37.0
-        elif not door.step(knock, "ann").locked_for:
+        elif not door.step(count_attempt, "ann").locked_for:
             looks.append(door.now)
             door.step(missed)
     for at in looks:
@@ -146,9 +148,9 @@ def test_a_miss_of_a_record_that_is_gone_is_nothing():
 
 def test_a_ghost_expires_and_an_operator_does_not():
     """Names that nobody has do not fill the store."""
-    made, answer = knock(None, "eve", 0.0)
+    made, answer = count_attempt(None, "eve", 0.0)
     assert (answer.operator.is_ghost, made.expires) == (True, WINDOW + LONGEST_LOCK)
-    assert knock(encode(ANN), "ann", 0.0)[0].expires is None
+    assert count_attempt(encode(ANN), "ann", 0.0)[0].expires is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_an_operator_is_added_once_also_where_the_name_was_guessed_at():
     assert is_added
     assert decode(made.value) == replace(ANN, created=5.0)
     assert add(made.value, ANN, 6.0) == (KEEP, False)
-    ghost, _ = knock(None, "ann", 0.0)
+    ghost, _ = count_attempt(None, "ann", 0.0)
     made, is_added = add(ghost.value, ANN, 6.0)
     assert is_added
     assert not decode(made.value).is_ghost
@@ -198,7 +200,7 @@ def test_an_operator_is_changed():
 
 def test_whoever_is_not_there_is_neither_changed_nor_removed():
     """Nor is a ghost."""
-    ghost, _ = knock(None, "eve", 0.0)
+    ghost, _ = count_attempt(None, "eve", 0.0)
     for value in (None, ghost.value):
         assert change(value, 5.0, is_enabled=False) == (KEEP, False)
         assert remove(value) == (KEEP, False)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mainstay.core.redact import fields as redact_fields
 from mainstay.core.redact import patterns as redact_patterns
 from mainstay.core.redact import redactor as redact
-from mainstay.core.redact.fields import ENDINGS, WORDS, Names
+from mainstay.core.redact.fields import ENDINGS, WORDS, SecretNames
 from mainstay.core.redact.patterns import MARK
 from mainstay.core.redact.redactor import LONGEST, REDACTOR, Redactor
 from mainstay.errors import PolicyError
@@ -499,7 +499,7 @@ def parts_of(argument):
 
 def test_every_ending_and_word_is_secret_by_itself():
     """The tables say what they say."""
-    names = Names()
+    names = SecretNames()
     assert all(names.is_secret(name) for name in (*ENDINGS, *WORDS))
     assert all(f"{name}=hunter2" != names.redact(f"{name}=hunter2") for name in (*ENDINGS, *WORDS))
 

@@ -71,7 +71,7 @@ def test_an_order_is_followed_once_by_everybody(url, node):
     for each in nodes:
         fail(each)
         each.catch_up()
-    assert order(url, Signal.RESET).unheard == 2
+    assert order(url, Signal.RESET).pending_nodes == 2
     for each in nodes:
         each.catch_up()
     assert [state_of(each) for each in nodes] == ["closed", "closed"]
@@ -79,7 +79,7 @@ def test_an_order_is_followed_once_by_everybody(url, node):
     nodes[0].catch_up()
     nodes[0].catch_up()
     assert state_of(nodes[0]) == "open", "a reset that was followed is over"
-    assert shared_circuit(nodes[0].store, "pay").unheard == 1, "the other has yet to say so"
+    assert shared_circuit(nodes[0].store, "pay").pending_nodes == 1, "the other has yet to say so"
 
 
 def test_a_reset_is_not_undone_by_evidence_from_before_it(url, node):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from mainstay.core.circuit.cluster_status import Place, Standing
+    from mainstay.core.circuit.cluster_status import NodeStatus, Standing
 
 COLUMNS = ("circuit", "state", "processes", "for", "asks again in", "why")
 STYLES = {"open": "red", "forced_open": "red", "half_open": "yellow", "closed": "green"}
@@ -60,15 +60,15 @@ def processes(standing: Standing) -> str:
     return str(there) if worst == there else f"{worst} of {there}"
 
 
-def asks_again(place: Place) -> str:
+def asks_again(place: NodeStatus) -> str:
     """When asking again may help."""
     if place.retry_after is None:
         return "by order only"
     return f"{place.retry_after:.0f} s" if place.retry_after else "–"
 
 
-def _why(standing: Standing, worst: Place) -> str:
-    waits = standing.unheard
+def _why(standing: Standing, worst: NodeStatus) -> str:
+    waits = standing.pending_nodes
     order = standing.order
     if order is None or not waits:
         return worst.reason
@@ -100,7 +100,7 @@ def places(standing: Standing) -> Table:
     return table(columns, [_place(each) for each in standing.places], left=7)
 
 
-def _place(each: Place) -> tuple[str, ...]:
+def _place(each: NodeStatus) -> tuple[str, ...]:
     heard = f"{age(each.seen)} ago" + ("" if each.is_live else ", gone")
     return (
         shielded(each.node), each.state.value, str(each.failures), age(each.seconds_in_state),

@@ -80,7 +80,7 @@ def _seen(standing: Standing) -> tuple[str, ...]:
     from mainstay.cli.circuits.tables import processes
 
     order = 0 if standing.order is None else standing.order.number
-    return standing.state.value, processes(standing), str(order), str(standing.unheard)
+    return standing.state.value, processes(standing), str(order), str(standing.pending_nodes)
 
 
 def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> None:

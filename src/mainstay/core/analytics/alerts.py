@@ -116,7 +116,8 @@ class AlertRule(Value):
         usual = level * (1.25 if above is None else 0.8)
         clear = check.number("clear", _given(clear, usual, usual), 0.0, MAX_SECONDS)
         if clear > level if above is not None else clear < level:
-            check.note("clear", clear, "on the calm side of the threshold")
+            bound = "most" if above is not None else "least"
+            check.note("clear", clear, f"at {bound} the threshold, {level:g}")
         self._fill(
             name=check.name("name", name),
             metric=check.choice("metric", metric, tuple(COUNTED)),
@@ -147,10 +148,10 @@ class AlertRule(Value):
         """
         return value > self.threshold if self.above is not None else value < self.threshold
 
-    def is_calm(self, value: float) -> bool:
+    def is_cleared_by(self, value: float) -> bool:
         """Whether a value is a reason to clear.
 
-        >>> AlertRule("storm", "retries_per_minute", above=10).is_calm(9.0)
+        >>> AlertRule("storm", "retries_per_minute", above=10).is_cleared_by(9.0)
         False
         """
         return value <= self.clear if self.above is not None else value >= self.clear
@@ -218,15 +219,15 @@ class Board:
 
     def due(self, now: float) -> list[AlertFired | AlertCleared]:
         """What has fired and what has cleared since the last time."""
-        told: list[AlertFired | AlertCleared] = []
+        events: list[AlertFired | AlertCleared] = []
         for rule, groups in zip(self.rules, self._groups, strict=True):
             for name, group in list(groups.items()):
                 event = _step(rule, name, group, now)
                 if event is not None:
-                    told.append(event)
+                    events.append(event)
                 if _is_idle(group):
                     del groups[name]
-        return told
+        return events
 
     def firing(self) -> list[tuple[str, str]]:
         """The alerts that are on, as (rule, group).
@@ -266,10 +267,10 @@ def _step(
     seen, counted = group.counts.totals(now)
     value = rule.value(seen, counted)
     if group.fired is not None:
-        if seen and not rule.is_calm(value):
+        if seen and not rule.is_cleared_by(value):
             return None
         lasted, group.fired, group.since = now - group.fired, None, None
-        return AlertCleared(**_told(rule, name, value), lasted_seconds=max(0.0, lasted))
+        return AlertCleared(**_event_fields(rule, name, value), lasted_seconds=max(0.0, lasted))
     if seen < rule.minimum or not rule.is_past(value):
         group.since = None
         return None
@@ -277,10 +278,10 @@ def _step(
     if now - group.since < rule.for_seconds:
         return None
     group.fired = now
-    return AlertFired(**_told(rule, name, value))
+    return AlertFired(**_event_fields(rule, name, value))
 
 
-def _told(rule: AlertRule, name: str, value: float) -> dict[str, Any]:
+def _event_fields(rule: AlertRule, name: str, value: float) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "alert": rule.name,
         "metric": rule.metric,

@@ -105,9 +105,9 @@ class Stats:
             return
         if self._is_in_range(fact.timestamp):
             self.events += 1
-            heard = _HEARD.get(fact.event_type)
-            if heard is not None:
-                heard(self, writer, fact)
+            handler = _HANDLERS.get(fact.event_type)
+            if handler is not None:
+                handler(self, writer, fact)
 
     def close(self) -> None:
         """Counts what is still open as unfinished, and the total."""
@@ -286,7 +286,7 @@ _PICKS: dict[str, Callable[[Fact | _Open], str]] = {
     "category": lambda event: event.retry_category or "",
     "tenant": lambda event: event.tenant_id or "",
 }
-_HEARD: dict[str, Callable[[Stats, str, Fact], None]] = {
+_HANDLERS: dict[str, Callable[[Stats, str, Fact], None]] = {
     "attempt_failed": Stats.attempt_failed,
     "retry_attempt": Stats.retry_attempt,
     "call_succeeded": Stats.call_succeeded,

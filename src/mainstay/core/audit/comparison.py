@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.analytics.sketch import Sketch
 from mainstay.core.analytics.top_k import Ranking
 from mainstay.core.audit.recorded_calls import Traffic
-from mainstay.core.audit.whatif import RULES, Chances, Outcome, ready, recorded, relive
+from mainstay.core.audit.whatif import RULES, Chances, Outcome, ready, recorded, rerun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -172,15 +172,15 @@ class Load:
 
         Of a time in which nothing happened, only the first and the last span are told.
         """
-        told: dict[int, list[int]] = {}
+        shown: dict[int, list[int]] = {}
         for number, counts in sorted(self._spans.items()):
-            if told and number - 1 not in told:
-                told[next(reversed(told)) + 1] = [0, 0]
-                told[number - 1] = [0, 0]
-            told[number] = counts
+            if shown and number - 1 not in shown:
+                shown[next(reversed(shown)) + 1] = [0, 0]
+                shown[number - 1] = [0, 0]
+            shown[number] = counts
         return [
             (number * self.width, was / self.width, now / self.width)
-            for number, (was, now) in told.items()
+            for number, (was, now) in shown.items()
         ]
 
     def peaks(self) -> tuple[float, float]:
@@ -225,7 +225,7 @@ class Comparison:
         if policy is None:
             self.unchanged += call.count
         elif call.met_a_failure:
-            now = relive(call, policy, self._chances)
+            now = rerun(call, policy, self._chances)
         elif policy.attempt_timeout is not None:
             self.long_successes += call.attempts[0].seconds > policy.attempt_timeout
         self.operations.row(call.operation).add(call, was, now)

@@ -189,8 +189,8 @@ def _curve(
     """Backoff and jitter; a delay that a function gave was recorded as it was waited."""
     if backoff["kind"] != "custom":
         return Backoff.from_dict(backoff), Jitter.from_dict(jitter)
-    told = Backoff.custom(lambda _: bases.popleft() if bases else 0.0, max_delay=MAX_SECONDS)
-    return told, Jitter.none()
+    recorded = Backoff.custom(lambda _: bases.popleft() if bases else 0.0, max_delay=MAX_SECONDS)
+    return recorded, Jitter.none()
 
 
 def _kind_rule(rule: dict[str, Any], fields: dict[str, Any], bases: deque[float]) -> KindRule:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
-from mainstay.core.audit.replay_call import Declared, Recorded, Retelling
-from mainstay.core.audit.replay_guard import UNKNOWN, said_again
+from mainstay.core.audit.replay_call import CallReplay, Declared, Recorded
+from mainstay.core.audit.replay_guard import UNKNOWN, decide_again
 from mainstay.core.circuit.commands import changed_again
 from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.retry.events import (
@@ -162,13 +162,13 @@ class Replay:
             self._report.unproved[why] += 1
             return
         self._report.calls += 1
-        retelling = iter(Retelling(plan, call))
+        replayed = iter(CallReplay(plan, call))
         for number, event in call:
             if isinstance(event, CallInterrupted):
                 return
             self._report.decisions += 1
-            told = _tried(next, retelling, "the end of the call")
-            if self._compare(number, event, told) or self._check_witness(number, event, plan):
+            again = _tried(next, replayed, "the end of the call")
+            if self._compare(number, event, again) or self._check_witness(number, event, plan):
                 return
 
     def _plan_of(self, call: Recorded) -> tuple[Declared | None, str]:
@@ -202,12 +202,12 @@ class Replay:
 
     def _check_witness(self, number: int, event: Event, plan: Declared) -> bool:
         """What each guard said; whether one of them says otherwise now."""
-        for guard, state, said in (event.proved and event.proved.witness) or ():
-            again = _tried(said_again, guard, plan.rules.get(guard), state)
+        for guard, state, answer in (event.proved and event.proved.witness) or ():
+            again = _tried(decide_again, guard, plan.rules.get(guard), state)
             if again is UNKNOWN:
                 self._report.unproved["a guard that is not one of ours"] += 1
-            elif again != said:
-                self._diverge(number, event, guard, said, again)
+            elif again != answer:
+                self._diverge(number, event, guard, answer, again)
                 return True
         return False
 

@@ -42,7 +42,7 @@ class Declared:
         self.is_guarded = bool(event.guards)
 
 
-class Retelling:
+class CallReplay:
     """The events that the life of a recorded call tells when it is run again.
 
     Each recorded event brings the answers that were given before it, and the outcome of its

@@ -31,11 +31,11 @@ UNKNOWN = object()
 """Said of a guard that is not one of ours, or whose rule is not in the record."""
 
 
-def said_again(guard: str, rule: GuardRule | None, state: GuardState) -> Answer:
+def decide_again(guard: str, rule: GuardRule | None, state: GuardState) -> Answer:
     """What the guard's own rule makes of the state.
 
     >>> rule = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
-    >>> said_again("RetryBudget:retries", rule, [4, 2])
+    >>> decide_again("RetryBudget:retries", rule, [4, 2])
     False
     """
     does = _GUARDS.get(guard.partition(":")[0])

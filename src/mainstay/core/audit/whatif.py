@@ -126,7 +126,7 @@ def ready(policy: Policy) -> Policy:
     )
 
 
-def relive(call: Call, policy: Policy, chances: Chances) -> Outcome:
+def rerun(call: Call, policy: Policy, chances: Chances) -> Outcome:
     """What would have come of a call under a policy that is `ready`."""
     return _Again(call, policy, chances).run()
 

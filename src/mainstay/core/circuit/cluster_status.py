@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Place(Struct, frozen=True):
+class NodeStatus(Struct, frozen=True):
     """One node's circuit, as it was when the node was last heard of."""
 
     node: str
@@ -33,17 +33,17 @@ class Standing(Struct, frozen=True):
     """A circuit in all its processes; the worst of those that are there speaks for it."""
 
     name: str
-    places: tuple[Place, ...] = ()
+    places: tuple[NodeStatus, ...] = ()
     """The worst first."""
     order: Order | None = None
 
     @property
-    def live(self) -> tuple[Place, ...]:
+    def live(self) -> tuple[NodeStatus, ...]:
         """The nodes that are there."""
         return tuple(each for each in self.places if each.is_live)
 
     @property
-    def worst(self) -> Place | None:
+    def worst(self) -> NodeStatus | None:
         """The worst of those that are there; of those that were, where nobody is."""
         return next(iter(self.live or self.places), None)
 
@@ -58,7 +58,7 @@ class Standing(Struct, frozen=True):
         return self.state.gauge > 0
 
     @property
-    def unheard(self) -> int:
+    def pending_nodes(self) -> int:
         """How many of those that are there have yet to follow the last order."""
         return sum(not each.has_order for each in self.live)
 
@@ -94,7 +94,7 @@ def _order_to_dict(standing: Standing) -> dict[str, Any]:
     assert order is not None
     return {
         "number": order.number, "order": order.signal.value, "by": order.by, "at": order.at,
-        "why": order.why, "unheard": standing.unheard,
+        "why": order.why, "unheard": standing.pending_nodes,
     }  # fmt: skip
 
 
@@ -106,18 +106,18 @@ def standing(name: str, table: Table, now: float) -> Standing:
     """
     last = 0 if table.order is None else table.order.number
     seats = [(node, seat) for node, seat in table.seats.items() if seat.circuit is not None]
-    places = [_place(node, seat, last, now) for node, seat in seats]
+    places = [_node_status(node, seat, last, now) for node, seat in seats]
     return Standing(name, tuple(sorted(places, key=_rank)), table.order)
 
 
-def _place(node: str, seat: Seat, last: int, now: float) -> Place:
+def _node_status(node: str, seat: Seat, last: int, now: float) -> NodeStatus:
     circuit = seat.circuit
     assert circuit is not None
     state, wait = circuit.state, 0.0
     if state is CircuitState.OPEN:
         wait = max(0.0, circuit.since + circuit.open_seconds - now)
         state = CircuitState.OPEN if wait else CircuitState.HALF_OPEN
-    return Place(
+    return NodeStatus(
         node=node,
         state=state,
         reason=circuit.reason,
@@ -130,5 +130,5 @@ def _place(node: str, seat: Seat, last: int, now: float) -> Place:
     )
 
 
-def _rank(place: Place) -> tuple[bool, int, float, str]:
+def _rank(place: NodeStatus) -> tuple[bool, int, float, str]:
     return not place.is_live, -CAUTION.index(place.state), place.seconds_in_state, place.node

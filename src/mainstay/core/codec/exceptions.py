@@ -64,7 +64,7 @@ def record_failure(exception: Exception) -> FailureRecord:
             f"{a_type(cls)} cannot be recorded: it ends the program or the task, not the call",
             hint="let it pass",
         )
-    text, is_told = _told(exception)
+    text, is_shown = _shown(exception)
     args = [_salvaged(arg) for arg in exception.args]
     own = {name: value for name, value in vars(exception).items() if name != "__notes__"}
     held = {name: attribute(exception, name) for name in _member_names(cls)}
@@ -76,7 +76,7 @@ def record_failure(exception: Exception) -> FailureRecord:
         "args": [plain for plain, _ in args],
         "own": parts[0][0],
         "held": parts[1][0],
-        "whole": is_told and not _has_slots(cls) and all(whole for _, whole in args + parts),
+        "whole": is_shown and not _has_slots(cls) and all(whole for _, whole in args + parts),
     }
 
 
@@ -85,26 +85,26 @@ def _salvaged(value: object) -> tuple[Json, bool]:
     try:
         return recorded(value), True
     except Exception:  # it cannot be recorded, or one of its properties raised
-        return recorded(_told(value, repr)[0]), False
+        return recorded(_shown(value, repr)[0]), False
 
 
-def _told(value: object, tell: Callable[[object], str] = str) -> tuple[str, bool]:
+def _shown(value: object, show: Callable[[object], str] = str) -> tuple[str, bool]:
     try:
-        return str.__str__(tell(value)), True
+        return str.__str__(show(value)), True
     except Exception:
         return f"{a_type(type(value))} that cannot be shown", False
 
 
 def _notes_of(exception: BaseException) -> list[str]:
     notes = attribute(exception, "__notes__")
-    told = [_told(note)[0] for note in notes] if isinstance(notes, list | tuple) else []
+    texts = [_shown(note)[0] for note in notes] if isinstance(notes, list | tuple) else []
     cause = exception.__cause__
     for _ in range(_MAX_CAUSES):
         if cause is None:
             break
-        told.append(f"caused by {type_name(type(cause))}: {_told(cause)[0]}")
+        texts.append(f"caused by {type_name(type(cause))}: {_shown(cause)[0]}")
         cause = cause.__cause__
-    return told
+    return texts
 
 
 def _member_names(cls: type) -> list[str]:

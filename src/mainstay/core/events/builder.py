@@ -99,10 +99,10 @@ class EventBuilder:
         else:
             self._opening = None
 
-    def saw(self, guard: str, state: list[Json], said: Json) -> None:
+    def saw(self, guard: str, state: list[Json], answer: Json) -> None:
         """Keeps what a guard looked at and said."""
         if self.witness is not None:
-            self.witness.append([guard, state, said])
+            self.witness.append([guard, state, answer])
 
     def _proof(
         self, failed: tuple[Outcome, Classification] | None = None

@@ -44,7 +44,7 @@ def evidence_of(
     plain = _plain.get(key)
     if plain is None:
         plain = _gathered(outcome, verdict, redact)
-        if _is_told_by_type(outcome):
+        if _is_known_by_type(outcome):
             if len(_plain) >= _MOST_PLAIN:
                 _plain.clear()
             _plain[key] = plain
@@ -93,14 +93,14 @@ _plain: dict[tuple[type, int | None], Evidence] = {}
 _MOST_PLAIN = 1000
 _MOST_NUMBER = 1 << 63
 """No system has such a number, and none has a written form."""
-_TOLD = (
+_INSPECTED = (
     "status", "status_code", "response", "headers", "retry_after", "code", "error_code",
     "sqlstate", "pgcode", "reason",
 )  # fmt: skip
 
 
-def _is_told_by_type(failure: BaseException) -> bool:
+def _is_known_by_type(failure: BaseException) -> bool:
     """Whether every bare exception of its type is alike."""
     if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or hasattr(failure, "winerror"):
         return False
-    return not any(hasattr(failure, name) for name in _TOLD)
+    return not any(hasattr(failure, name) for name in _INSPECTED)

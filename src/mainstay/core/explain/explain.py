@@ -187,8 +187,8 @@ def _rows(it: Explanation) -> Iterator[tuple[str, str]]:
     extra = f"; {it.added_load * 100:+g} % load while all fail" if it.added_load else ""
     yield "attempts", f"at most {it.attempts}{extra}"
     if it.waits:
-        yield "waits", f"{_told_waits(it.waits)}; {s(it.waiting_seconds)} in all"
-    yield "wall time", _told_wall(it)
+        yield "waits", f"{_describe_waits(it.waits)}; {s(it.waiting_seconds)} in all"
+    yield "wall time", _describe_wall(it)
     if it.around:
         chain = " in ".join([it.subject, *it.around])
         saved = it.nesting_product > it.leaf_calls
@@ -200,7 +200,7 @@ def _rows(it: Explanation) -> Iterator[tuple[str, str]]:
             yield label, str(remark)
 
 
-def _told_wall(it: Explanation) -> str:
+def _describe_wall(it: Explanation) -> str:
     if it.wall_seconds is None or it.asked_seconds is None:
         return "without limit"
     text = f"at most {s(it.wall_seconds)}"
@@ -209,7 +209,7 @@ def _told_wall(it: Explanation) -> str:
     return text
 
 
-def _told_waits(waits: tuple[Span, ...]) -> str:
+def _describe_waits(waits: tuple[Span, ...]) -> str:
     shown = waits if len(waits) <= _SHOWN else waits[: _SHOWN - 1]
     texts = [s(low) if low == high else f"{number(low)}–{s(high)}" for low, high in shown]
     if shown is not waits:

@@ -73,7 +73,7 @@ class Keyed(Struct, frozen=True, gc=False):
     """What takes secrets out of notes; the usual one where there is none."""
 
 
-class Step(Struct, frozen=True, gc=False):
+class StoreCommand(Struct, frozen=True, gc=False):
     """Asks the store to carry out a command on the record; the answer is the reducer's.
 
     To one that ends the call it may be the exception of a store that is away.
@@ -113,7 +113,7 @@ class Escalate(Struct, frozen=True):
     """Whose claim is in doubt: what a person says is about that one."""
 
 
-class Tell(Struct, frozen=True, gc=False):
+class EmitEvent(Struct, frozen=True, gc=False):
     """Something to count and tell listeners: "hit", "record", "conflict", "lost" or "unknown"."""
 
     what: str
@@ -133,20 +133,20 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
     more for each of its words.
     """
     begin = Begin(call.owner, call.fingerprint, call.lease, policy.max_attempts, call.on_crash)
-    answer = yield Step(begin)
+    answer = yield StoreCommand(begin)
     if type(answer) is Busy:
         answer = yield from _wait(call, begin, answer)
     if type(answer) is Run:
         outcome = yield Invoke(answer.epoch, max(1, policy.max_attempts - answer.attempts + 1))
         if type(outcome) is Returned and outcome.is_accepted:
-            data, trouble = _kept(outcome.value)
+            data, error = _kept(outcome.value)
             settle = Settle(call.owner, answer.epoch, _SUCCEEDED, data, call.ttl, call.metadata)
-            answer = yield Step(settle)
+            answer = yield StoreCommand(settle)
             if type(answer) is not Done:
                 yield from _unsettled(call, answer, outcome)
             yield _RECORDED
-            if trouble is not None:  # said last: a warning may be made an error
-                yield Notice(MainstayWarning, _UNKEPT.format(call.operation, trouble))
+            if error is not None:  # at the end: a warning may be made an error
+                yield Notice(MainstayWarning, _UNKEPT.format(call.operation, error))
             yield outcome
         else:
             yield from _failed(call, policy, answer, outcome)
@@ -157,20 +157,20 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
 def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
     """It ended before, it was another call, or nobody knows."""
     if type(answer) is Replay:
-        yield Tell("hit")
+        yield EmitEvent("hit")
         yield answer
     elif type(answer) is Mismatch:
         yield PayloadMismatch(call.operation, call.key)
     else:
         if answer.is_new:
-            yield Tell("unknown")
+            yield EmitEvent("unknown")
         yield Escalate(answer.reason, answer.attempts, answer.is_new, answer.owner, answer.epoch)
         yield OutcomeUnknown(call.operation)
 
 
 def _wait(call: Keyed, begin: Begin, answer: RecordAnswer) -> Generator[Any, Answer, RecordAnswer]:
     """Waits for another call with the same key, up to the limit."""
-    yield Tell("conflict")
+    yield EmitEvent("conflict")
     now = yield Question.NOW
     left = yield Question.LEFT
     until, pause = now + min(call.wait, left), _FIRST_PAUSE
@@ -180,7 +180,7 @@ def _wait(call: Keyed, begin: Begin, answer: RecordAnswer) -> Generator[Any, Ans
             yield Conflict(call.operation, call.key, answer.retry_after)
         yield Pause(min(pause, max(0.0, until - now), answer.retry_after))
         pause = min(_LONGEST_PAUSE, pause * 2)
-        answer = yield Step(begin)
+        answer = yield StoreCommand(begin)
     return answer
 
 
@@ -188,7 +188,7 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
     """It raised, or returned to the last what was not accepted."""
     if isinstance(outcome, OutcomeUnknown):
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
-        yield Tell("unknown")
+        yield EmitEvent("unknown")
         why = "it may have been applied"
         yield Escalate(why, run.attempts, owner=call.owner, epoch=run.epoch)
         yield outcome
@@ -197,12 +197,12 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
     elif _is_cut_off(outcome) and call.on_crash != "retry":
         yield outcome  # left to its lease, as by a process that is gone
     else:
-        answer = yield Step(Release(call.owner, run.epoch))
-        yield from _unless_away(call, answer, outcome)
+        answer = yield StoreCommand(Release(call.owner, run.epoch))
+        yield from _unless_unavailable(call, answer, outcome)
         yield outcome
 
 
-_RECORDED = Tell("record")
+_RECORDED = EmitEvent("record")
 _UNKEPT = "the result of {} is not kept: {}"
 _SUCCEEDED, _FAILED = RecordState.SUCCEEDED, RecordState.FAILED
 _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
@@ -229,8 +229,8 @@ def _kept(value: UserValue) -> tuple[bytes, UsageError | None]:
         return encode_value(value), None
     except Exception as error:
         # It has been done: better a call that is not repeated than a result that is.
-        trouble = _unkept(error)
-        return encode_outcome(Failed(trouble)), trouble
+        reason = _unkept(error)
+        return encode_outcome(Failed(reason)), reason
 
 
 def _unkept(error: Exception) -> UsageError:
@@ -250,27 +250,29 @@ def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedFlow:
 
 def _settle(call: Keyed, command: Settle | Doubt, outcome: Outcome) -> KeyedFlow:
     """Records the outcome, or raises that it could not be."""
-    answer = yield Step(command)
+    answer = yield StoreCommand(command)
     if type(answer) is not Done:
         yield from _unsettled(call, answer, outcome)
 
 
 def _unsettled(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) -> KeyedFlow:
     """The store was away, or the lease was lost: a late result never overwrites."""
-    yield from _unless_away(call, answer, outcome)
-    yield Tell("lost")
+    yield from _unless_unavailable(call, answer, outcome)
+    yield EmitEvent("lost")
     value, failure = (outcome.value, None) if isinstance(outcome, Returned) else (None, outcome)
     lost = LeaseLost(call.operation, call.key, value)
     lost.__cause__ = failure
     yield lost
 
 
-def _unless_away(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) -> KeyedFlow:
+def _unless_unavailable(
+    call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome
+) -> KeyedFlow:
     """Where the store could not be told: says what happened, and never hides a failure."""
     if not isinstance(answer, Exception):
         return
     is_value = isinstance(outcome, Returned)
-    told = answer if isinstance(outcome, Returned) else outcome
+    raised = answer if isinstance(outcome, Returned) else outcome
     ended = "returned" if is_value else "ended so"
     note = (
         f"{call.operation} ran and {ended}, but that could not be recorded under the key"
@@ -279,5 +281,5 @@ def _unless_away(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome
     )
     from mainstay.core.redact.redactor import REDACTOR
 
-    told.add_note((call.redact or REDACTOR).text(note))
-    yield told
+    raised.add_note((call.redact or REDACTOR).text(note))
+    yield raised

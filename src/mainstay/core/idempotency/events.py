@@ -18,9 +18,9 @@ class Idempotency(Event, frozen=True, kw_only=True, tag="idempotency"):
     action: str = ""
 
     def sentence(self) -> str:
-        told = (
+        wording = (
             "its outcome is kept under"
             if self.action == "record"
             else "answered from the record of"
         )
-        return f"{self.operation}: {told} the key {self.idempotency_key!r}"
+        return f"{self.operation}: {wording} the key {self.idempotency_key!r}"

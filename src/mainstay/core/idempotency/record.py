@@ -280,8 +280,8 @@ def _run(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
 
 def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
     change = _written(replace(record, state=_UNKNOWN))
-    told = Unknown(record.attempts, reason, True, record.owner, record.epoch)
-    return change, told
+    answer = Unknown(record.attempts, reason, True, record.owner, record.epoch)
+    return change, answer
 
 
 def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Change, Answer]:

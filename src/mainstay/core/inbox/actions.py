@@ -105,7 +105,7 @@ def act(
         return KEEP, Won(item) if is_same else Already(item)
     if revision is not None and revision != item.revision:
         return KEEP, Stale(item.revision)
-    error = trouble_with(item, action, why, evidence)
+    error = problem_with(item, action, why, evidence)
     if error:
         return KEEP, Illegal(error, item.actions)
     decision = Decision(action=action, by=by, at=now, why=why, evidence=evidence, token=token)
@@ -114,11 +114,11 @@ def act(
     return Change(encode(kept)), Won(kept)
 
 
-def trouble_with(item: Item, action: str, why: str, evidence: str) -> str:
+def problem_with(item: Item, action: str, why: str, evidence: str) -> str:
     """Why an action cannot be; empty where it can.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
-    >>> trouble_with(item, "abandon", "", "")
+    >>> problem_with(item, "abandon", "", "")
     'to abandon needs a reason'
     """
     if action not in item.actions:

@@ -72,7 +72,7 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether nobody has this name, and only the tries are counted."""
 
 
-class Knock(Struct, frozen=True):
+class AuthAttempt(Struct, frozen=True):
     """The answer to a try: whom to check, or for how long the name is locked."""
 
     operator: Operator
@@ -123,22 +123,22 @@ def is_timely(at: float, now: float) -> bool:
 # --- trying ---------------------------------------------------------------------------------------
 
 
-def knock(value: bytes | None, name: str, now: float) -> tuple[Change, Knock]:
+def count_attempt(value: bytes | None, name: str, now: float) -> tuple[Change, AuthAttempt]:
     """Counts a try, and says whom to check; or that the name is locked, also for the right secret.
 
-    >>> change, answer = knock(None, "ann", now=0.0)
+    >>> change, answer = count_attempt(None, "ann", now=0.0)
     >>> answer.operator.is_ghost, answer.locked_for
     (True, 0.0)
     """
     operator = Operator(name=name, is_ghost=True) if value is None else decode(value)
     if operator.locked_until > now:
-        return KEEP, Knock(operator, operator.locked_until - now)
+        return KEEP, AuthAttempt(operator, operator.locked_until - now)
     tries = tuple(at for at in operator.tries if now - at < WINDOW)
     if len(tries) >= MOST_TRIES:  # those before are not answered yet
         operator = _locked(operator, now)
-        return _written(operator, now), Knock(operator, operator.locked_until - now)
+        return _written(operator, now), AuthAttempt(operator, operator.locked_until - now)
     operator = replace(operator, tries=(*tries, now))
-    return _written(operator, now), Knock(operator)
+    return _written(operator, now), AuthAttempt(operator)
 
 
 def missed(value: bytes | None, now: float) -> tuple[Change, float]:

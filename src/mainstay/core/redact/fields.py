@@ -43,10 +43,10 @@ _HEADERS = ("authorization", "cookie")
 _MOST_NAMES = 2000
 
 
-class Names:
+class SecretNames:
     """Which names are secret: the usual ones, and some of one's own.
 
-    >>> names = Names(["patient id"])
+    >>> names = SecretNames(["patient id"])
     >>> [names.is_secret(name) for name in ("dbPassword", "PATIENT_ID", "password_length")]
     [True, True, False]
     """
@@ -167,8 +167,8 @@ def _value_at(text: str, found: re.Match[str], name: str) -> tuple[int, int]:
     is_header = kind == "name" and ":" in found[0] and squashed(name).endswith(_HEADERS)
     expression = _TAGGED if kind == "tag" else _LINE if is_header else _BARE
     value = expression.match(text, at)
-    told = "" if value is None else value[0].rstrip()
-    return at, at if _is_plain(told, name) else at + len(told)
+    text = "" if value is None else value[0].rstrip()
+    return at, at if _is_plain(text, name) else at + len(text)
 
 
 def _closing(text: str, start: int, quote: str, escapes: int) -> int:

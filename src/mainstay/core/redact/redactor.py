@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.redact.fields import Names, squashed
+from mainstay.core.redact.fields import SecretNames, squashed
 from mainstay.core.redact.patterns import MARK, without_secrets
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ class Redactor(Value):
     patterns: tuple[re.Pattern[str], ...]
     fields: tuple[str, ...]
     builtin: bool
-    _names: Names
+    _names: SecretNames
     _seen: dict[str, str]
 
     def __init__(
@@ -75,7 +75,7 @@ class Redactor(Value):
             patterns=found,
             fields=names,
             builtin=builtin,
-            _names=Names(names, builtin=builtin),
+            _names=SecretNames(names, builtin=builtin),
             _seen={},
         )
 
@@ -170,8 +170,8 @@ class Redactor(Value):
 
     def _bytes(self, value: bytes | bytearray) -> bytes | bytearray:
         text = value.decode("utf-8", "surrogateescape")
-        told = self.text(text)
-        return value if told == text else told.encode("utf-8", "surrogateescape")
+        redacted = self.text(text)
+        return value if redacted == text else redacted.encode("utf-8", "surrogateescape")
 
 
 def _hidden(value: UserValue) -> UserValue:

@@ -180,11 +180,11 @@ class _Care:
             return (yield from self._not_made(attempt - 1, outcome))
         verdict = yield from self._judge(outcome)
         if verdict is None:
-            yield from self._tell_success(attempt, delay)
+            yield from self._report_success(attempt, delay)
             return outcome
         if self.key is Question.DRAW:
             self.key = yield Question.DRAW
-        yield from self._tell_failure(outcome, verdict, attempt, delay)
+        yield from self._report_failure(outcome, verdict, attempt, delay)
         stop = self._refusal(verdict, attempt)
         if stop is None:
             stop = yield from self._meet(outcome, attempt)
@@ -320,7 +320,7 @@ class _Care:
             self.real = outcome
         return stop
 
-    def _tell_failure(
+    def _report_failure(
         self, outcome: Outcome, verdict: Classification, attempt: int, delay: float
     ) -> Flow:
         if self.builder is not None:
@@ -329,7 +329,7 @@ class _Care:
         if hook is not None and attempt > 1:
             yield CallHook("after_retry", hook, self._info(outcome, verdict, attempt, delay))
 
-    def _tell_success(self, attempt: int, delay: float) -> Flow:
+    def _report_success(self, attempt: int, delay: float) -> Flow:
         hook = self.plan.policy.after_retry
         if hook is not None and attempt > 1:
             info = RetryInfo(self.plan.operation, attempt, self.limit, delay)
@@ -382,11 +382,11 @@ _REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
 
 
 def _function_warning(policy: Policy, error: Exception) -> Warn:
-    text = f"a function of policy {policy.name!r} raised {_told(error)} and was not heeded"
+    text = f"a function of policy {policy.name!r} raised {_shown(error)} and was not heeded"
     return Warn(MainstayWarning, text, (policy.name, type(error)))
 
 
-def _told(error: Exception) -> str:
+def _shown(error: Exception) -> str:
     try:
         return repr(error)
     except Exception:

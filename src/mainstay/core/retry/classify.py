@@ -33,8 +33,8 @@ CACHE_SIZE = 128
 
 
 # Where an instance, or a property of its class, can say more than the type does.
-_TOLD_BY_INSTANCE = frozenset({"response", "status", "status_code", "winerror"})
-_TOLD_BY_CLASS = ("headers", "response", "retry_after", "status", "status_code")
+_INSTANCE_SIGNALS = frozenset({"response", "status", "status_code", "winerror"})
+_CLASS_SIGNALS = ("headers", "response", "retry_after", "status", "status_code")
 
 
 class Classification:
@@ -100,7 +100,7 @@ class Rules:
 
     def settle(self, cls: type, answer: Classification) -> None:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
-        if answer.is_ambiguous or any(hasattr(cls, name) for name in _TOLD_BY_CLASS):
+        if answer.is_ambiguous or any(hasattr(cls, name) for name in _CLASS_SIGNALS):
             return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
@@ -114,7 +114,7 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     False
     """
     cls = type(exception)
-    is_plain = _TOLD_BY_INSTANCE.isdisjoint(exception.__dict__)
+    is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
     answer = rules.settled.get(cls) if is_plain else None
     if answer is None:
         inquiry = _Inquiry(exception, rules)

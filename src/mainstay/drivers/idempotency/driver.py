@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.idempotency.call import Escalate, Invoke, Pause, Step, Tell
+from mainstay.core.idempotency.call import EmitEvent, Escalate, Invoke, Pause, StoreCommand
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
@@ -67,11 +67,11 @@ def run(
     try:
         while True:
             effect = this.flow.send(answer)
-            if type(effect) is Step:
+            if type(effect) is StoreCommand:
                 answer = away.step(this, effect.command)
             elif type(effect) is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
-            elif type(effect) is Tell:
+            elif type(effect) is EmitEvent:
                 answer = records.tell(keying.site, this.call, effect.what)
             elif isinstance(effect, _LAST):
                 return this.end(effect)
@@ -164,11 +164,11 @@ async def arun(
     try:
         while True:
             effect = this.flow.send(answer)
-            if type(effect) is Step:
+            if type(effect) is StoreCommand:
                 answer = await away.astep(this, effect.command)
             elif type(effect) is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
-            elif type(effect) is Tell:
+            elif type(effect) is EmitEvent:
                 answer = records.tell(keying.site, this.call, effect.what)
             elif isinstance(effect, _LAST):
                 return this.end(effect)

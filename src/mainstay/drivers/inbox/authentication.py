@@ -101,7 +101,7 @@ class Verifier:
             raise self._refusal(str(name)[:64], told, WRONG)
 
         def decide(value: bytes | None, now: float) -> Any:
-            change, answer = core.knock(value, name, now)
+            change, answer = core.count_attempt(value, name, now)
             return change, (answer, now)
 
         answer, now = self._step(name, decide)
