@@ -6,11 +6,11 @@ and per operation of an engine.
 
 from __future__ import annotations
 
-import os
 from _random import Random  # what random.Random derives from; random itself loads OpenSSL
 
 from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
+from mainstay.runtime.fork import reset_in_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink
 
 
-_random = Random()
+class _Generator(Random):
+    """Seeded by the system; reseeded in a forked child, or workers would wait the same times."""
+
+
+_random = _Generator()
+reset_in_child(_random, _Generator.seed)
 getrandbits = _random.getrandbits
-if hasattr(os, "register_at_fork"):  # or forked workers would wait the same times
-    os.register_at_fork(after_in_child=_random.seed)
 
 
 class Entropy:

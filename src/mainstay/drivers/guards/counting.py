@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakSet, ref
+from weakref import ref
 
 from mainstay.core.retry.events import CallsCounted
 from mainstay.drivers.call.guard import Guard, Tally
+from mainstay.runtime.fork import reset_in_child
 
 if TYPE_CHECKING:
     from mainstay.drivers.call.guard import Gate
@@ -33,7 +33,7 @@ class CallCount(Guard):
         self._tallies: list[tuple[ref[object], Tally, int]] = [(ref(self), self._own, 0)]
         self._found = 0
         self._lock = threading.Lock()
-        _LIVE.add(self)
+        reset_in_child(self, CallCount.begin_anew)
 
     def begin_anew(self) -> None:
         """In a forked child: what was counted before is its parent's to tell."""
@@ -93,15 +93,3 @@ class CallCounts:
         """
         taken = [(name, count.take()) for name, count in list(self._counts.items())]
         return [CallsCounted(operation=name, calls=calls) for name, calls in taken if calls]
-
-
-_LIVE: WeakSet[CallCount] = WeakSet()
-
-
-def _in_a_child() -> None:
-    for count in list(_LIVE):
-        count.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_a_child)

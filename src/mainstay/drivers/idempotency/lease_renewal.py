@@ -8,7 +8,6 @@ whether the lease was lost shows when the outcome is recorded.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.retry.deadline import NEVER
 from mainstay.runtime.clock import SYSTEM
+from mainstay.runtime.fork import reset_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,7 @@ class LeaseRenewal:
 
     def __init__(self) -> None:
         self.begin_anew()
+        reset_in_child(self, LeaseRenewal.begin_anew)
 
     def begin_anew(self) -> None:
         """Without any lease: those of a parent process are not for a forked child to renew."""
@@ -118,5 +119,3 @@ class LeaseRenewal:
 
 
 HEART = LeaseRenewal()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=HEART.begin_anew)

@@ -1,0 +1,103 @@
+"""A forked child begins again, and the end of a process flushes, each in one place."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mainstay.runtime import fork
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+CHILD = """
+import os
+from mainstay.runtime import fork
+
+class Counted:
+    def __init__(self, name):
+        self.name = name
+        fork.reset_in_child(self, Counted.reset)
+
+    def reset(self):
+        if self.name == "broken":
+            raise ValueError(self.name)
+        self.name += " in " + str(fork.PROCESS.pid == os.getpid())
+
+kept = [Counted("broken"), Counted("one"), Counted("two")]
+Counted("gone")
+if os.fork() == 0:
+    print(*sorted(each.name for each in kept), sep=", ", flush=True)
+    os._exit(0)
+os.wait()
+print(*sorted(each.name for each in kept), sep=", ", flush=True)
+"""
+
+
+def run(code, *args):
+    """What a script prints, and what it complains of."""
+    command = [sys.executable, "-W", "error", "-c", code, *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.splitlines(), done.stderr
+
+
+@needs_fork
+def test_a_forked_child_resets_every_object_and_its_parent_none():
+    """One that cannot be reset is reported, and costs no other."""
+    printed, complaints = run(CHILD)
+    assert printed == ["broken, one in True, two in True", "broken, one, two"]
+    assert "ValueError: broken" in complaints
+
+
+def test_the_registries_keep_no_object_alive():
+    """An object that nothing else holds is neither reset nor flushed."""
+
+    class Sink:
+        """Registered for both."""
+
+    flushed = []
+    gone, kept = Sink(), Sink()
+    for each in (gone, kept):
+        fork.reset_in_child(each, flushed.append)
+        fork.flush_at_exit(each, flushed.append)
+    del gone, each
+    gc.collect()
+    fork.flush_all()
+    assert flushed == [kept]
+
+
+AT_EXIT = """
+import sys, threading
+from mainstay.runtime.fork import flush_at_exit
+
+class Sink:
+    def __init__(self):
+        self.events = []
+        flush_at_exit(self, Sink.flush)
+
+    def flush(self):
+        if self.events:
+            print(*self.events, flush=True)
+        self.events.clear()
+
+sink, joining = Sink(), threading.Event()
+if sys.argv[1] == "main":
+    sink.events.append("main")
+elif sys.argv[1] == "thread":
+    def work():
+        threading.main_thread().join()
+        sink.events.append("thread")
+    threading.Thread(target=work).start()
+else:
+    import multiprocessing
+    child = multiprocessing.get_context("fork").Process(target=sink.events.append, args=("child",))
+    child.start()
+    child.join(30)
+"""
+
+
+@pytest.mark.parametrize("who", ["main", "thread", pytest.param("child", marks=needs_fork)])
+def test_the_end_of_a_process_flushes_what_is_registered(who):
+    """Also what a thread adds that outlives the main one, and in a child of multiprocessing."""
+    assert run(AT_EXIT, who) == ([who], "")
