@@ -10,6 +10,7 @@ from mainstay.drivers.call import call as answers
 from mainstay.drivers.call.threads import abandoned_threads
 from mainstay.drivers.idempotency.lease_renewal import HEART
 from mainstay.runtime import enclosing as frames
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 from mainstay.testing import scripted, scripted_async, virtual_time
 
 COLOURS = ("sync", "asyncio", "trio")
@@ -111,7 +112,7 @@ def _nothing_is_left_behind():
     before = set(threading.enumerate())
     yield
     assert not frames.OPEN
-    assert not answers.meddling
+    assert not PROCESS_OVERRIDES.is_active
     assert abandoned_threads() == 0
     left = {each for each in threading.enumerate() if each.name.startswith("mainstay")} - before
     assert not left

@@ -7,7 +7,7 @@ import pytest
 
 import mainstay
 from mainstay import Backoff, Engine, RetryPolicy
-from mainstay.drivers.call import call as answers
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 from mainstay.testing import (
     ScriptEnded,
     Trace,
@@ -25,9 +25,9 @@ POLICY = RetryPolicy(name="op", retry_on=OSError, backoff=Backoff.constant(0))
 @pytest.fixture(autouse=True)
 def _all_switched_off():
     """Every switch is off before and after."""
-    assert not answers.meddling
+    assert not PROCESS_OVERRIDES.is_active
     yield
-    assert not answers.meddling
+    assert not PROCESS_OVERRIDES.is_active
 
 
 # --- scripts --------------------------------------------------------------------------------------

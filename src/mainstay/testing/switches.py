@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mainstay.drivers.call.call import meddling
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_changing = threading.Lock()
 
 
 @contextmanager
@@ -23,12 +20,8 @@ def no_retry() -> Iterator[None]:
     ...     RetryPolicy(retry_on=ValueError).run(int, "x").attempts
     1
     """
-    with _changing:
-        meddling["no_retry"] = meddling.get("no_retry", 0) + 1
+    PROCESS_OVERRIDES.disable_retries()
     try:
         yield
     finally:
-        with _changing:
-            meddling["no_retry"] -= 1
-            if not meddling["no_retry"]:
-                del meddling["no_retry"]
+        PROCESS_OVERRIDES.enable_retries()

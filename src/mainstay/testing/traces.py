@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,12 @@ from mainstay.core.retry.events import (
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.drivers.call.call import meddling
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mainstay.core.base.event import Event
-
-_changing = threading.Lock()
 
 
 class Trace:
@@ -119,14 +116,8 @@ def record() -> Iterator[Trace]:
     ['attempt_failed', 'retry_attempt', 'call_succeeded']
     """
     trace = Trace()
-    with _changing:
-        meddling["ears"] = (*meddling.get("ears", ()), trace)
+    PROCESS_OVERRIDES.add_listener(trace)
     try:
         yield trace
     finally:
-        with _changing:  # other recordings may have begun or ended meanwhile
-            left = tuple(ear for ear in meddling["ears"] if ear is not trace)
-            if left:
-                meddling["ears"] = left
-            else:
-                del meddling["ears"]
+        PROCESS_OVERRIDES.remove_listener(trace)

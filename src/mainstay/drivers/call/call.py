@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.call.deferred import Notes
     from mainstay.drivers.call.site import Site
-    from mainstay.ports import Follower
+    from mainstay.ports import Follower, Sink
     from mainstay.runtime.enclosing import Enclosure
-
-meddling: dict[str, Any] = {}
-"""What mainstay.testing has switched: "no_retry" to how often, "ears" to further listeners."""
 
 _warned: set[object] = set()
 _MAX_WARNED = 1000
@@ -100,41 +97,46 @@ class Call:
         self.cancel = site.cancel or CANCEL.get()
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
-        self.listeners = (*site.listeners, *meddling.get("ears", ()))
-        self.followers: tuple[Follower, ...] = ()
-        if site.follows:
-            self.listeners, self.followers = following.begun(self.listeners, site)
-        limit = 1 if "no_retry" in meddling else limit
+        self.listeners, self.followers = self._listeners(site)
+        limit = limit if site.overrides.has_retries else 1
         self.builder = self._builder(now, attempts, delay, limit) if self.listeners else None
         if self.builder is not None and key is not Question.DRAW:
             self.builder.goes_on(key, attempts)
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.builder is None and not has_rules
-        """Nobody wants to hear of a success."""
+        """Whether a success concerns only the guards."""
         self.is_accepted = True
         self.handled = id(sys.exception())
         """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
-        self.failure: Any = box.pop() if box else None
-        self.attempts = 0 if self.failure is None else attempts
         self.gate = site.gate
         self.tickets: list[Any] | None = None
         """The guards' leave for the attempt under way."""
         self.begun = now if begun is None else begun
-        if self.failure is not None:
-            if self.gate is not None:
-                self.tickets = box[0] if box else None  # those it began with, unannounced
-            if started is not None or self.gate is not None:
-                self.ended(self.failure)
+        self.attempts = 0
+        self.failure: Any = None
+        if box:
+            self._resume(box, attempts, has_begun=started is not None)
         self.flow: Flow = call_flow(
-            site,
-            self.failure,
-            key,
-            until=self.until,
-            limit=limit,
-            builder=self.builder,
-            attempt=attempts,
-            delay=delay,
-        )
+            site, self.failure, key, until=self.until, limit=limit, builder=self.builder,
+            attempt=attempts, delay=delay,
+        )  # fmt: skip
+
+    @staticmethod
+    def _listeners(site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
+        """What receives the events, and what follows each attempt."""
+        listeners = site.listeners
+        if site.overrides.is_active:
+            listeners = (*listeners, *site.overrides.listeners)
+        return following.begun(listeners, site) if site.follows else (listeners, ())
+
+    def _resume(self, box: list[Any], attempts: int, *, has_begun: bool) -> None:
+        """Goes on after a failed attempt: the box holds its failure, after its tickets."""
+        self.failure = box.pop()
+        self.attempts = attempts
+        if self.gate is not None:
+            self.tickets = box[0] if box else None  # those it began with, unannounced
+        if has_begun or self.gate is not None:
+            self.ended(self.failure)
 
     def _builder(self, now: float, attempts: int, delay: float, limit: int) -> EventBuilder:
         from mainstay.drivers.call.emit import builder_for

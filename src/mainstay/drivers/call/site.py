@@ -11,6 +11,7 @@ from _random import Random  # what random.Random derives from; random itself loa
 from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
 from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Sink
+    from mainstay.runtime.overrides import Overrides
 
 
 class _Generator(Random):
@@ -68,6 +70,7 @@ class Site(Plan):
         "is_clocked",
         "is_plain",
         "listeners",
+        "overrides",
         "plan_id",
     )
 
@@ -83,6 +86,7 @@ class Site(Plan):
         token: int = 0,
         gate: Gate | None = None,
         redact: Redactor | None = None,
+        overrides: Overrides = PROCESS_OVERRIDES,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
@@ -107,6 +111,8 @@ class Site(Plan):
         self.plan_id: str | None = None
         """What records call its plan, once somebody has asked."""
         self.entropy = entropy
+        self.overrides = overrides
+        """What a test has changed."""
         self.cancel = cancel
         self.caller: Callable[..., Any] | None = None
         self.acaller: Callable[..., Any] | None = None
@@ -124,4 +130,5 @@ class Site(Plan):
             token=0 if is_new else (self.token ^ hash(operation)) & _MASK | 1,
             gate=self.gate,
             redact=self.redact,
+            overrides=self.overrides,
         )

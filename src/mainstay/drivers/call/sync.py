@@ -9,7 +9,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
-from mainstay.drivers.call.call import Call, meddling, rest_of
+from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import Notes
 from mainstay.errors import WrapError
 from mainstay.runtime.clock import SYSTEM
@@ -38,7 +38,8 @@ def recover(
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
-    if meddling or not site.is_plain or BOUND.get() is not UNBOUND or enclosures(3, own=1):
+    is_special = site.overrides.is_active or not site.is_plain or BOUND.get() is not UNBOUND
+    if is_special or enclosures(3, own=1):
         call = Call(site, function, enclosures(3, own=1), started, box)
         return drive(call, function, args, kwargs)
     failure: Any = box.pop()
@@ -88,7 +89,7 @@ def run_guarded(
 ) -> Any:
     """A whole call while a guard is troubled; what is refused for certain is refused at once."""
     shut = site.gate.shut
-    if shut is not None and not site.listeners and not meddling:
+    if shut is not None and not site.listeners and not site.overrides.is_active:
         refusal = shut()
         if refusal is not None:
             raise refusal

@@ -18,7 +18,7 @@ from mainstay.core.inbox.items import Item
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
-from mainstay.drivers.call.call import Call, meddling
+from mainstay.drivers.call.call import Call
 from mainstay.drivers.idempotency.lease_renewal import HEART
 from mainstay.errors import CallCancelled, LeaseLost
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND
@@ -203,7 +203,9 @@ class KeyedCall:
 
     def is_plain(self, around: Any) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
-        return self.site.is_plain and not around and not meddling and BOUND.get() is UNBOUND
+        site = self.site
+        is_special = site.overrides.is_active or not site.is_plain
+        return not is_special and not around and BOUND.get() is UNBOUND
 
     def under_way(self, effect: Invoke, around: Any, box: list[Any]) -> Call:
         """The call itself, or what follows a first attempt that failed.

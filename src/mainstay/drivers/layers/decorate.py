@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import wraps
 
-from mainstay.drivers.call.call import meddling
 from mainstay.drivers.call.callables import check_decoratable, is_async
 from mainstay.drivers.call.emit import emit
 from mainstay.errors import WrapError
@@ -55,7 +54,6 @@ def put_around(
 
 def tell(listeners: tuple[Sink, ...], event: type[Event], **fields: Any) -> bool:
     """Tells an event to whoever listens, beside the attempts; whether anybody does."""
-    listeners = (*listeners, *meddling.get("ears", ()))
     if not listeners:
         return False
     who = CONTEXT.get()

@@ -14,6 +14,7 @@ from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.layers.decorate import note_on, put_around, tell
 from mainstay.drivers.layers.order import REDACT
 from mainstay.errors import CallCancelled, UsageError, WrapError
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Fallback:
     ()
     """
 
-    __slots__ = ("_classes", "_listeners", "_predicates", "function", "value")
+    __slots__ = ("_classes", "_listeners", "_overrides", "_predicates", "function", "value")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Fallback:
         _check_answer(check, value, function)
         self._classes, self._predicates = _check_rules(check, on)
         self._listeners = check_listeners(check, listener)
+        self._overrides = PROCESS_OVERRIDES
         check.close()
         self.value = value
         self.function = None if function is _MISSING else function
@@ -148,7 +150,7 @@ class Fallback:
         """Records that the answer is not the real one; without the arguments of the call."""
         name, message = describe(error, getattr(function, REDACT, None))
         told = tell(
-            self._listeners,
+            (*self._listeners, *self._overrides.listeners),
             FallbackUsed,
             operation=name_of(function),
             exception_type=name,

@@ -14,6 +14,7 @@ from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.layers.decorate import put_around
 from mainstay.drivers.layers.race import Race, Threads, group_here
 from mainstay.errors import UsageError
+from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from mainstay.drivers.layers.race import Worker
     from mainstay.ports import Sink
+    from mainstay.runtime.overrides import Overrides
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,7 +122,7 @@ class Hedge:
             check.note("budget", budget, "a guard with consider(failure, delay, now), or None")
         check_repeatable(check, idempotency)
         check.close()
-        self._book = Book(self)
+        self._book = Book(self, PROCESS_OVERRIDES)
 
     def __call__(self, function: F) -> F:
         """The function, hedged."""
@@ -192,10 +194,11 @@ def check_repeatable(check: Checker, idempotency: str) -> None:
 class Book:
     """What a hedge has learned and counted, over all its calls."""
 
-    __slots__ = ("abandoned", "denied", "hedge", "hedged", "lock", "recent", "won")
+    __slots__ = ("abandoned", "denied", "hedge", "hedged", "lock", "overrides", "recent", "won")
 
-    def __init__(self, hedge: Hedge) -> None:
+    def __init__(self, hedge: Hedge, overrides: Overrides) -> None:
         self.hedge = hedge
+        self.overrides = overrides
         self.lock = threading.Lock()
         self.recent = Recent()
         self.hedged = self.won = self.denied = 0

@@ -20,7 +20,6 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.events import AttemptHedged
 from mainstay.deadline import moment
-from mainstay.drivers.call.call import meddling
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.layers.decorate import note_on, tell
 from mainstay.runtime.context import CANCEL, context
@@ -50,7 +49,7 @@ class Race:
         self.book = book
         self.call = (function, args, kwargs)
         self.around = [Enclosure(e.plan, e.end, retries=e.retries) for e in enclosures()]
-        self.delay = None if "no_retry" in meddling else book.delay()
+        self.delay = book.delay() if book.overrides.has_retries else None
         self.begun = 0
         self._name = name_of(function)
         self._cancel = CANCEL.get()
@@ -111,7 +110,7 @@ class Race:
         self._next_at = NEVER if is_last else now + (self.delay or 0.0)
         self.book.count(hedged=1)
         tell(
-            hedge.listeners,
+            (*hedge.listeners, *self.book.overrides.listeners),
             AttemptHedged,
             operation=self._name,
             waited_seconds=max(0.0, now - self._started),
