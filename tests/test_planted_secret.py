@@ -157,7 +157,7 @@ def test_no_guard_layer_or_circuit_tells_of_it(plant):
     secret, text = plant
 
     class Guard(MemoryGuard):
-        def consider(self, failure, delay, now):
+        def consider(self, failure, delay, now, witness=None):
             return Stop(text)
 
     with reading() as readers, virtual_time():

@@ -190,7 +190,9 @@ class Engine:
 
     def _start_sharing(self, interval: float | None) -> Sharing | None:
         """Where there is something to share, and somewhere that outlives the process."""
-        is_needed = self.circuits.is_used or any(guard.is_shareable for guard in self._guards)
+        from mainstay.drivers.guards.budget import is_shareable
+
+        is_needed = self.circuits.is_used or any(map(is_shareable, self._guards))
         if interval is None or not is_needed or "durable" not in self.store.abilities:
             return None
         from mainstay.drivers.guards.shared import Sharing

@@ -39,7 +39,7 @@ from mainstay.core.events.evidence import MOST_MEMBERS, evidence_of
 from mainstay.core.retry.events import CallRefused
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
-from mainstay.drivers.call.guard import Guard
+from mainstay.drivers.call.guard import Guard, label_of
 from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused
 from mainstay.runtime.plan_registry import plan_before
 from mainstay.testing import virtual_time
@@ -432,7 +432,7 @@ class AtTheDoor(Guard):
 
     name = "door"
 
-    def enter(self, is_retry, now):
+    def enter(self, is_retry, now, witness=None):
         return Refused("closed meanwhile") if is_retry else None
 
 
@@ -540,11 +540,11 @@ def test_a_plan_that_makes_no_sense_is_counted(field):
 class Foreign(AtTheDoor):
     """A guard of the user's own that tells what it looked at."""
 
-    def consider_seen(self, failure, delay, now, saw):
-        saw(self.label, [1, 2], True)
+    def consider(self, failure, delay, now, witness=None):
+        witness(label_of(self), [1, 2], True)
         return delay
 
-    def enter(self, is_retry, now):
+    def enter(self, is_retry, now, witness=None):
         return None
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mainstay import Backoff, Jitter, RetryPolicy
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.call.guard import Counted, Gate, Guard, Tally
+from mainstay.drivers.call.guard import Counted, Gate, Guard, Standing, Tally
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import wrap
 from mainstay.errors import Refused
@@ -21,19 +21,26 @@ POLICY = RetryPolicy(
 class Probe(Guard):
     """A guard that writes down what it hears and says what it is told to."""
 
-    def __init__(self, name="", heard=None, *, says=None, considers=None, failing=True):
+    def __init__(
+        self, name="", heard=None, *, says=None, considers=None, failing=True, counts=False,
+        slow_after=None,
+    ):  # fmt: skip
         self.name, self.heard = name, [] if heard is None else heard
         self.says, self.considers, self.failing = says, considers, failing
+        self.counts, self.slow_after = counts, slow_after
         self.gates = []
 
     def attach(self, gate):
         self.gates.append(gate)
+        if self.counts:
+            self.tally = gate.tally
+        if self.slow_after is not None:
+            gate.time_calls(self.slow_after)
 
-    @property
-    def is_failing(self):
-        return self.failing
+    def standing(self):
+        return Standing(is_failing=self.failing)
 
-    def enter(self, is_retry, now):
+    def enter(self, is_retry, now, witness=None):
         self.heard.append((self.name, "enter", is_retry))
         return self.says or f"ticket of {self.name}"
 
@@ -43,7 +50,7 @@ class Probe(Guard):
     def withdrawn(self, ticket, now):
         self.heard.append((self.name, "withdrawn", ticket))
 
-    def consider(self, failure, delay, now):
+    def consider(self, failure, delay, now, witness=None):
         return delay if self.considers is None else self.considers
 
 
@@ -93,13 +100,12 @@ def test_a_guard_says_yes_to_everything_unless_it_says_otherwise():
     """The defaults ask for nothing, count nothing and refuse nothing."""
     guard = Guard()
     gate = Gate([guard])
-    assert (gate.error, gate.shut, gate.counts_calls, gate.slow_after) == (
+    assert (gate.is_failing, gate.shut, gate.counts_calls, gate.slow_after) == (
         False,
         None,
         False,
         None,
     )
-    assert guard.refusal() is None
     assert gate.enter(False, 0.0) == [None]
     gate.left([None], None, 0.0, 0.0)
     gate.give_back([None], 0.0)
@@ -111,19 +117,18 @@ def test_a_gate_is_troubled_while_one_guard_is():
     quiet, wild = Probe(failing=False), Probe(failing=False)
     gate = Gate([quiet, wild])
     assert quiet.gates == wild.gates == [gate]
-    assert not gate.error
+    assert not gate.is_failing
     wild.failing = True
     gate.look()
-    assert gate.error
+    assert gate.is_failing
     wild.failing = False
     gate.look()
-    assert not gate.error
+    assert not gate.is_failing
 
 
 def test_the_least_patient_guard_says_what_is_slow():
     """The others look at the seconds themselves."""
-    slow, slower = Probe(), Probe()
-    slow.slow_after, slower.slow_after = 1.0, 2.0
+    slow, slower = Probe(slow_after=1.0), Probe(slow_after=2.0)
     assert Gate([slower, slow, Probe()]).slow_after == 1.0
 
 
@@ -248,8 +253,7 @@ def test_a_guard_hears_of_each_call_once():
 
 def test_only_successes_without_trouble_are_tallied():
     """A failure is told, a call during trouble is told; neither is counted too."""
-    guard = Probe(failing=False)
-    guard.counts_calls = True
+    guard = Probe(failing=False, counts=True)
     gate = Gate([guard])
 
     def work(fail):
@@ -271,8 +275,7 @@ def test_a_slow_success_is_told_and_not_tallied(driver):
     """A quick one the other way round."""
     from mainstay.testing import takes
 
-    guard = Probe("g", failing=False)
-    guard.counts_calls, guard.slow_after = True, 2.0
+    guard = Probe("g", failing=False, counts=True, slow_after=2.0)
     gate = Gate([guard])
     call = wrap(driver.scripted(takes(1.0, "quick"), takes(2.0, "slow")), Site(POLICY, gate=gate))
     driver.run(call)

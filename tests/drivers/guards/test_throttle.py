@@ -138,7 +138,7 @@ class ThrottleMachine(RuleBasedStateMachine):
         if hasattr(self, "throttle"):
             failing = self.probability() > 0.0
             assert self.throttle.is_failing is failing
-            assert [gate.error for gate in self.gates] == [failing, failing]
+            assert [gate.is_failing for gate in self.gates] == [failing, failing]
             assert self.throttle.snapshot()["probability"] == pytest.approx(self.probability())
 
     def notice(self):
@@ -212,7 +212,7 @@ def test_a_throttle_hears_of_the_calls_before_a_failure(hands):
         "accepts": 50,
         "probability": 0.0,
     }
-    assert not gate.error
+    assert not gate.is_failing
 
 
 def test_a_throttle_heals_with_no_traffic_at_all(hands):
@@ -220,11 +220,11 @@ def test_a_throttle_heals_with_no_traffic_at_all(hands):
     throttle = AdaptiveThrottle(floor=1, window=10.0)
     gate = Gate([throttle])
     gate.left(None, BUSY, 0.1, 1000.0)
-    assert gate.error
+    assert gate.is_failing
     assert gate.enter(True, 1009.0) == [True]
-    assert gate.error
+    assert gate.is_failing
     assert gate.enter(False, 1010.0) == [True]
-    assert not gate.error
+    assert not gate.is_failing
 
 
 def test_gates_are_told_without_the_lock(hands):
@@ -232,10 +232,9 @@ def test_gates_are_told_without_the_lock(hands):
     seen = []
 
     class Nosy(Guard):
-        @property
-        def is_failing(self):
+        def standing(self):
             seen.append(throttle._lock.locked())
-            return False
+            return super().standing()
 
     throttle = AdaptiveThrottle(floor=1)
     gate = Gate([Nosy(), throttle])
@@ -252,7 +251,7 @@ def test_a_throttle_is_reset_and_tells_its_gates(hands):
     gate.left(None, BUSY, 0.1, 1000.0)
     gate.tally.count()
     throttle.reset()
-    assert not gate.error
+    assert not gate.is_failing
     assert throttle.snapshot()["requests"] == 0
     assert repr(throttle) == "AdaptiveThrottle('a', k=2.0, window=120.0, floor=1)"
 
@@ -273,7 +272,7 @@ def test_eight_threads_lose_no_attempt(hammer):
     found = throttle.snapshot()
     assert (found["requests"], found["accepts"]) == (4800 + shed, 3600)
     assert shed > 0
-    assert gate.error
+    assert gate.is_failing
 
 
 # --- the rate limit -------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ def test_a_rate_limit_says_why_with_one_object(hands):
 def test_a_rate_limit_costs_calls_that_go_well_nothing():
     """It counts no calls and is never in trouble."""
     gate = Gate([RateLimit(), MemoryGuard(2**60)])
-    assert (gate.error, gate.counts_calls) == (False, False)
+    assert (gate.is_failing, gate.counts_calls) == (False, False)
     assert gate.consider(None, 0.5, 1000.0) == 0.5
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.call import Flow
     from mainstay.core.retry.hooks import CallHook
     from mainstay.drivers.call.deferred import Notes
+    from mainstay.drivers.call.guard import Witness
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Follower, Sink
     from mainstay.runtime.enclosing import Enclosure
@@ -192,8 +193,7 @@ class Call:
             return None
         self.begun = clock.current.monotonic()
         riding = [guard for each in self.around for guard in guards_around(each)]
-        saw = self.builder.saw if self.builder is not None and self.builder.keeps else None
-        answer = self.gate.enter(self.attempts > 0, self.begun, riding, saw)
+        answer = self.gate.enter(self.attempts > 0, self.begun, riding, self._witness)
         if not isinstance(answer, Refused):
             self.tickets = answer
             return None
@@ -202,6 +202,12 @@ class Call:
         if self.builder is not None:
             self._emit(self.builder.call_refused(answer))
         raise answer
+
+    @property
+    def _witness(self) -> Witness | None:
+        """Keeps what guards decide on, if a listener wants evidence."""
+        builder = self.builder
+        return builder.saw if builder is not None and builder.keeps else None
 
     def began(self) -> None:
         """Tells those who follow the call that an attempt begins."""
@@ -237,8 +243,7 @@ class Call:
 
     def _consult(self, effect: Consult) -> float | Stop:
         now, builder = clock.current.monotonic(), self.builder
-        saw = builder.saw if builder is not None and builder.keeps else None
-        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, saw)
+        answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, self._witness)
         if type(answer) is Stop:
             answer = self._shown(answer)
         if builder is not None:

@@ -14,6 +14,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
+from mainstay.drivers.call.guard import label_of
 from mainstay.errors import SinkError
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.plan_registry import register
@@ -49,7 +50,7 @@ def plan_of(site: Site) -> str:
     """The number of a site's plan, which is declared where it is new."""
     if site.plan_id is None:
         guards = () if site.gate is None else site.gate.guards
-        rules = tuple((each.label, each.decides_by) for each in guards)
+        rules = tuple((label_of(each), each.rule) for each in guards)
         site.plan_id = register(site.policy, site.idempotency, rules)
     return site.plan_id
 

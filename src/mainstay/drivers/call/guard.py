@@ -1,7 +1,7 @@
 """Guards, and the gate of a site: everything that may refuse an attempt or a retry, as one.
 
-The wrapper reads `gate.calm` before and after a call and counts the call where a guard wants to
-know how many there were. Everything else happens on the failure path, or while there is trouble.
+The wrapper reads `gate.quiet` before and after a call, and counts the call if a guard asked for the
+gate's tally. Everything else happens on the failure path, or while a guard is failing.
 """
 
 from __future__ import annotations
@@ -19,17 +19,57 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
     from typing import Any, TypeAlias
 
+    from mainstay.core.base.value import Value
+    from mainstay.core.circuit.breaker import Ticket
     from mainstay.runtime.enclosing import Enclosure
 
-    Saw: TypeAlias = Callable[[str, Any, Any], None]
+    GuardTicket: TypeAlias = "Ticket | Riding | int | str | None"
+    """What a guard gave an attempt; only that guard reads it."""
+    Witness: TypeAlias = Callable[[str, Any, Any], None]
+    """Keeps what a decision was made on, as core/audit/replay_guard.py reads it.
+
+    The guard's label, its state, and the decision."""
 
 
-RIDING = object()
-"""The ticket of an attempt that goes along with one around it."""
+class Riding:
+    """The ticket of an attempt that is part of a call around it, which the guard has admitted."""
+
+    __slots__ = ()
+
+
+RIDING = Riding()
+
+
+class Standing:
+    """How a guard treats calls, until it has its gates look again.
+
+    Args:
+        ticket: that of attempts which are not announced.
+        is_failing: whether attempts must be announced by `enter`, and successes by `left`.
+        refuse: makes the error if every call is refused for a while, and counts it; None if the
+            guard must be asked after all.
+    """
+
+    __slots__ = ("is_failing", "refuse", "ticket")
+
+    def __init__(
+        self,
+        ticket: GuardTicket = None,
+        *,
+        is_failing: bool = False,
+        refuse: Callable[[], Refused | None] | None = None,
+    ) -> None:
+        self.ticket = ticket
+        self.is_failing = is_failing
+        self.refuse = refuse
+
+
+QUIET = Standing()
+FAILING = Standing(is_failing=True)
 
 
 class Guard:
-    """Something with a say in whether attempts are made. The defaults say yes to everything.
+    """Decides with others whether attempts are made. The defaults admit everything.
 
     A guard serves any number of gates, from any thread. No method may block, and none is called
     under a lock of another guard.
@@ -38,78 +78,52 @@ class Guard:
     __slots__ = ()
     layer = ""
     """Which layer it is, as `explain()` calls it."""
-    counts_calls = False
-    """Whether it must know how many calls there were that needed no help."""
-    is_shareable = False
-    """Whether processes of one store can share it."""
-    slow_after: float | None = None
-    """Seconds from which on a call that succeeds is slow, where that matters to it."""
+    rule: Value | None = None
+    """What it decides by, as a value; None if that is not known."""
 
     def attach(self, gate: Gate) -> None:
-        """Takes part in a gate from now on; gates are never detached."""
+        """Joins a gate, for as long as that exists, and asks it for what it needs.
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether attempts must be announced by `enter`, and successes by `left`."""
-        return False
-
-    def standing(self) -> Any:
-        """The ticket of attempts that are not announced, while there is no trouble."""
-
-    def enter(self, is_retry: bool, now: float) -> Any:
-        """A ticket for an attempt that starts now, or a Refused to be raised."""
-
-    @property
-    def is_shut(self) -> bool:
-        """Whether it refuses every call for a while; then `refusal` says so without a lock."""
-        return False
-
-    def refusal(self) -> Refused | None:
-        """What a first attempt is refused with, which is then counted; None where it must ask."""
-        return None
-
-    def left(self, ticket: Any, failure: BaseException | None, seconds: float, now: float) -> None:
-        """An attempt has ended; `failure` is None where it succeeded.
-
-        The ticket of one that was not announced is what `standing` gave when it began.
+        Those are `gate.tally`, `gate.time_calls` and `gate.count_others`.
         """
 
-    def succeeded(self) -> None:
-        """A call has succeeded at once, and was not counted in the tally of its gate."""
+    def standing(self) -> Standing:
+        """How it treats calls now."""
+        return QUIET
 
-    def withdrawn(self, ticket: Any, now: float) -> None:
+    def enter(
+        self, is_retry: bool, now: float, witness: Witness | None = None
+    ) -> GuardTicket | Refused:
+        """A ticket for an attempt that starts now, or a Refused, which is witnessed."""
+
+    def left(
+        self, ticket: GuardTicket, failure: BaseException | None, seconds: float, now: float
+    ) -> None:
+        """An attempt has ended; `failure` is None if it succeeded.
+
+        The ticket of one that was not announced is the one of `standing` when it began.
+        """
+
+    def withdrawn(self, ticket: GuardTicket, now: float) -> None:
         """An announced attempt was not made, or cut off from outside: as if it had not been."""
 
-    def consider(self, _failure: BaseException | None, delay: float, _now: float) -> float | Stop:
+    def consider(
+        self,
+        _failure: BaseException | None,
+        delay: float,
+        _now: float,
+        witness: Witness | None = None,
+    ) -> float | Stop:
         """Whether a failed attempt may be repeated: after what delay, or why not.
 
         The failure is None for a result that was not accepted.
         """
         return delay
 
-    # Where a listener wants evidence, these are asked instead. `saw` takes what the decision was
-    # made on: the guard's label, the state as core/audit/replay_guard.py
-    # reads it, and what was said.
 
-    @property
-    def decides_by(self) -> Any:
-        """Its rule as a value; None where it has none."""
-        return getattr(self, "rule", None)
-
-    @property
-    def label(self) -> str:
-        """How records name it."""
-        return f"{type(self).__name__}:{getattr(self, 'name', '')}"
-
-    def enter_seen(self, is_retry: bool, now: float, _saw: Saw) -> Any:
-        """As `enter`; a refusal is told with what it was made on."""
-        return self.enter(is_retry, now)
-
-    def consider_seen(
-        self, failure: BaseException | None, delay: float, now: float, _saw: Saw
-    ) -> float | Stop:
-        """As `consider`, and tells what it was decided on."""
-        return self.consider(failure, delay, now)
+def label_of(guard: Guard) -> str:
+    """How records name a guard."""
+    return f"{type(guard).__name__}:{getattr(guard, 'name', '')}"
 
 
 class Tally:
@@ -125,38 +139,38 @@ class Tally:
         self._lock = threading.Lock()
 
     def begin_anew(self) -> None:
-        """In a forked child: who held the lock is not there any more."""
+        """In a forked child, which has not the thread that held the lock."""
         self._lock = threading.Lock()
 
     def total(self) -> int:
-        """How many calls were counted. Reading takes a number too, which is put right here."""
+        """How many calls were counted; without the numbers that reading takes."""
         with self._lock:
             reads, self._reads = self._reads, self._reads + 1
             return next(self._next) - reads
 
 
 class Counted:
-    """What a guard has yet to hear from the tallies of its gates, while those are there."""
+    """What the tallies of a guard's gates have counted and the guard has not taken yet."""
 
-    __slots__ = ("_heard",)
+    __slots__ = ("_taken",)
 
     def __init__(self) -> None:
-        self._heard: list[tuple[ref[Tally], int]] = []
+        self._taken: list[tuple[ref[Tally], int]] = []
 
     def add(self, tally: Tally) -> None:
-        if not any(known() is tally for known, _ in self._heard):
-            self._heard.append((ref(tally), tally.total()))
+        if not any(known() is tally for known, _ in self._taken):
+            self._taken.append((ref(tally), tally.total()))
 
     def take(self) -> int:
         """The calls since the last time; the guard's own lock is held."""
         found, still = 0, []
-        for known, heard in self._heard:
+        for known, before in self._taken:
             tally = known()
             if tally is not None:
                 total = tally.total()
                 still.append((known, total))
-                found += total - heard
-        self._heard = still
+                found += total - before
+        self._taken = still
         return found
 
 
@@ -165,9 +179,9 @@ class Gate:
 
     __slots__ = (
         "__weakref__",
+        "_counters",
         "_lock",
         "_tally",
-        "counts_calls",
         "guards",
         "quiet",
         "shut",
@@ -176,67 +190,83 @@ class Gate:
 
     def __init__(self, guards: Iterable[Guard]) -> None:
         self.guards = tuple(guards)
-        self.counts_calls = any(guard.counts_calls for guard in self.guards)
-        limits = [guard.slow_after for guard in self.guards if guard.slow_after is not None]
-        self.slow_after = min(limits, default=None)
+        self.slow_after: float | None = None
+        """Seconds from which on a success is reported to the guards; None if no guard asks."""
+        self._counters: tuple[Callable[[], object], ...] = ()
         self._tally: Tally | None = None
         self._lock = threading.Lock()
-        self.quiet: list[Any] | None = None
+        self.quiet: list[GuardTicket] | None = None
         """The tickets of attempts that are not announced; None while calls must be."""
         self.shut: Callable[[], Refused | None] | None = None
-        """Makes the error where a guard is shut: every call is refused for a while."""
+        """Makes the error while a guard refuses every call."""
         for guard in self.guards:
             guard.attach(self)
         self.look()
 
+    # --- what a guard asks for when it is attached ------------------------------------------------
+
     @property
     def tally(self) -> Tally:
-        """Counts the calls that need no help; made where somebody wants to know."""
+        """Counts the calls that take the fast path; created when a guard first asks for it."""
         if self._tally is None:
             self._tally = Tally()
         return self._tally
 
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a guard has asked for the tally."""
+        return self._tally is not None
+
+    def time_calls(self, slow_after: float) -> None:
+        """Reports to the guards each success that takes as long as that, or longer."""
+        known = self.slow_after
+        self.slow_after = slow_after if known is None else min(known, slow_after)
+
+    def count_others(self, count: Callable[[], object]) -> None:
+        """Calls `count` for each call that succeeds at once and is not in the tally."""
+        self._counters = (*self._counters, count)
+
+    # --- while calls are made ---------------------------------------------------------------------
+
     def look(self) -> None:
-        """Asks the guards anew; called by one that has changed."""
-        with self._lock:  # or of two that change at once, the slower might undo the other's word
-            failing = any(guard.is_failing for guard in self.guards)
-            self.quiet = None if failing else [guard.standing() for guard in self.guards]
-            shut = [guard.refusal for guard in self.guards if guard.is_shut]
+        """Asks the guards again; called by one that has changed."""
+        with self._lock:  # or of two that change at once, the slower might undo the other's change
+            standings = [guard.standing() for guard in self.guards]
+            failing = any(each.is_failing for each in standings)
+            self.quiet = None if failing else [each.ticket for each in standings]
+            shut = [each.refuse for each in standings if each.refuse is not None]
             self.shut = shut[0] if shut else None
 
     @property
-    def error(self) -> bool:
-        """Whether a call must take the long way."""
+    def is_failing(self) -> bool:
+        """Whether calls must be announced."""
         return self.quiet is None
 
-    def passed(self, tickets: list[Any], seconds: float) -> None:
-        """A call that was not announced has succeeded, and things are not as they were."""
+    def passed(self, tickets: list[GuardTicket], seconds: float) -> None:
+        """A call that was not announced has succeeded slowly, or while a guard changed."""
         self.left(tickets, None, seconds, clock.current.monotonic())
         self.succeeded()
 
     def succeeded(self) -> None:
         """A call has succeeded at once that no wrapper has counted."""
-        for guard in self.guards:
-            guard.succeeded()
+        for counter in self._counters:
+            counter()
 
     def enter(
         self,
         is_retry: bool,
         now: float,
         riding: Container[Guard] = (),
-        saw: Saw | None = None,
-    ) -> list[Any] | Refused:
+        witness: Witness | None = None,
+    ) -> list[GuardTicket] | Refused:
         """Tickets for an attempt, one of each guard; or the first refusal.
 
-        Those in `riding` have admitted a call around this one, which it is a part of: what they
-        would refuse goes along with that one, and they hear of that one only.
+        Those in `riding` have admitted a call around this one, which it is a part of: an attempt
+        that they would refuse is made all the same, and only the call around it is recorded.
         """
-        tickets: list[Any] = []
+        tickets: list[GuardTicket] = []
         for guard in self.guards:
-            if saw is None:
-                ticket = guard.enter(is_retry, now)
-            else:
-                ticket = guard.enter_seen(is_retry, now, saw)
+            ticket = guard.enter(is_retry, now, witness)
             if isinstance(ticket, Refused):
                 if guard not in riding:
                     self.give_back(tickets, now)
@@ -245,30 +275,35 @@ class Gate:
             tickets.append(ticket)
         return tickets
 
-    def give_back(self, tickets: list[Any], now: float) -> None:
-        """The attempt was not made, or was cut off from outside: that says nothing of anybody."""
+    def give_back(self, tickets: list[GuardTicket], now: float) -> None:
+        """The attempt was not made, or was cut off from outside: it counts for no guard."""
         for guard, ticket in zip(self.guards, tickets, strict=False):
             if ticket is not RIDING:
                 guard.withdrawn(ticket, now)
 
     def left(
-        self, tickets: list[Any] | None, failure: BaseException | None, seconds: float, now: float
+        self,
+        tickets: list[GuardTicket] | None,
+        failure: BaseException | None,
+        seconds: float,
+        now: float,
     ) -> None:
-        """Tells every guard how an attempt has ended."""
+        """Reports to every guard how an attempt has ended."""
         for index, guard in enumerate(self.guards):
             ticket = tickets[index] if tickets else None
             if ticket is not RIDING:
                 guard.left(ticket, failure, seconds, now)
 
     def consider(
-        self, failure: BaseException | None, delay: float, now: float, saw: Saw | None = None
+        self,
+        failure: BaseException | None,
+        delay: float,
+        now: float,
+        witness: Witness | None = None,
     ) -> float | Stop:
         """The longest delay any guard asks for, or the first reason not to repeat."""
         for guard in self.guards:
-            if saw is None:
-                answer = guard.consider(failure, delay, now)
-            else:
-                answer = guard.consider_seen(failure, delay, now, saw)
+            answer = guard.consider(failure, delay, now, witness)
             if isinstance(answer, Stop):
                 return answer
             delay = max(delay, answer)
@@ -276,7 +311,7 @@ class Gate:
 
 
 def gate_of(*guards: Guard | Iterable[Guard] | None) -> Gate | None:
-    """The gate of some guards, asked in the order given; None where there are none."""
+    """The gate of some guards, asked in the order given; None if there are none."""
     flat = guards_of(*guards)
     return Gate(flat) if flat else None
 

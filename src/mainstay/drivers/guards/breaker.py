@@ -24,7 +24,15 @@ from mainstay.core.circuit.window import begun
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.policy import Policy
 from mainstay.drivers.call.emit import emit
-from mainstay.drivers.call.guard import Counted, Gate, Guard, Tally, guards_around
+from mainstay.drivers.call.guard import (
+    Counted,
+    Gate,
+    Guard,
+    Standing,
+    Tally,
+    guards_around,
+    label_of,
+)
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site, getrandbits
 from mainstay.drivers.call.wrap import wrap
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.commands import Command
     from mainstay.core.circuit.events import CircuitStateChanged
     from mainstay.core.circuit.settings import BreakerFields
-    from mainstay.drivers.call.guard import Saw
+    from mainstay.drivers.call.guard import GuardTicket, Witness
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -93,10 +101,9 @@ class CircuitBreaker(Guard, Verbs):
         "_site",
         "_telling",
         "_untold",
-        "counts_calls",
         "name",
+        "rule",
         "settings",
-        "slow_after",
     )  # fmt: skip
 
     def __init__(
@@ -116,8 +123,7 @@ class CircuitBreaker(Guard, Verbs):
         if settings is not None and fields:
             raise UsageError("give settings or their fields, not both", hint="settings.replace()")
         self.settings = settings or BreakerSettings(**fields)
-        self.counts_calls = self.settings.window is not None
-        self.slow_after = self.settings.slow_after
+        self.rule: BreakerSettings = self.settings
         self._lock = threading.Lock()
         key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
         now = clock.current.monotonic()
@@ -162,9 +168,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> CircuitBreaker("payments").snapshot().failure_count
         0
         """
-        counts = self.counts_calls
-        taken = self._counted.take
-        circuit, _ = self._change(lambda _, now: ("passed", now, taken() if counts else 0))
+        circuit, _ = self._change(lambda _, now: ("passed", now, self._take_counted()))
         now = clock.current.monotonic()
         return summary(self.name, self.settings, circuit, now, self._refusals.total())
 
@@ -183,7 +187,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> CircuitBreaker("payments").allow_request()
         True
         """
-        return isinstance(self._admit(clock.current.monotonic()), Ticket)
+        return isinstance(self._admit(clock.current.monotonic())[0], Ticket)
 
     def record_success(self) -> None:
         """A call that was allowed has succeeded.
@@ -342,35 +346,30 @@ class CircuitBreaker(Guard, Verbs):
 
     # --- as a guard ------------------------------------------------------------------------------
 
-    @property
-    def decides_by(self) -> BreakerSettings:
-        """Its settings."""
-        return self.settings
-
     def attach(self, gate: Gate) -> None:
         """Guards one more site."""
         with self._lock:
             self._gates = [known for known in self._gates if known() is not None]
             self._gates.append(ref(gate))
-            if self.counts_calls:
+            if self.settings.window is not None:
                 self._counted.add(gate.tally)
+        if self.settings.slow_after is not None:
+            gate.time_calls(self.settings.slow_after)
 
     @property
     def is_failing(self) -> bool:
         """Whether calls must be announced: some may be refused, or a success matters."""
         return self._failing
 
-    def standing(self) -> Ticket:
-        """The ticket of calls that are not announced: of the present generation."""
-        return Ticket(self._circuit.generation)
+    def standing(self) -> Standing:
+        """Calls that are not announced belong to the present generation."""
+        circuit = self._circuit
+        is_open = circuit.state in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
+        refuse = self._refusal if is_open else None
+        return Standing(Ticket(circuit.generation), is_failing=self._failing, refuse=refuse)
 
-    @property
-    def is_shut(self) -> bool:
-        """Whether it is open: then `refusal` answers without a lock."""
-        return self._circuit.state in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
-
-    def refusal(self) -> CircuitOpenError | None:
-        """The error for a call while it is open for certain; None where it must be asked."""
+    def _refusal(self) -> CircuitOpenError | None:
+        """The error for a call if it is certainly open, without a lock; None if it may not be."""
         circuit = self._circuit
         if circuit.state is _OPEN:
             wait = circuit.since + circuit.open_seconds - (moment := now())
@@ -382,74 +381,77 @@ class CircuitBreaker(Guard, Verbs):
             return CircuitOpenError(self.name, circuit.state, None)
         return None
 
-    def enter(self, is_retry: bool, now: float) -> Ticket | CircuitOpenError:
-        """A ticket for an attempt that starts now, or the error it is refused with."""
-        answer = self._admit(now)
+    def enter(
+        self, is_retry: bool, now: float, witness: Witness | None = None
+    ) -> Ticket | CircuitOpenError:
+        """A ticket for an attempt that starts now, or the error it is refused with.
+
+        A refusal is decided on the circuit as it was.
+        """
+        answer, before = self._admit(now)
         if isinstance(answer, Ticket):
             return answer
         if self._blocks and self._is_inside_block(sys._getframe(1)):
             return _ALONG
+        if witness is not None:
+            witness(label_of(self), [before, now], answer.retry_after)
         return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
 
-    def enter_seen(self, is_retry: bool, now: float, saw: Saw) -> Ticket | CircuitOpenError:
-        """As `enter`; decided on the circuit as it was."""
-        seen: list[Circuit] = []
-        answer = self._admit(now, seen.append)
-        if isinstance(answer, Ticket):
-            return answer
-        if self._blocks and self._is_inside_block(sys._getframe(1)):
-            return _ALONG
-        saw(self.label, [seen[0], now], answer.retry_after)
-        return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
+    def _admit(self, now: float) -> tuple[Ticket | Refusal, Circuit]:
+        """Whether a call may be made, and the circuit that this was decided on."""
+        before = self._circuit
 
-    def _admit(
-        self, now: float, see: Callable[[Circuit], object] | None = None
-    ) -> Ticket | Refusal:
         def step(circuit: Circuit, _: float) -> Command:
-            if see is not None:
-                see(circuit)
+            nonlocal before
+            before = circuit
             return "admit", now
 
         _, answer = self._change(step)
         assert answer is not None
         if isinstance(answer, Refusal):
             self._refused()
-        return answer
+        return answer, before
 
-    def left(self, ticket: Any, failure: BaseException | None, seconds: float, now: float) -> None:
-        """Counts how an attempt has ended, where that speaks for or against the other side."""
+    def _take_counted(self) -> int:
+        """The calls that its gates have counted since the last time, if it counts calls."""
+        return 0 if self.settings.window is None else self._counted.take()
+
+    def left(
+        self, ticket: GuardTicket, failure: BaseException | None, seconds: float, now: float
+    ) -> None:
+        """Counts how an attempt has ended, if that is evidence for or against the other side."""
         if failure is not None and not self.settings.counts(failure):
             if ticket is not None:
                 self.withdrawn(ticket, now)
             return
-        slow = self.slow_after is not None and seconds >= self.slow_after
+        slow_after = self.settings.slow_after
+        slow = slow_after is not None and seconds >= slow_after
+        mine = ticket if isinstance(ticket, Ticket) else None
 
         def step(circuit: Circuit, _: float) -> Command:
-            is_late = ticket is not None and ticket.generation != circuit.generation
-            before = self._counted.take() if self.counts_calls and not is_late else 0
-            return "record", ticket, now, failure is not None, slow, before
+            is_late = mine is not None and mine.generation != circuit.generation
+            before = 0 if is_late else self._take_counted()
+            return "record", mine, now, failure is not None, slow, before
 
         self._change(step)
 
-    def withdrawn(self, ticket: Any, now: float) -> None:
+    def withdrawn(self, ticket: GuardTicket, now: float) -> None:
         """Frees the place of an attempt that was not made, or cut off."""
-        self._change(lambda *_: ("withdraw", ticket))
+        if isinstance(ticket, Ticket):
+            self._change(lambda *_: ("withdraw", ticket))
 
-    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
-        """No call waits towards a circuit that will still be open then."""
-        return (
-            delay
-            if core.is_worth_waiting(self.settings, self._circuit, delay, now)
-            else self._stop()
-        )
-
-    def consider_seen(
-        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    def consider(
+        self,
+        _failure: BaseException | None,
+        delay: float,
+        now: float,
+        witness: Witness | None = None,
     ) -> float | Stop:
-        """As `consider`; decided on the circuit as it is."""
+        """No call waits towards a circuit that will still be open then."""
         circuit = self._circuit
         allowed = core.is_worth_waiting(self.settings, circuit, delay, now)
-        saw(self.label, [circuit, now, delay], allowed)
+        if witness is not None:
+            witness(label_of(self), [circuit, now, delay], allowed)
         return delay if allowed else self._stop()
 
     def _stop(self) -> Stop:

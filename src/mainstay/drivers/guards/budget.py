@@ -16,13 +16,13 @@ from mainstay.core.limits.budget import RatioRule, SlidingCounts, TokenRule, spe
 from mainstay.core.limits.throttle import is_refusal
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.kinds import Kind, kind_of
-from mainstay.drivers.call.guard import Counted, Guard
+from mainstay.drivers.call.guard import Counted, Guard, label_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.drivers.call.guard import Gate, Saw
+    from mainstay.drivers.call.guard import Gate, GuardTicket, Witness
 
 _RETRY = "retry"
 """The ticket of a retry, which is no call of its own."""
@@ -47,15 +47,12 @@ class RetryBudget(Guard):
     "the retry budget 'search' is spent"
     """
 
-    counts_calls = True
-    is_shareable = True
-
     layer = "budget"
 
     def __init__(
         self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: float = 10.0
     ) -> None:
-        self.rule = RatioRule(name, ratio=ratio, floor=floor, window=window)
+        self.rule: RatioRule = RatioRule(name, ratio=ratio, floor=floor, window=window)
         self._stop = Stop(spent("retry", name))
         self.elsewhere = (0, 0)
         """Calls and retries of other processes that share it, in the same window."""
@@ -108,7 +105,7 @@ class RetryBudget(Guard):
         with self._lock:
             self._counted.add(gate.tally)
 
-    def enter(self, is_retry: bool, now: float) -> int | str:
+    def enter(self, is_retry: bool, now: float, _witness: Witness | None = None) -> int | str:
         """Counts a call that is announced; the ticket says where it was counted."""
         if is_retry:
             return _RETRY
@@ -117,7 +114,7 @@ class RetryBudget(Guard):
             return self._counts.newest
 
     def left(
-        self, ticket: Any, _failure: BaseException | None, _seconds: float, now: float
+        self, ticket: GuardTicket, _failure: BaseException | None, _seconds: float, now: float
     ) -> None:
         """Counts a call that was not announced."""
         with self._lock:
@@ -125,22 +122,23 @@ class RetryBudget(Guard):
             if ticket is None:
                 self._counts = self._counts.add(now, 1)
 
-    def withdrawn(self, ticket: Any, now: float) -> None:
+    def withdrawn(self, ticket: GuardTicket, now: float) -> None:
         """Takes the call back; a retry stays spent, for it may have been made."""
-        if ticket is not None and ticket != _RETRY:
+        if isinstance(ticket, int):
             with self._lock:
                 self._counts = self._counts.take_back(ticket, now)
 
-    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
-        """Takes one retry, or says that there is none."""
-        return delay if self._take(now)[0] else self._stop
-
-    def consider_seen(
-        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    def consider(
+        self,
+        _failure: BaseException | None,
+        delay: float,
+        now: float,
+        witness: Witness | None = None,
     ) -> float | Stop:
-        """As `consider`; decided on the calls and retries of the window."""
+        """Takes one retry, if there is one; decided on the calls and retries of the window."""
         allowed, calls, retries = self._take(now)
-        saw(self.label, [calls, retries], allowed)
+        if witness is not None:
+            witness(label_of(self), [calls, retries], allowed)
         return delay if allowed else self._stop
 
     def _take(self, now: float) -> tuple[bool, int, int]:
@@ -194,9 +192,6 @@ class TokenBudget(Guard):
     "the token budget 'search' is spent"
     """
 
-    counts_calls = True
-    is_shareable = True
-
     layer = "budget"
 
     def __init__(
@@ -211,7 +206,7 @@ class TokenBudget(Guard):
         failure_cost: float = 0,
         reserve: float = 0,
     ) -> None:
-        self.rule = TokenRule(
+        self.rule: TokenRule = TokenRule(
             name,
             capacity=capacity,
             cost=cost,
@@ -338,7 +333,7 @@ class TokenBudget(Guard):
         with self._lock:
             self._counted.add(gate.tally)
 
-    def enter(self, is_retry: bool, _now: float) -> int:
+    def enter(self, is_retry: bool, _now: float, _witness: Witness | None = None) -> int:
         """The ticket is what a success will bring back, in thousandths."""
         if not is_retry:
             return thousandths(self.rule.success_refund)
@@ -346,7 +341,7 @@ class TokenBudget(Guard):
         return paid if self.rule.refund is None else thousandths(self.rule.refund)
 
     def left(
-        self, ticket: Any, failure: BaseException | None, _seconds: float, _now: float
+        self, ticket: GuardTicket, failure: BaseException | None, _seconds: float, _now: float
     ) -> None:
         """Gives tokens for a success, and takes some for a failure where that costs."""
         costs = failure is not None and bool(self.rule.failure_cost) and is_refusal(failure)
@@ -354,20 +349,21 @@ class TokenBudget(Guard):
             self._hear_locked()
             if failure is None:
                 at_once = thousandths(self.rule.success_refund)
-                self._give_locked(at_once if ticket is None else ticket)
+                self._give_locked(ticket if isinstance(ticket, int) else at_once)
             elif costs:
                 self._failed_locked()
 
-    def consider(self, failure: BaseException | None, delay: float, _now: float) -> float | Stop:
-        """Takes what a retry costs, or says that there is too little."""
-        return delay if self._take(failure)[0] else self._stop
-
-    def consider_seen(
-        self, failure: BaseException | None, delay: float, _now: float, saw: Saw
+    def consider(
+        self,
+        failure: BaseException | None,
+        delay: float,
+        _now: float,
+        witness: Witness | None = None,
     ) -> float | Stop:
-        """As `consider`; decided on the tokens there were, and the price."""
+        """Takes what a retry costs, if there is enough; decided on the tokens and the price."""
         allowed, tokens, price = self._take(failure)
-        saw(self.label, [tokens, price], allowed)
+        if witness is not None:
+            witness(label_of(self), [tokens, price], allowed)
         return delay if allowed else self._stop
 
     def _take(self, failure: BaseException | None) -> tuple[bool, int, int]:
@@ -404,3 +400,12 @@ class TokenBudget(Guard):
     def _hear_locked(self) -> None:
         """Gives tokens for the calls that went well since the last time."""
         self._give_locked(self._counted.take() * thousandths(self.rule.success_refund))
+
+
+def is_shareable(guard: Guard) -> bool:
+    """Whether processes can share it through a store.
+
+    >>> is_shareable(RetryBudget()), is_shareable(Guard())
+    (True, False)
+    """
+    return isinstance(guard, RetryBudget | TokenBudget)

@@ -24,7 +24,6 @@ class CallCount(Guard):
     a gate has counted outlives it: a function may be gone before anybody asks.
     """
 
-    counts_calls = True
     layer = "count"
 
     def __init__(self, operation: str) -> None:
@@ -48,10 +47,7 @@ class CallCount(Guard):
             if any(owner() is None for owner, _, _ in self._tallies):
                 self._look_locked()
             self._tallies.append((ref(gate), gate.tally, gate.tally.total()))
-
-    def succeeded(self) -> None:
-        """Counts a call that took the long way."""
-        self._own.count()
+        gate.count_others(self._own.count)
 
     def take(self) -> int:
         """The calls since the last time."""

@@ -20,7 +20,7 @@ from mainstay.core.limits.throttle import (
     readable,
 )
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.call.guard import Counted, Guard
+from mainstay.drivers.call.guard import FAILING, QUIET, Counted, Guard, label_of
 from mainstay.drivers.call.site import getrandbits
 from mainstay.errors import CallShed
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from mainstay.drivers.call.guard import Gate, Saw
+    from mainstay.drivers.call.guard import Gate, GuardTicket, Standing, Witness
 
 _MOST_KEPT = 64
 """Retries that wait for their turn which a record of a decision may hold."""
@@ -57,8 +57,6 @@ class AdaptiveThrottle(Guard):
     0.9
     """
 
-    counts_calls = True
-
     layer = "throttle"
 
     def __init__(
@@ -70,7 +68,7 @@ class AdaptiveThrottle(Guard):
         floor: int = 10,
         seed: int | None = None,
     ) -> None:
-        self.rule = ThrottleRule(name, k=k, window=window, floor=floor, seed=seed)
+        self.rule: ThrottleRule = ThrottleRule(name, k=k, window=window, floor=floor, seed=seed)
         self._key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
         self._draws = 0
         self._counted = Counted()
@@ -139,15 +137,15 @@ class AdaptiveThrottle(Guard):
             if gate not in self._gates:
                 self._gates = (*self._gates, gate)
 
-    def enter(self, is_retry: bool, now: float) -> bool | CallShed:
-        """Lets an attempt through, or not; one that is held back counts as a request at once."""
-        return self._enter(is_retry, now, None)
+    def standing(self) -> Standing:
+        """Calls are announced while one might be held back."""
+        return FAILING if self._failing else QUIET
 
-    def enter_seen(self, is_retry: bool, now: float, saw: Saw) -> bool | CallShed:
-        """As `enter`; decided on requests, accepts and a number drawn."""
-        return self._enter(is_retry, now, saw)
+    def enter(self, is_retry: bool, now: float, witness: Witness | None = None) -> bool | CallShed:
+        """Admits an attempt or not; decided on requests, accepts and a number drawn.
 
-    def _enter(self, is_retry: bool, now: float, saw: Saw | None) -> bool | CallShed:
+        One that is held back counts as a request at once.
+        """
         with self._lock:
             probability = self._look_locked(now)
             seen = self._counts.totals(now)
@@ -158,12 +156,12 @@ class AdaptiveThrottle(Guard):
         self._tell()
         if not shed:
             return True
-        if saw is not None:
-            saw(self.label, [*seen, u], True)
+        if witness is not None:
+            witness(label_of(self), [*seen, u], True)
         return CallShed(self.name, probability)
 
     def left(
-        self, _ticket: Any, failure: BaseException | None, _seconds: float, now: float
+        self, _ticket: GuardTicket, failure: BaseException | None, _seconds: float, now: float
     ) -> None:
         """Counts an attempt that has ended: one under way is neither accepted nor refused yet."""
         accepted = failure is None or not is_refusal(failure)
@@ -192,7 +190,7 @@ class AdaptiveThrottle(Guard):
     def _tell(self) -> None:
         """Has the gates look anew that do not know; without the lock, for they ask other guards."""
         for gate in self._gates:
-            if gate.error is not self._failing:
+            if gate.is_failing is not self._failing:
                 gate.look()
 
 
@@ -225,7 +223,7 @@ class RateLimit(Guard):
         burst: int = 10,
         max_wait: float = 30.0,
     ) -> None:
-        self.rule = RateRule(name, per_second=per_second, burst=burst, max_wait=max_wait)
+        self.rule: RateRule = RateRule(name, per_second=per_second, burst=burst, max_wait=max_wait)
         self._stop = Stop(f"the rate limit {name!r} has no room for a retry in time")
         self._calendar = Calendar()
         self._lock = threading.Lock()
@@ -264,19 +262,21 @@ class RateLimit(Guard):
             f" max_wait={rule.max_wait})"
         )
 
-    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
-        """Reserves the first moment at which a retry may start; nothing where that is too late."""
-        wait = self._reserve(now, delay)[0]
-        return self._stop if wait is None else wait
-
-    def consider_seen(
-        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    def consider(
+        self,
+        _failure: BaseException | None,
+        delay: float,
+        now: float,
+        witness: Witness | None = None,
     ) -> float | Stop:
-        """As `consider`; decided on the calendar as it was, where it is short enough to keep."""
+        """Reserves the first moment at which a retry may start; none if that is too late.
+
+        Decided on the calendar as it was, which is witnessed if it is short enough to keep.
+        """
         wait, calendar = self._reserve(now, delay)
-        if len(calendar.starts) <= _MOST_KEPT:
+        if witness is not None and len(calendar.starts) <= _MOST_KEPT:
             moments = [None if math.isinf(x) else x for x in (calendar.due, calendar.seen)]
-            saw(self.label, [*moments, list(calendar.starts), now, delay], wait)
+            witness(label_of(self), [*moments, list(calendar.starts), now, delay], wait)
         return self._stop if wait is None else wait
 
     def _reserve(self, now: float, delay: float) -> tuple[float | None, Calendar]:
@@ -311,7 +311,7 @@ class MemoryGuard(Guard):
     layer = "memory guard"
 
     def __init__(self, limit: int | str, probe: Callable[[], float] | None = None) -> None:
-        self.rule = MemoryRule(limit, probe)
+        self.rule: MemoryRule = MemoryRule(limit, probe)
         self._probe: Callable[[], float] = resident_bytes if probe is None else probe
         self._used: float | None = None
         self._at: float | None = None
@@ -349,17 +349,18 @@ class MemoryGuard(Guard):
     def __repr__(self) -> str:
         return f"MemoryGuard({self.rule.limit!r})"
 
-    def consider(self, _failure: BaseException | None, delay: float, now: float) -> float | Stop:
-        """Lets the retry be made unless there is too little memory left."""
-        return delay if self.rule.allows(self._look(now), self.limit) else self._stop
-
-    def consider_seen(
-        self, _failure: BaseException | None, delay: float, now: float, saw: Saw
+    def consider(
+        self,
+        _failure: BaseException | None,
+        delay: float,
+        now: float,
+        witness: Witness | None = None,
     ) -> float | Stop:
-        """As `consider`; decided on the bytes in use, and the limit."""
+        """Admits the retry unless too little memory is left; decided on the use and the limit."""
         used = self._look(now)
         allowed = self.rule.allows(used, self.limit)
-        saw(self.label, [used, self.limit], allowed)
+        if witness is not None:
+            witness(label_of(self), [used, self.limit], allowed)
         return delay if allowed else self._stop
 
     def _look(self, now: float) -> float | None:
