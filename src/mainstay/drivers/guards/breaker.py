@@ -187,7 +187,7 @@ class CircuitBreaker(Guard, Verbs):
         >>> CircuitBreaker("payments").allow_request()
         True
         """
-        return isinstance(self._admit(clock.current.monotonic())[0], Ticket)
+        return isinstance(self._admit(clock.current.monotonic()), Ticket)
 
     def record_success(self) -> None:
         """A call that was allowed has succeeded.
@@ -388,29 +388,29 @@ class CircuitBreaker(Guard, Verbs):
 
         A refusal is decided on the circuit as it was.
         """
-        answer, before = self._admit(now)
+        seen: list[Circuit] | None = None if witness is None else []
+        answer = self._admit(now, seen)
         if isinstance(answer, Ticket):
             return answer
         if self._blocks and self._is_inside_block(sys._getframe(1)):
             return _ALONG
-        if witness is not None:
-            witness(label_of(self), [before, now], answer.retry_after)
+        if witness is not None and seen:
+            witness(label_of(self), [seen[0], now], answer.retry_after)
         return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
 
-    def _admit(self, now: float) -> tuple[Ticket | Refusal, Circuit]:
-        """Whether a call may be made, and the circuit that this was decided on."""
-        before = self._circuit
+    def _admit(self, now: float, seen: list[Circuit] | None = None) -> Ticket | Refusal:
+        """Whether a call may be made; the circuit that this was decided on is put into `seen`."""
 
         def step(circuit: Circuit, _: float) -> Command:
-            nonlocal before
-            before = circuit
+            if seen is not None:
+                seen.append(circuit)
             return "admit", now
 
         _, answer = self._change(step)
         assert answer is not None
         if isinstance(answer, Refusal):
             self._refused()
-        return answer, before
+        return answer
 
     def _take_counted(self) -> int:
         """The calls that its gates have counted since the last time, if it counts calls."""
