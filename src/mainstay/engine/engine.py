@@ -14,7 +14,8 @@ from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
 from mainstay.drivers.guards.registry import CircuitRegistry
-from mainstay.drivers.idempotency.records import KeyOptions, Records
+from mainstay.drivers.idempotency.keys import KeyOptions
+from mainstay.drivers.idempotency.records import Records
 from mainstay.drivers.inbox.escalation import Escalation
 from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.drivers.layers.order import Layers
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.guards.shared import Sharing
-    from mainstay.drivers.idempotency.records import KeyFields
+    from mainstay.drivers.idempotency.keys import KeyFields
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.drivers.inbox.operators import Operators
     from mainstay.drivers.layers.order import Layer

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.blocks import Attempts
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
-    from mainstay.drivers.idempotency.records import KeyOptions, Records
+    from mainstay.drivers.idempotency.keys import KeyOptions
+    from mainstay.drivers.idempotency.records import Records
 
     P = ParamSpec("P")
     R = TypeVar("R")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from mainstay import Engine, context
 from mainstay.core.codec.arguments import bound_arguments
-from mainstay.drivers.idempotency.keys import Keying, binder_of
-from mainstay.drivers.idempotency.records import KeyOptions
+from mainstay.drivers.idempotency.keys import Keying, KeyOptions, binder_of
 
 RECORDED = json.loads((Path(__file__).parent / "recorded/keyed_calls_v1.json").read_text())
 

@@ -7,9 +7,6 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.validate import Checker
-from mainstay.core.base.value import Value
-from mainstay.core.codec.canonical import canonical
 from mainstay.core.idempotency.call import Keyed
 from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.retry.deadline import NEVER
@@ -26,87 +23,14 @@ from mainstay.ports import takes_hints
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, Self, TypedDict
+    from collections.abc import Callable
+    from typing import Any, Self
 
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
+    from mainstay.drivers.idempotency.keys import KeyOptions
     from mainstay.ports import Sink, Store
-
-    class KeyFields(TypedDict, total=False):
-        """The options of a keyed call as keywords, besides the key."""
-
-        scope: str | None
-        lease: float
-        ttl: float | None
-        on_conflict: str
-        on_crash: str
-        wait: float
-        metadata: Mapping[str, Any] | None
-        store_wait: float | None
-
-
-class KeyOptions(Value):
-    """How keyed calls of one operation are recorded.
-
-    Args:
-        key: the key itself, or a function of the call's arguments; None for the arguments.
-        scope: whose keys these are; by default the tenant of the context.
-        lease: seconds after which a process that says nothing counts as gone.
-        ttl: seconds for which an outcome is replayed; None for ever.
-        on_conflict: "wait" for another call with the same key, or "raise" Conflict.
-        on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
-        wait: seconds to wait at most.
-        metadata: what is kept beside the outcome, for whoever looks at the record.
-        store_wait: seconds to wait for a store that is away; None for what the engine says.
-
-    >>> KeyOptions(key="order-7", lease=5.0).on_conflict
-    'wait'
-    """
-
-    __slots__ = (
-        "key", "lease", "metadata", "on_conflict", "on_crash", "scope", "store_wait", "ttl", "wait",
-    )  # fmt: skip
-    key: Any
-    scope: str | None
-    lease: float
-    ttl: float | None
-    on_conflict: str
-    on_crash: str
-    wait: float
-    metadata: str
-    store_wait: float | None
-
-    def __init__(
-        self,
-        *,
-        key: Any = None,
-        scope: str | None = None,
-        lease: float = 30.0,
-        ttl: float | None = 86_400.0,
-        on_conflict: str = "wait",
-        on_crash: str = "retry",
-        wait: float = 30.0,
-        metadata: Mapping[str, Any] | None = None,
-        store_wait: float | None = None,
-    ) -> None:
-        check = Checker("the options of a keyed call")
-        if scope is not None:
-            check.name("scope", scope)
-        self._fill(
-            key=key,
-            scope=scope,
-            lease=check.number("lease", lease, 0.05, 86_400.0, " of seconds"),
-            ttl=check.optional_seconds("ttl", ttl),
-            on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
-            on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),
-            wait=check.seconds("wait", wait),
-            metadata=canonical(dict(metadata)).decode() if metadata else "",
-            store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
-        )
-        check.close()
-
 
 _COUNTED = ("hit", "record", "conflict", "lost", "unknown")
 
