@@ -71,7 +71,7 @@ class Classification:
         """The seconds the other side asked for; a date shows only in `hint.at`."""
         return self.hint.seconds if self.hint is not None else None
 
-    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+    def __setstate__(self, state: tuple[None, dict[str, Kind | Hint | str | bool | None]]) -> None:
         """Reads a pickle; version 1 called `errors` by another name."""
         for name, value in state[1].items():
             setattr(self, name if name in Classification.__slots__ else "errors", value)
