@@ -90,7 +90,7 @@ MEANINGS = {
     "order": "the order to the circuit, such as `force open`",
     "plan": "the id by which proofs refer to it: a hash of its content",
     "policy": "the name of the policy",
-    "proof": "what replay needs, if a listener has `wants_evidence`; otherwise absent",
+    "proof": "what replay needs, if a sink wants evidence; absent otherwise",
     "reason": "why: the rule or the limit that decided",
     "result": "the result of the action",
     "retry_after_seconds": "the Retry-After, if it was in seconds",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
+
+from mainstay.core.base.value import Value
+from mainstay.errors import UsageError
 
 if TYPE_CHECKING:
     import threading
@@ -27,29 +31,176 @@ class Clock(Protocol):
 
 
 class Sink(Protocol):
-    """Anything that listens: a callable that takes an event. The only shape there is.
+    """A callable that receives events. The only shape there is.
 
-    It may have more: `flush()`, called when an engine closes; `hears_successes`, which says, when
-    an operation is first used, whether calls that never failed are to be told of (where nobody
-    wants to hear of them, they cost nothing); `follow(plan)`, which gives a Follower for a call
-    that begins; `store_step(store, step, seconds, failed=)`, told what the steps of the store took.
-    With `wants_evidence` events carry their proof; and who can wait has `take(facts)`, of which
-    `facts.events()` makes the events later (mainstay/facts.py).
+    A sink that wants more than events, or fewer of them, declares it with an attribute or a
+    property `wants`: SinkWants. It may also have the methods of SinkMethods.
 
     Example:
-        >>> heard = []
-        >>> sink: Sink = heard.append
+        >>> events = []
+        >>> sink: Sink = events.append
     """
 
     def __call__(self, event: Event, /) -> object: ...
 
 
-class Follower(Protocol):
-    """Follows one call: a listener of that call's events, told of each attempt as it begins.
+class SinkWants(Value):
+    """What a sink wants, read when an operation is first used.
 
-    A Sink that has `follow(plan)` makes one for every call. All its methods are called in the
-    thread or task of the call, around the attempt: what one sets in a context variable when an
-    attempt begins, the attempt sees.
+    Args:
+        successes: events of calls that succeed at the first attempt. If no sink wants them, such
+            a call emits nothing.
+        evidence: events carry their `proof`, which replay needs.
+        facts: the facts of a call in place of its events, by `take(facts)`; `facts.events()`
+            builds the events later. None: if the sink has `take`.
+        attempts: the beginning and end of each attempt, by the Follower that `follow(plan)`
+            returns for a call. None: if the sink has `follow`.
+        store_steps: the seconds of each step of the store, by
+            `store_step(store, step, seconds, failed=)`. None: if the sink has `store_step`.
+        escalates: the keyed call that was given up, to bring it to an operator.
+
+    Example:
+        >>> class Failures:
+        ...     wants = SinkWants(successes=False)
+        ...     def __call__(self, event): ...
+        >>> wants_of(Failures()).successes, wants_of(print).successes
+        (False, True)
+    """
+
+    __slots__ = ("attempts", "escalates", "evidence", "facts", "store_steps", "successes")
+    successes: bool
+    evidence: bool
+    facts: bool | None
+    attempts: bool | None
+    store_steps: bool | None
+    escalates: bool
+
+    def __init__(
+        self,
+        *,
+        successes: bool = True,
+        evidence: bool = False,
+        facts: bool | None = None,
+        attempts: bool | None = None,
+        store_steps: bool | None = None,
+        escalates: bool = False,
+    ) -> None:
+        self._fill(
+            successes=successes,
+            evidence=evidence,
+            facts=facts,
+            attempts=attempts,
+            store_steps=store_steps,
+            escalates=escalates,
+        )
+
+
+class SinkMethods(Value):
+    """The methods that a sink may have, each None if it has not.
+
+    Attributes:
+        flush: writes what the sink still holds; an engine that closes calls it.
+        close: releases what is open.
+        stats: counts of events: `waiting`, `delivered`, `spilled`, `lost`.
+        watch: receives the engine that a configuration builds with this sink.
+    """
+
+    __slots__ = ("close", "flush", "stats", "watch")
+    flush: Callable[[], object] | None
+    close: Callable[[], object] | None
+    stats: Callable[[], dict[str, int]] | None
+    watch: Callable[..., object] | None
+
+    def __init__(
+        self,
+        *,
+        flush: Callable[[], object] | None = None,
+        close: Callable[[], object] | None = None,
+        stats: Callable[[], dict[str, int]] | None = None,
+        watch: Callable[..., object] | None = None,
+    ) -> None:
+        self._fill(flush=flush, close=close, stats=stats, watch=watch)
+
+
+_UNDECLARED = SinkWants()
+
+
+def wants_of(sink: Any) -> SinkWants:
+    """What a sink declares, complete: no field is None. All other code asks this function.
+
+    Two attributes from before the declaration, `hears_successes` and `wants_evidence`, override
+    it: a sink that has them, or derives from one of ours and sets them, works as it did.
+
+    >>> wants_of(print)
+    SinkWants(attempts=False, escalates=False, evidence=False, facts=False, ..., successes=True)
+    """
+    declared = getattr(sink, "wants", _UNDECLARED)
+    if type(declared) is not SinkWants:
+        declared = _UNDECLARED
+    return _complete(
+        bool(getattr(sink, "hears_successes", declared.successes)),
+        bool(getattr(sink, "wants_evidence", declared.evidence)),
+        _has(sink, "take", declared.facts),
+        _has(sink, "follow", declared.attempts),
+        _has(sink, "store_step", declared.store_steps),
+        declared.escalates,
+    )
+
+
+def _has(sink: Any, method: str, declared: bool | None) -> bool:
+    """Whether the method is to be called; raises UsageError if it is declared and not there."""
+    if declared is False:
+        return False
+    is_there = hasattr(sink, method)
+    if declared and not is_there:
+        raise UsageError(
+            f"the sink {type(sink).__qualname__} declares what {method}() receives,"
+            f" and has no {method}()",
+            hint=f"define {method}(), or leave the field of SinkWants out",
+        )
+    return is_there
+
+
+@cache  # an engine asks for each call that has a key
+def _complete(
+    successes: bool,
+    evidence: bool,
+    facts: bool,
+    attempts: bool,
+    store_steps: bool,
+    escalates: bool,
+) -> SinkWants:
+    return SinkWants(
+        successes=successes,
+        evidence=evidence,
+        facts=facts,
+        attempts=attempts,
+        store_steps=store_steps,
+        escalates=escalates,
+    )
+
+
+def methods_of(sink: Any) -> SinkMethods:
+    """The optional methods of a sink; `stats` may also be those of its `buffer`.
+
+    >>> methods_of(print).flush is None
+    True
+    """
+    stats = getattr(sink, "stats", None) or getattr(getattr(sink, "buffer", None), "stats", None)
+    return SinkMethods(
+        flush=getattr(sink, "flush", None),
+        close=getattr(sink, "close", None),
+        stats=stats if callable(stats) else None,
+        watch=getattr(sink, "watch", None),
+    )
+
+
+class Follower(Protocol):
+    """Follows one call: receives its events, and each attempt as it begins and ends.
+
+    A sink that wants `attempts` makes one for every call. All its methods are called in the
+    thread or task of the call, around the attempt: an attempt sees the context variables that
+    `attempt_began` sets.
     """
 
     def __call__(self, event: Event, /) -> object: ...

@@ -112,8 +112,8 @@ def test_every_metric_can_fire_from_a_real_engine():
 
 def test_only_a_rule_on_the_failure_rate_makes_successes_cost_anything():
     """Where nobody wants to hear of them, the happy path stays as it is."""
-    assert Alerts([FAILING]).hears_successes is True
-    assert Alerts([STORM]).hears_successes is False
+    assert Alerts([FAILING]).wants.successes is True
+    assert Alerts([STORM]).wants.successes is False
 
 
 def test_a_thread_looks_by_itself_and_ends_with_its_alerts():

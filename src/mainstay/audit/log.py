@@ -28,6 +28,7 @@ from mainstay.core.events.codec import encode
 from mainstay.core.events.describe import describe
 from mainstay.core.retry.events import CallSucceeded
 from mainstay.errors import UsageError
+from mainstay.ports import SinkWants
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
 
@@ -109,7 +110,7 @@ class AuditLog:
         self._rotate = rotate
         self._signer = _signer(key)
         self._outside = Outside(heads)
-        self.hears_successes = successes is True
+        self.wants = SinkWants(successes=successes is True, evidence=True, facts=True)
         self.counts_calls = successes == "counted"
         """Whether an engine is to count the calls that succeed at once."""
         self._counters: list[Callable[[], Sequence[Event]]] = []
@@ -136,7 +137,7 @@ class AuditLog:
 
     def __call__(self, event: Event) -> None:
         """Takes an event, after the plan it refers to."""
-        if type(event) is CallSucceeded and event.total_attempts == 1 and not self.hears_successes:
+        if type(event) is CallSucceeded and event.total_attempts == 1 and not self.wants.successes:
             return  # told for others, or with the key of a call
         proof = event.proof
         if proof and proof.plan not in self._buffer.known:

@@ -6,6 +6,7 @@ it does goes through the same sites and drivers as a plain decorator.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
@@ -23,6 +24,7 @@ from mainstay.drivers.retry import check_idempotency
 from mainstay.engine.operations import KeyedOperation, Operation
 from mainstay.engine.registry import PolicyRegistry
 from mainstay.errors import UsageError
+from mainstay.ports import methods_of
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 from mainstay.stores.timed import timed
@@ -513,7 +515,7 @@ class Engine:
             self._sharing.close()
         self._escalation.flush()
         for sink in self._sinks:
-            flush = getattr(sink, "flush", None)
+            flush = methods_of(sink).flush
             if flush is not None:
                 flush()
         if self.audit is not None:
@@ -541,8 +543,11 @@ def _check_redactor(redact: Any) -> None:
 
 def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
     """The audit log that was given as one of the sinks."""
-    found = [each for each in sinks if hasattr(each, "counts_calls")]
-    return found[0] if found else None  # type: ignore[return-value]
+    if "mainstay.audit.log" not in sys.modules:  # not loaded: no sink is an audit log
+        return None
+    from mainstay.audit.log import AuditLog
+
+    return next((each for each in sinks if isinstance(each, AuditLog)), None)
 
 
 def audit_of(

@@ -18,6 +18,7 @@ from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.drivers.guards.throttle import AdaptiveThrottle, MemoryGuard, RateLimit
 from mainstay.errors import MainstayError, MissingExtraError, PolicyError, UsageError
+from mainstay.ports import methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -205,16 +206,17 @@ class Parts:
         if self._told is not None:
             self._told.listeners = engine.sinks
         for sink in self._sinks:
-            if sink is not self._alarm and hasattr(sink, "watch"):
-                sink.watch(engine)
+            watch = methods_of(sink).watch
+            if sink is not self._alarm and watch is not None:
+                watch(engine)
         if self._alarm is not None:
-            able = [s for s in self._sinks if hasattr(s, "stats") or hasattr(s, "buffer")]
+            able = [sink for sink in self._sinks if methods_of(sink).stats is not None]
             self._alarm.watch(*(sink for sink in able if sink is not self._alarm))
 
     def close(self) -> None:
         """Closes what was opened for an engine that was never made."""
         for sink in self._sinks:
-            close = getattr(sink, "close", None)
+            close = methods_of(sink).close
             if close is not None:
                 close()
         if self._store is not None:

@@ -22,6 +22,8 @@ from mainstay.core.analytics.events import Alert, AlertFired
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.inbox.items import Item
+from mainstay.errors import UsageError
+from mainstay.ports import SinkWants, methods_of
 from mainstay.runtime.report_failure import report
 from mainstay.sinks.logging import LoggingSink
 
@@ -80,13 +82,14 @@ class Alerts:
         self._thread: threading.Thread | None = None
 
     @property
-    def hears_successes(self) -> bool:
-        """Calls that never failed matter where a rule looks at the failure rate.
+    def wants(self) -> SinkWants:
+        """Calls that succeed at the first attempt count if a rule reads the failure rate.
 
-        >>> Alerts([AlertRule("storm", "retries_per_minute", above=60)]).hears_successes
+        >>> Alerts([AlertRule("storm", "retries_per_minute", above=60)]).wants.successes
         False
         """
-        return any(rule.metric == "failure_rate" for rule in self._board.rules)
+        reads_rate = any(rule.metric == "failure_rate" for rule in self._board.rules)
+        return SinkWants(successes=reads_rate)
 
     @property
     def firing(self) -> list[tuple[str, str]]:
@@ -116,7 +119,9 @@ class Alerts:
         >>> Alerts([]).watch(Full())
         """
         for sink in sinks:
-            stats = getattr(sink, "stats", None) or sink.buffer.stats
+            stats = methods_of(sink).stats
+            if stats is None:
+                raise UsageError(f"{sink!r} has no stats()", hint="watch sinks that have a buffer")
             self._buffers.append((stats, [stats().get("lost", 0)]))
 
     def check(self) -> list[Alert]:

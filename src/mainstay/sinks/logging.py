@@ -19,12 +19,15 @@ from mainstay.core.retry.events import (
     CallSucceeded,
     RetryAttempt,
 )
+from mainstay.ports import SinkWants
 
 if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.event import Event
     from mainstay.core.redact.redactor import Redactor
+
+_ALL, _FAILURES = SinkWants(), SinkWants(successes=False)
 
 
 class LoggingSink:
@@ -43,9 +46,9 @@ class LoggingSink:
         """For security events; what it is given, its parent's handlers get too."""
 
     @property
-    def hears_successes(self) -> bool:
-        """Calls that never failed are logged at DEBUG: only where that is enabled."""
-        return self.logger.isEnabledFor(logging.DEBUG)
+    def wants(self) -> SinkWants:
+        """Calls that succeed at the first attempt are logged at DEBUG, if that is enabled."""
+        return _ALL if self.logger.isEnabledFor(logging.DEBUG) else _FAILURES
 
     def __call__(self, event: Event) -> None:
         level, logger = level_of(event), self.security if event.is_security else self.logger

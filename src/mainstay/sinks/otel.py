@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import mainstay.events as events
 from mainstay.errors import MissingExtraError
+from mainstay.ports import SinkWants
 from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.metrics.gauges import WatchingMeter
 from mainstay.sinks.metrics.spans import CallTrace, attributes_of
@@ -52,6 +53,8 @@ class OpenTelemetrySink(WatchingMeter):
     ...     engine.call("parse", int, "42")
     42
     """
+
+    wants = SinkWants(attempts=True, store_steps=True)
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mainstay.ports import takes_hints
+from mainstay.ports import takes_hints, wants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +99,6 @@ class _Timing:
 
 
 def timed(store: Store, sinks: tuple[Any, ...]) -> Store:
-    """The store, timed where a sink has `store_step`."""
-    listeners = [each.store_step for each in sinks if hasattr(each, "store_step")]
+    """The store, timed if a sink wants the steps of the store."""
+    listeners = [each.store_step for each in sinks if wants_of(each).store_steps]
     return TimedStore(store, listeners) if listeners else store

@@ -248,7 +248,7 @@ def test_calls_that_succeed_at_once_are_counted_unless_not_wanted(path, engine, 
         both.call("poll", int)
         both.call("poll", scripted(ConnectionError, 1))
     assert [each.attempt for each in read_telemetry(other.path).records] == [1, 2]
-    assert other.hears_successes is False
+    assert other.wants.successes is False
 
 
 def test_a_call_that_never_ends_is_not_remembered_for_ever(path, monkeypatch):

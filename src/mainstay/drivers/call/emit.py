@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink
 
 
-def builder_for(
-    site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
-) -> EventBuilder:
-    """The teller of one call, with the context it is made in; it keeps proof where one wants it."""
+def builder_for(site: Site, started: float, opening: tuple[Any, ...]) -> EventBuilder:
+    """The event builder of one call; it keeps proof if a listener wants evidence."""
     context = CONTEXT.get()
-    wanted = any(getattr(each, "wants_evidence", False) for each in listeners)
+    wanted = site.is_clocked
     return EventBuilder(
         site,
         started,

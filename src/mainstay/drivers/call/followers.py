@@ -10,16 +10,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mainstay.core.retry.plan import Plan
+    from mainstay.drivers.call.site import Site
     from mainstay.ports import Follower, Sink
 
 
-def begun(listeners: tuple[Sink, ...], plan: Plan) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
+def begun(listeners: tuple[Sink, ...], site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
     """The listeners of one call, and those among them who follow its attempts."""
     heard: list[Sink] = []
     followers: list[Follower] = []
     for listener in listeners:
-        follower = _quietly(listener, "follow", plan)
+        follower = _quietly(listener, "follow", site) if listener in site.followed else None
         if follower is not None:
             followers.append(follower)
         heard.append(follower or listener)

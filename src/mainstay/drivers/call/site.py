@@ -64,14 +64,15 @@ class Site(Plan):
         "cancel",
         "entropy",
         "escalates",
+        "followed",
         "follows",
         "gate",
-        "hears_successes",
         "is_clocked",
         "is_plain",
         "listeners",
         "overrides",
         "plan_id",
+        "reports_successes",
     )
 
     def __init__(
@@ -94,20 +95,19 @@ class Site(Plan):
         self.gate: Any = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
-        hears = any(not hasattr(each, "take") for each in listeners)
-        wants_more = hears or cancel or gate or policy.is_demanding
+        self.followed: tuple[Sink, ...] = ()
+        """The listeners that follow the attempts of each call."""
+        self.reports_successes = False
+        """Whether a listener wants the events of calls that succeed at the first attempt."""
+        self.escalates = False
+        """Whether a call that is given up here becomes an item of the inbox."""
+        self.is_clocked = False
+        """Whether a listener wants evidence, and so the seconds of a first attempt."""
+        takes_facts = self._read_wants() if listeners else True
+        self.follows = bool(self.followed)
+        wants_more = not takes_facts or cancel or gate or policy.is_demanding
         self.is_plain = bool(operation) and not wants_more
-        """Whether a call needs nothing but attempts and waits; who listens takes facts."""
-        self.follows = bool(listeners) and any(hasattr(each, "follow") for each in listeners)
-        """Whether a listener wants to know when attempts begin and end."""
-        self.hears_successes = self.follows or any(
-            getattr(each, "hears_successes", True) for each in listeners
-        )
-        """Whether a listener wants to know of calls that never failed; it says so itself."""
-        self.escalates = any(hasattr(each, "escalates") for each in listeners)
-        """Whether what is given up here is brought to a person."""
-        self.is_clocked = any(getattr(each, "wants_evidence", False) for each in listeners)
-        """Whether a listener wants to know how long a first attempt took."""
+        """Whether a call needs nothing but attempts and waits; its listeners take facts."""
         self.plan_id: str | None = None
         """What records call its plan, once somebody has asked."""
         self.entropy = entropy
@@ -117,6 +117,21 @@ class Site(Plan):
         self.caller: Callable[..., Any] | None = None
         self.acaller: Callable[..., Any] | None = None
         """What makes a call of any function here, sync and async; made when first needed."""
+
+    def _read_wants(self) -> bool:
+        """Reads what the listeners want; returns whether all of them take facts."""
+        from mainstay.ports import wants_of  # a program without listeners does not load it
+
+        takes_facts = True
+        for listener in self.listeners:
+            wants = wants_of(listener)
+            takes_facts = takes_facts and bool(wants.facts)
+            if wants.attempts:
+                self.followed += (listener,)
+            self.reports_successes |= bool(wants.successes or wants.attempts)
+            self.escalates |= wants.escalates
+            self.is_clocked |= wants.evidence
+        return takes_facts
 
     def named(self, operation: str, *, is_new: bool = False) -> Site:
         """The same site for one function's call; a site without a name serves many functions."""

@@ -38,6 +38,7 @@ from mainstay.drivers.call.site import Site, getrandbits
 from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
+from mainstay.ports import wants_of
 from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
@@ -495,7 +496,7 @@ class CircuitBreaker(Guard, Verbs):
 
     @property
     def _proves(self) -> bool:
-        return any(getattr(each, "wants_evidence", False) for each in self._listeners)
+        return any(wants_of(each).evidence for each in self._listeners)
 
     def _tell(self, event: CircuitStateChanged) -> None:
         if self._listeners:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.inbox.items import Item
 from mainstay.core.retry.events import RetryExhausted
 from mainstay.errors import SinkError
+from mainstay.ports import SinkWants
 from mainstay.runtime.context import is_in_event_loop
 from mainstay.runtime.report_failure import report
 
@@ -51,8 +52,7 @@ ABOUT: ContextVar[KeyedCall | None] = ContextVar("mainstay_escalated", default=N
 class Escalation:
     """Raises an item for each call of an operation that was given up."""
 
-    hears_successes = False
-    escalates = True
+    wants = SinkWants(successes=False, escalates=True)
 
     def __init__(self, inbox: Inbox, redact: Redactor | None = None) -> None:
         self._inbox = inbox

@@ -17,6 +17,7 @@ from mainstay.core.retry.events import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
 from mainstay.engine.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
+from mainstay.ports import SinkWants
 from mainstay.profiles.control_plane.categories import code_of
 from mainstay.profiles.control_plane.idempotency import IdempotencyManager
 from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
@@ -189,7 +190,7 @@ _ENDS: ContextVar[list[GivenUp] | None] = ContextVar("mainstay.control_plane.end
 class _Ends:
     """Hears how calls are given up: only the engine knows whether retries ran out."""
 
-    hears_successes = False
+    wants = SinkWants(successes=False)
 
     def __call__(self, event: Event) -> None:
         ends = _ENDS.get()

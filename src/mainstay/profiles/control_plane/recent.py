@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mainstay.core.events.codec import encode
+from mainstay.ports import SinkWants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ class RecentEvents:
     2
     """
 
-    hears_successes = True
+    wants = SinkWants()
 
     def __init__(self, most: int) -> None:
         self._events: deque[Event] = deque(maxlen=most)

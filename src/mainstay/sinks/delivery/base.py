@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.ports import SinkWants
 from mainstay.sinks.delivery.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class BufferedSink:
         strict: bool = False,
     ) -> None:
         self.name = name
-        self.hears_successes = successes
+        self.wants = SinkWants(successes=successes)
         self._buffer = Buffer(self._deliver, name=name, spill=spill, timeout=timeout, strict=strict)
 
     def __call__(self, event: Event) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from mainstay.errors import UsageError
+from mainstay.ports import methods_of
 from mainstay.runtime.report_failure import report
 from mainstay.sinks.metrics.meter import Meter
 
@@ -112,10 +113,8 @@ class WatchingMeter(Meter):
 
     def _sinks(self, engine: Any, name: str) -> Iterator[Reading]:
         for sink in engine.sinks:
-            stats = getattr(sink, "stats", None) or getattr(
-                getattr(sink, "buffer", None), "stats", None
-            )
-            counts = stats() if callable(stats) else {}
+            stats = methods_of(sink).stats
+            counts = {} if stats is None else stats()
             for key, metric in _BUFFERED.items():
                 if key in counts:
                     yield metric, (name, type(sink).__name__), float(counts[key])

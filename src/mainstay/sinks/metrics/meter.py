@@ -17,6 +17,7 @@ from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
+from mainstay.ports import SinkWants
 from mainstay.sinks.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Meter:
         window: over how many seconds the success ratio is taken.
     """
 
-    hears_successes = True
+    wants = SinkWants(store_steps=True)
 
     def __init__(self, max_names: int, window: float) -> None:
         self.operation = Names("operation", max_names)

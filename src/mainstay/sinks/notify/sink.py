@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
+from mainstay.ports import SinkWants
 from mainstay.runtime.report_failure import report
 from mainstay.sinks.notify.base import Notifier
 from mainstay.sinks.notify.mail import NotifyMail
@@ -78,7 +79,7 @@ class NotifySink:
     0
     """
 
-    hears_successes = False
+    wants = SinkWants(successes=False)
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
+from mainstay.ports import SinkWants
 from mainstay.sinks.telemetry.cpu_meter import thread_time
 from mainstay.sinks.telemetry.file import add_to_file
 from mainstay.sinks.telemetry.records import Recorder
@@ -63,9 +64,6 @@ class TelemetrySink:
     ('etl_v1', 'poll', 1, 'success')
     """
 
-    wants_evidence = True
-    """An HTTP status is in the evidence, and nowhere else."""
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -84,7 +82,8 @@ class TelemetrySink:
         check.close()
         self.path = Path(path)
         self.model = EnergyModel() if model is None else model
-        self.hears_successes = hears_successes
+        self.wants = SinkWants(successes=hears_successes, evidence=True)
+        """An HTTP status is in the evidence, and nowhere else."""
         self._statement = self.model.statement()
         self._name = self._statement.name
         self._cpu = cpu
@@ -114,7 +113,7 @@ class TelemetrySink:
 
     def _is_wanted(self, record: TelemetryRecord) -> bool:
         """Another sink may want to hear of calls that succeed at once where this one does not."""
-        return self.hears_successes or record.attempt != 1 or record.outcome != "success"
+        return self.wants.successes or record.attempt != 1 or record.outcome != "success"
 
     def _add_up_locked(self) -> None:
         records, self._waiting = self._waiting, []
