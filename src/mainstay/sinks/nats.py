@@ -14,21 +14,13 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
-from mainstay.errors import MissingExtraError, UsageError
+from mainstay.errors import UsageError
+from mainstay.runtime.nats_client import Client, NatsError, NatsServers, RealTimeLoop, connect
 from mainstay.sinks.delivery.base import BufferedSink
-
-try:
-    from nats.aio.client import Client
-    from nats.errors import Error as NatsError
-    from nats.js.api import StreamConfig
-    from nats.js.errors import NotFoundError
-except ImportError:
-    raise MissingExtraError("nats-py", "nats") from None
 
 if TYPE_CHECKING:
     from mainstay.core.base.event import Event
@@ -77,7 +69,7 @@ class NatsSink(BufferedSink):
         self.subject = check.name("subject", subject)
         self._timeout = check.number("timeout", timeout, 0.05, 3600.0, " of seconds")
         check.close()
-        self._server = _Server(url, self._timeout)
+        self._servers = _servers_of(url)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
         self._pid = os.getpid()
@@ -86,7 +78,7 @@ class NatsSink(BufferedSink):
         self._used = 0.0
         self._known: OrderedDict[str, int] = OrderedDict()
         """How often a message was delivered, by its hash: two events may be alike."""
-        name = f"nats {self._server.shown} {stream} {subject}"
+        name = f"nats {self._servers.hosts} {stream} {subject}"
         super().__init__(name, successes=successes, spill=spill, timeout=timeout, strict=strict)
 
     def close(self) -> None:
@@ -112,7 +104,7 @@ class NatsSink(BufferedSink):
         if time.monotonic() - self._used > _IDLE:
             self._drop()
         if self._loop is None:
-            self._loop = _RealTimeLoop()
+            self._loop = RealTimeLoop()
         try:
             self._loop.run_until_complete(self._publish(messages))
         except BaseException:
@@ -163,13 +155,16 @@ class NatsSink(BufferedSink):
         if self._client is not None and self._client.is_connected:
             return self._client
         await _ended(self._client)
-        client = self._client = self._server.client()
-        await self._server.connect(client)
+        client = self._client = self._servers.client()
+        await connect(client, self._servers, self._timeout)
         await self._prepare(client)
         return client
 
     async def _prepare(self, client: Client) -> None:
-        """Makes the stream where it is not there."""
+        """Creates the stream if it does not exist."""
+        from nats.js.api import StreamConfig
+        from nats.js.errors import NotFoundError
+
         streams = client.jetstream(timeout=self._timeout)
         try:
             await streams.stream_info(self.stream)
@@ -180,67 +175,13 @@ class NatsSink(BufferedSink):
             await streams.add_stream(config)
 
 
-class _RealTimeLoop(asyncio.SelectorEventLoop):
-    """A loop whose waits are for a real server, whatever clock a test has installed."""
-
-    keeps_real_time = True
-
-    def time(self) -> float:
-        return time.monotonic()
-
-
-class _TlsClient(Client):
-    """Whoever writes tls:// means it: a server that does not encrypt gets no password."""
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if initial_connection and not (info.get("tls_required") or info.get("tls_available")):
-            raise NatsError("the server offers no TLS")
-        info["tls_required"] = True
-        await super()._process_info(info, initial_connection)
-
-
-class _Server:
-    """A URL, taken apart: hosts, credentials, and how it is shown."""
-
-    def __init__(self, url: str, timeout: float) -> None:
-        parts = urlsplit(url)
-        credentials, _, self.shown = parts.netloc.rpartition("@")
-        if parts.scheme not in ("nats", "tls") or not self.shown:
-            raise UsageError(
-                f"{parts.scheme}://{self.shown} is no NATS server", hint="nats://127.0.0.1:4222"
-            )
-        user, colon, password = credentials.partition(":")
-        self._hosts = [f"{parts.scheme}://{host}" for host in self.shown.split(",")]
-        self._login: dict[str, Any] = {}
-        if colon:
-            self._login = {"user": unquote(user), "password": unquote(password)}
-        elif user:
-            self._login = {"token": unquote(user)}
-        self._timeout: Any = timeout
-        self._error: BaseException | None = None
-
-    def client(self) -> Client:
-        """One that is not connected yet."""
-        return _TlsClient() if self._hosts[0].startswith("tls:") else Client()
-
-    async def connect(self, client: Client) -> None:
-        """Connects once to one of the hosts, or raises what the last one said."""
-        self._error = None
-        try:
-            await client.connect(
-                servers=self._hosts,
-                name="mainstay",
-                error_cb=self._note,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                connect_timeout=self._timeout,
-                **self._login,
-            )
-        except NatsError as error:  # "no servers" says less than why there are none
-            raise (self._error or error) from None
-
-    async def _note(self, error: BaseException) -> None:
-        self._error = error
+def _servers_of(url: str) -> NatsServers:
+    servers = NatsServers(url)
+    if servers.scheme not in ("nats", "tls") or not servers.hosts:
+        raise UsageError(
+            f"{servers.scheme}://{servers.hosts} is no NATS server", hint="nats://127.0.0.1:4222"
+        )
+    return servers
 
 
 async def _ended(client: Client | None) -> None:

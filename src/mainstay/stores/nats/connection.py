@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mainstay.errors import MissingExtraError
+from mainstay.runtime.nats_client import NatsError, connect
 from mainstay.stores.nats.wire import status, steady
-
-try:
-    from nats.aio.client import Client
-    from nats.errors import Error as NatsError
-except ImportError:
-    raise MissingExtraError("nats-py", "nats") from None
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,16 +34,6 @@ class LostError(Exception):
 
 TROUBLES = (NatsError, OSError, LostError)
 """What connecting and asking fail with; a timeout is an OSError."""
-
-
-class _TlsClient(Client):
-    """Gives no password to a server that does not encrypt."""
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if initial_connection and not (info.get("tls_required") or info.get("tls_available")):
-            raise NatsError("the server offers no TLS")
-        info["tls_required"] = True
-        await super()._process_info(info, initial_connection)
 
 
 class _Awaited:
@@ -78,38 +62,28 @@ class Line:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.client: Client = _TlsClient() if place.is_tls else Client()
+        self.client = place.servers.client()
         self.is_lost = False
         self.heard = 0.0
         self._inbox = ""
         self._tokens = itertools.count()
         self._awaited: dict[str, _Awaited] = {}
-        self._error: BaseException | None = None
 
     async def open(self, discovered: Iterable[str]) -> None:
         """Connects to one of the servers, or raises what the last one said."""
-        timeout: Any = self.place.timeout
-        try:
-            await self.client.connect(
-                servers=[*self.place.servers, *discovered],
-                name="mainstay",
-                error_cb=self._note,
-                closed_cb=self.lose,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0.05,  # type: ignore[arg-type]  # it may be any number
-                connect_timeout=timeout,
-                flush_timeout=timeout,
-                ping_interval=timeout,
-                **self.place.credentials,  # type: ignore[arg-type]
-            )
-        except NatsError as error:  # "no servers" says less than why there are none
-            raise (self._error or error) from None
+        timeout = self.place.timeout
+        await connect(
+            self.client,
+            self.place.servers,
+            timeout,
+            discovered,
+            closed_cb=self.lose,
+            reconnect_time_wait=0.05,
+            flush_timeout=timeout,
+            ping_interval=timeout,
+        )
         self._inbox = self.client.new_inbox()
         await self.client.subscribe(self._inbox + ".*", cb=self._hear)
-
-    async def _note(self, error: BaseException) -> None:
-        self._error = error
 
     async def _hear(self, message: Msg) -> None:
         self.heard = steady()

@@ -12,13 +12,13 @@ import asyncio
 import os
 import random
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.runtime.nats_client import RealTimeLoop
 from mainstay.stores.nats.connection import PARTING, TROUBLES, Line
 from mainstay.stores.nats.wire import (
     NAME_IN_USE,
@@ -74,15 +74,6 @@ class Operation:
 # --- the thread -----------------------------------------------------------------------------------
 
 
-class _RealTimeLoop(asyncio.SelectorEventLoop):
-    """A loop whose waits are for a real server, whatever clock a test has installed."""
-
-    keeps_real_time = True
-
-    def time(self) -> float:
-        return time.monotonic()
-
-
 class Link:
     """A thread with a loop, and in it the connection; all but submit and close run in there."""
 
@@ -99,7 +90,7 @@ class Link:
         self._tidying: set[asyncio.Task[Any]] = set()
         self._pid = os.getpid()
         self._is_closing = False
-        self._loop = _RealTimeLoop()
+        self._loop = RealTimeLoop()
         self._thread = threading.Thread(target=self._run, name="mainstay-nats", daemon=True)
         self._thread.start()
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from mainstay.errors import StoreError
+from mainstay.runtime.nats_client import NatsServers
 from mainstay.stores.options import options_of
 
 _OPTIONS = {"timeout": 5.0, "bucket": "mainstay", "replicas": 1}
@@ -23,17 +24,15 @@ class Place:
     """A URL, taken apart: servers, credentials, options, and how it is shown."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        credentials, _, hosts = parts.netloc.rpartition("@")
-        user, colon, password = credentials.partition(":")
-        self.shown = f"{parts.scheme}://{user + '@' if colon and user else ''}{hosts}"
-        self.is_tls = parts.scheme == "tls"
-        self.servers = [self._server(host) for host in hosts.split(",")]
-        if parts.path.strip("/"):
+        servers = self.servers = NatsServers(url)
+        user = servers.user and f"{servers.user}@"
+        self.shown = f"{servers.scheme}://{user}{servers.hosts}"
+        for host in servers.hosts.split(","):
+            self._check(host)
+        if urlsplit(url).path.strip("/"):
             raise StoreError(
                 f"{self.shown} has a path", hint="name a bucket with ?bucket=name, or none"
             )
-        self.credentials = _credentials(unquote(user), unquote(password), bool(colon))
         options = options_of(url, _OPTIONS)
         self.timeout: float = options["timeout"]
         self.replicas: int = options["replicas"]
@@ -43,7 +42,7 @@ class Place:
         self.stream = f"KV_{self.bucket}"
         self.subjects = f"$KV.{self.bucket}."
 
-    def _server(self, host: str) -> str:
+    def _check(self, host: str) -> None:
         try:
             parts = urlsplit(f"nats://{host}")
             is_good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -51,7 +50,6 @@ class Place:
             is_good = False
         if not is_good:
             raise StoreError(f"{self.shown} names no server", hint="nats://127.0.0.1:4222")
-        return f"{'tls' if self.is_tls else 'nats'}://{host}"
 
     def subject(self, space: str, key: str = "") -> str:
         """The name of a record in the bucket; a long key is known by its hash."""
@@ -60,12 +58,6 @@ class Place:
     def subjects_of(self, space: str) -> str:
         """The pattern for the records of a space."""
         return self.subject(space).rpartition(".")[0] + ".*"
-
-
-def _credentials(user: str, password: str, has_password: bool) -> dict[str, str]:
-    if has_password:
-        return {"user": user, "password": password}
-    return {"token": user} if user else {}
 
 
 def _encoded(text: str, kind: str) -> str:

@@ -1,0 +1,105 @@
+"""Connections to NATS servers, for the sink and the store: the URL, TLS, login, and the loop.
+
+A connection is opened once and never mended: its owner replaces it, and decides what is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from mainstay.errors import MissingExtraError
+
+try:
+    from nats.aio.client import Client
+    from nats.errors import Error as NatsError
+except ImportError:
+    raise MissingExtraError("nats-py", "nats") from None
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Client", "NatsError", "NatsServers", "RealTimeLoop", "connect"]
+
+
+class NatsServers:
+    """The servers that a URL names, and the credentials for them.
+
+    >>> servers = NatsServers("tls://me:secret@a:4222,b:4222")
+    >>> servers.urls, servers.user, servers.hosts
+    (['tls://a:4222', 'tls://b:4222'], 'me', 'a:4222,b:4222')
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        credentials, _, self.hosts = parts.netloc.rpartition("@")
+        user, colon, password = credentials.partition(":")
+        self.scheme = parts.scheme
+        self.is_tls = parts.scheme == "tls"
+        self.urls = [f"{'tls' if self.is_tls else 'nats'}://{h}" for h in self.hosts.split(",")]
+        self.user = user if colon else ""
+        """As in the URL; empty for a token, which is a secret."""
+        self.login: dict[str, str] = {}
+        if colon:
+            self.login = {"user": unquote(user), "password": unquote(password)}
+        elif user:
+            self.login = {"token": unquote(user)}
+
+    def client(self) -> Client:
+        """A client that is not connected yet."""
+        return _TlsClient() if self.is_tls else Client()
+
+
+async def connect(
+    client: Client, servers: NatsServers, each: float, more: Iterable[str] = (), **options: Any
+) -> None:
+    """Connects once to one of the servers, or raises the last error that one of them gave.
+
+    Args:
+        client: the client, as `servers.client()` makes it.
+        servers: the servers.
+        each: seconds for one server.
+        more: URLs of further servers.
+        options: more options of `Client.connect`.
+    """
+    errors: list[BaseException] = []
+
+    async def note(error: BaseException) -> None:
+        errors[:] = [error]
+
+    login: dict[str, Any] = servers.login
+    seconds: Any = each  # nats-py declares an int, and takes any number
+    try:
+        await client.connect(
+            servers=[*servers.urls, *more],
+            name="mainstay",
+            error_cb=note,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            connect_timeout=seconds,
+            **login,
+            **options,
+        )
+    except NatsError as error:  # "no servers" states less than the error of the last one
+        raise (errors[0] if errors else error) from None
+
+
+class _TlsClient(Client):
+    """Gives no password to a server that does not encrypt."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not (info.get("tls_required") or info.get("tls_available")):
+            raise NatsError("the server offers no TLS")
+        info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+
+class RealTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose waits are for a real server, whatever clock a test has installed."""
+
+    keeps_real_time = True
+
+    def time(self) -> float:
+        return time.monotonic()
