@@ -29,6 +29,7 @@ from mainstay.core.events.describe import describe
 from mainstay.core.retry.events import CallSucceeded
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants
+from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
 
@@ -190,7 +191,7 @@ class AuditLog:
         """Writes what is left, and a head; a later event opens the log again."""
         self._count()
         self._buffer.close()
-        if self._journal is not None and self._pid == os.getpid():
+        if self._journal is not None and self._pid == PROCESS.pid:
             if not self._has_head:
                 try:
                     self._end(self._journal)
@@ -254,10 +255,10 @@ class AuditLog:
 
     def _open(self) -> Journal:
         """The journal, opened by the first batch; a forked child opens its own."""
-        if self._journal is None or self._pid != os.getpid():
+        if self._journal is None or self._pid != PROCESS.pid:
             durable = self.durability == "call" or self._buffer.strict
             self._journal = open_journal(self._where, durable=durable, rotate=self._rotate)
-            self._pid = os.getpid()
+            self._pid = PROCESS.pid
             self._writer = f"{socket.gethostname()}:{self._pid}:{uuid4().hex[:8]}"
         return self._journal
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
 from mainstay.errors import UsageError
+from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.nats_client import Client, NatsError, NatsServers, RealTimeLoop, connect
 from mainstay.sinks.delivery.base import BufferedSink
 
@@ -72,7 +73,7 @@ class NatsSink(BufferedSink):
         self._servers = _servers_of(url)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
-        self._pid = os.getpid()
+        self._pid = PROCESS.pid
         self._turn = threading.Lock()
         """Held by whoever uses the connection: a delivery, or who closes it."""
         self._used = 0.0
@@ -84,7 +85,7 @@ class NatsSink(BufferedSink):
     def close(self) -> None:
         """Flushes, and ends the connection; a later event opens another."""
         super().close()
-        if self._pid == os.getpid():
+        if self._pid == PROCESS.pid:
             with self._turn:
                 self._drop()
 
@@ -92,9 +93,9 @@ class NatsSink(BufferedSink):
 
     def _deliver(self, events: list[Event]) -> None:
         messages = self._named([encode(event) for event in events])
-        if self._pid != os.getpid():  # a forked child's connection is its own
+        if self._pid != PROCESS.pid:  # a forked child's connection is its own
             self._loop = self._client = None
-            self._pid, self._turn = os.getpid(), threading.Lock()
+            self._pid, self._turn = PROCESS.pid, threading.Lock()
         with self._turn:
             self._send(messages)
         for name, _ in messages:

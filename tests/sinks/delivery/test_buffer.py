@@ -316,9 +316,9 @@ def work():
 if sys.argv[1] == "plainly":
     work()
 elif sys.argv[1] == "in a late handler":
-    import atexit, mainstay.sinks.delivery.buffer
-    atexit.unregister(mainstay.sinks.delivery.buffer.flush_all)
-    atexit.register(mainstay.sinks.delivery.buffer.flush_all)
+    import atexit, mainstay.runtime.fork
+    atexit.unregister(mainstay.runtime.fork.flush_all)
+    atexit.register(mainstay.runtime.fork.flush_all)
     atexit.register(work)
 elif sys.argv[1] == "in a child":
     import multiprocessing

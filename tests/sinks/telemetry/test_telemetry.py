@@ -420,6 +420,17 @@ def test_a_forked_child_does_not_write_what_its_parent_heard(path):
     assert read_telemetry(path).totals[0].sequences == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_end_of_a_child_of_multiprocessing_writes_what_is_new(path):
+    """Such a child runs no atexit handlers; its records reach the file all the same."""
+    engine = Engine(sinks=[TelemetrySink(path, pipeline_id="etl", every=3600.0)])
+    process = multiprocessing.get_context("fork").Process(target=engine.call, args=("poll", int))
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+    assert read_telemetry(path).totals[0].sequences == 1
+
+
 def test_a_draft_left_by_a_kill_is_no_obstacle(path, sink):
     """It is overwritten; a half-written file never has the file's name."""
     path.parent.mkdir()

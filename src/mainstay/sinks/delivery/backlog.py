@@ -66,9 +66,9 @@ class Backlog:
     def __init__(self, batch: int, spill: Spill | None) -> None:
         self._batch = batch
         self.spill = spill
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Empty, as a forked child begins: its parent has what was there."""
         self.queue: deque[Event | Facts | Ticket] = deque()
         self.current: Batch | None = None

@@ -11,12 +11,10 @@ clock.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import random
 import threading
-import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,6 +24,7 @@ from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.deferred_events import Facts
+from mainstay.runtime.fork import flush_at_exit, reset_in_child
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
 from mainstay.sinks.delivery.spill import Spill
 
@@ -99,12 +98,13 @@ class Buffer:
         self._backlog = Backlog(most, None if folder is False else Spill(name, folder))
         self._half = max(1, self.size // 2)
         self._most = self.size if folder is False else self.size * _ROOM
-        self._begin_anew()
-        _LIVE.add(self)
+        self._reset()
+        reset_in_child(self, Buffer._reset)
+        flush_at_exit(self, Buffer.end)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """Empty, as a forked child begins: its parent delivers what it has taken."""
-        self._backlog.begin_anew()
+        self._backlog.reset()
         self._queue = self._backlog.queue
         self.known: set[str] = set()
         """What a sink has put and need not put again: a child cannot tell when its parent's is
@@ -373,24 +373,3 @@ class Buffer:
         if self._told:
             self._told.clear()
             _log.info("%s: everything is delivered again", self.name)
-
-
-_LIVE: weakref.WeakSet[Buffer] = weakref.WeakSet()
-
-
-def flush_all() -> None:
-    """Flushes every buffer of the process, as its end does."""
-    for buffer in list(_LIVE):
-        buffer.end()
-
-
-def _in_a_child() -> None:
-    for buffer in list(_LIVE):
-        buffer._begin_anew()  # noqa: SLF001 -- of this module
-
-
-atexit.register(flush_all)
-if hasattr(threading, "_register_atexit"):  # a child of multiprocessing runs no other handlers
-    threading._register_atexit(flush_all)  # noqa: SLF001
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_a_child)

@@ -7,11 +7,8 @@ tries on for as long as the file cannot be written; nobody waits for it.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import threading
-import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +17,13 @@ from mainstay.core.events.describe import describe
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.ports import SinkWants
+from mainstay.runtime.fork import flush_at_exit, reset_in_child
 from mainstay.sinks.telemetry.cpu_meter import thread_time
 from mainstay.sinks.telemetry.file import add_to_file
 from mainstay.sinks.telemetry.records import Recorder
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from mainstay.core.base.event import Event
@@ -87,10 +86,11 @@ class TelemetrySink:
         self._statement = self.model.statement()
         self._name = self._statement.name
         self._cpu = cpu
-        self._begin_anew()
-        _LIVE.add(self)
+        self._reset()
+        reset_in_child(self, TelemetrySink._reset)
+        flush_at_exit(self, TelemetrySink.flush)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """Empty, as a forked child begins: its parent writes what it has heard."""
         self._recorder = Recorder(self.pipeline_id, self._cpu)
         self._waiting: list[TelemetryRecord] = []
@@ -173,21 +173,3 @@ class TelemetrySink:
             _log.warning("telemetry is kept in memory for now, as totals: %s", told)
         elif was_failing and error is None:
             _log.info("telemetry is written again to %s", self.path)
-
-
-_LIVE: weakref.WeakSet[TelemetrySink] = weakref.WeakSet()
-
-
-def _flush_all() -> None:
-    for sink in list(_LIVE):
-        sink.flush()
-
-
-def _in_a_child() -> None:
-    for sink in list(_LIVE):
-        sink._begin_anew()  # noqa: SLF001 -- of this module
-
-
-atexit.register(_flush_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_a_child)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.audit.chain import Tail
+from mainstay.runtime.fork import PROCESS
 from mainstay.stores.jsonl.lines import Reader, anchor_line, start_before, tail_after, torn_line
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Place:
             self.forget()
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
             self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=256 * 1024)
-            self._pid = os.getpid()
+            self._pid = PROCESS.pid
         self._catch_up()
         if ends is not None and not self.end:
             self.write(anchor_line(ends), syncs=False)
@@ -65,7 +66,7 @@ class Place:
     def _is_another(self, path: Path) -> bool:
         """Whether the file was ended by somebody else, or this is a forked child."""
         assert self._file is not None
-        if self._pid != os.getpid():
+        if self._pid != PROCESS.pid:
             return True
         mine = os.fstat(self._file.fileno())
         try:

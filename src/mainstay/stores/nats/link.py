@@ -9,7 +9,6 @@ here for as long as it may take, and keeps account of itself (`Operation`); what
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 import weakref
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.nats_client import RealTimeLoop
 from mainstay.stores.nats.connection import PARTING, TROUBLES, Line
 from mainstay.stores.nats.wire import (
@@ -88,7 +88,7 @@ class Link:
         self._discovered: list[str] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._tidying: set[asyncio.Task[Any]] = set()
-        self._pid = os.getpid()
+        self._pid = PROCESS.pid
         self._is_closing = False
         self._loop = RealTimeLoop()
         self._thread = threading.Thread(target=self._run, name="mainstay-nats", daemon=True)
@@ -100,7 +100,7 @@ class Link:
 
     def close(self) -> None:
         """Ends the thread with all that is in it, from any thread."""
-        if self._is_closing or self._pid != os.getpid():
+        if self._is_closing or self._pid != PROCESS.pid:
             return
         self._is_closing = True
         self._loop.call_soon_threadsafe(lambda: self._tidy(self._end()))

@@ -12,7 +12,6 @@ is a connection, `nats_wire` what is said on it, and `nats_place` the URL and th
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 import weakref
@@ -20,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreUnavailable
+from mainstay.runtime.fork import reset_in_child
 from mainstay.stores.nats.connection import PARTING
 from mainstay.stores.nats.link import Link
 from mainstay.stores.nats.steps import Step, unwrapped
@@ -60,7 +60,7 @@ class NatsStore:
         self._guard = threading.Lock()
         self._is_closed = False
         self._cursor = 1
-        _stores.add(self)
+        reset_in_child(self, NatsStore._reset)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -144,21 +144,11 @@ class NatsStore:
             return await trio.to_thread.run_sync(self._wait, what, work)
         return unwrapped(await asyncio.wrap_future(self._submit(what, work)))
 
-    def _after_fork(self) -> None:
+    def _reset(self) -> None:
         """A forked child has no thread, and must not touch its parent's connection."""
         _inherited.append(self._link)
         self._guard, self._link, self._clock = threading.Lock(), None, self._clock.afresh()
 
 
-_stores: weakref.WeakSet[NatsStore] = weakref.WeakSet()
 _inherited: list[Link | None] = []
 """What a forked child keeps as it is, for ever: finalising it would act on the parent's sockets."""
-
-
-def _reset_stores() -> None:
-    for store in list(_stores):
-        store._after_fork()  # noqa: SLF001 -- its own module
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_stores)

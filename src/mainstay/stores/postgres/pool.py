@@ -23,7 +23,7 @@ from psycopg import waiting
 from psycopg.pq import TransactionStatus
 
 from mainstay.runtime.clock import SYSTEM
-from mainstay.stores.fork import PROCESS
+from mainstay.runtime.fork import PROCESS
 from mainstay.stores.postgres.statements import patience
 
 if TYPE_CHECKING:
@@ -272,11 +272,9 @@ class Pools:
         return pool
 
     def _here(self) -> tuple[Pool, dict[AbstractEventLoop, AsyncPool]]:
-        mine = self._by_process.get(PROCESS.number)
+        mine = self._by_process.get(PROCESS.pid)
         if mine is None:
-            mine = self._by_process.setdefault(
-                PROCESS.number, (Pool(self._settings, self._size), {})
-            )
+            mine = self._by_process.setdefault(PROCESS.pid, (Pool(self._settings, self._size), {}))
         return mine
 
     def _close_loops(self, *, only_over: bool) -> None:

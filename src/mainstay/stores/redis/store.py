@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
 from mainstay.runtime.clock import SYSTEM
-from mainstay.stores.fork import PROCESS
+from mainstay.runtime.fork import PROCESS
 from mainstay.stores.options import options_of
 
 try:
@@ -321,7 +321,7 @@ class RedisStore:
 
     def _begin(self) -> None:
         """Clients without a connection; they connect when they are used."""
-        self._pid = PROCESS.number
+        self._pid = PROCESS.pid
         self._client: Any = blocking_client(self._address, self.pool, self.timeout)
         self._turns = Turns(threading.Lock)
         self._loops = Loops(self._async_client)
@@ -333,7 +333,7 @@ class RedisStore:
         """A forked child has connections of its own, and leaves its parent's alone."""
         if self.is_closed:
             raise StoreUnavailable(self.url, what, "it was closed")
-        if self._pid != PROCESS.number:
+        if self._pid != PROCESS.pid:
             self._inherited = (self._client, self._loops)
             self._begin()
 

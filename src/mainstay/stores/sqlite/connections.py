@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mainstay.stores.fork import PROCESS
+from mainstay.runtime.fork import PROCESS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,12 +24,12 @@ class Held:
         self.connection = connection
         self.execute = connection.execute
         self.lock = threading.RLock()
-        self.pid = PROCESS.number
+        self.pid = PROCESS.pid
         self.thread = threading.current_thread()
 
     def close(self, patience: float) -> None:
         """Closes it once it is free; the connections of a parent process are not a child's."""
-        if self.pid != PROCESS.number:
+        if self.pid != PROCESS.pid:
             _inherited.append(self.connection)
             return
         if not self.lock.acquire(timeout=patience):

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from mainstay.core.audit.chain import encode_head, header_of, tail_of
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.runtime.fork import PROCESS
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
     anchor_after,
@@ -179,12 +180,12 @@ class SqliteJournal:
         self._leave_inherited()
         if self._connection is None:
             self._connection = self._connected()
-            self._pid = os.getpid()
+            self._pid = PROCESS.pid
         return self._connection
 
     def _leave_inherited(self) -> None:
         """Lets go of the connection of a parent process, without ending it."""
-        if self._connection is not None and self._pid != os.getpid():
+        if self._connection is not None and self._pid != PROCESS.pid:
             _inherited.append(self._connection)
             self._connection = None
 

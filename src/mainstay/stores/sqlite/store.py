@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores.fork import PROCESS
+from mainstay.runtime.fork import PROCESS
 from mainstay.stores.group_commit import Writer
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
@@ -203,7 +203,7 @@ class SqliteStore:
         if self._memory is not None:
             return self._memory
         held = self._mine.held
-        if held is None or held.pid != PROCESS.number:  # a forked child opens its own
+        if held is None or held.pid != PROCESS.pid:  # a forked child opens its own
             held = self._mine.held = self._open()
         return held
 
