@@ -25,42 +25,44 @@ _log = logging.getLogger("mainstay")
 _HINT = 'a path, "log:NAME" for a logger, or a function of one head'
 
 
-class Outside:
+class ExternalHeads:
     """The outside places of one log. One that fails is reported once, and asked again next time."""
 
-    def __init__(self, places: Any) -> None:
-        several = isinstance(places, list | tuple)
-        given = () if places is None else tuple(places) if several else (places,)
-        self._places = [(_shown(place), _writer(place)) for place in given]
+    def __init__(self, destinations: Any) -> None:
+        several = isinstance(destinations, list | tuple)
+        given = () if destinations is None else tuple(destinations) if several else (destinations,)
+        self._destinations = [(_shown(destination), _writer(destination)) for destination in given]
         self._silent: set[str] = set()
 
     def keep(self, head: Head) -> None:
         """Brings a head to each of them."""
-        for name, write in self._places:
+        for name, write in self._destinations:
             try:
                 write(head)
                 self._silent.discard(name)
             except Exception as error:
                 if name not in self._silent:
                     self._silent.add(name)
-                    told = describe(error)[1]
-                    _log.warning("audit: a head could not be brought to %s: %s", name, told)
+                    reason = describe(error)[1]
+                    _log.warning("audit: a head could not be brought to %s: %s", name, reason)
 
 
-def _shown(place: Any) -> str:
-    return shown(str(place) if isinstance(place, str | os.PathLike) else repr(place))
+def _shown(destination: Any) -> str:
+    return shown(
+        str(destination) if isinstance(destination, str | os.PathLike) else repr(destination)
+    )
 
 
-def _writer(place: Any) -> Callable[[Head], object]:
-    if isinstance(place, logging.Logger):
-        return lambda head: place.info("%s", encode_head(head).decode())
-    if isinstance(place, str) and place.startswith("log:"):
-        return _writer(logging.getLogger(place.removeprefix("log:")))
-    if isinstance(place, str | os.PathLike):
-        return lambda head: _append(Path(place), encode_head(head) + b"\n")
-    if callable(place):
-        return lambda head: place(msgspec.to_builtins(head))
-    raise UsageError(f"heads = {place!r}: cannot be brought there", hint=_HINT)
+def _writer(destination: Any) -> Callable[[Head], object]:
+    if isinstance(destination, logging.Logger):
+        return lambda head: destination.info("%s", encode_head(head).decode())
+    if isinstance(destination, str) and destination.startswith("log:"):
+        return _writer(logging.getLogger(destination.removeprefix("log:")))
+    if isinstance(destination, str | os.PathLike):
+        return lambda head: _append(Path(destination), encode_head(head) + b"\n")
+    if callable(destination):
+        return lambda head: destination(msgspec.to_builtins(head))
+    raise UsageError(f"heads = {destination!r}: cannot be brought there", hint=_HINT)
 
 
 def _append(path: Path, line: bytes) -> None:

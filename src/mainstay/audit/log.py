@@ -19,7 +19,7 @@ from uuid import uuid4
 from msgspec.structs import force_setattr, replace
 
 import mainstay.runtime.clock as clock
-from mainstay.audit.external_heads import Outside
+from mainstay.audit.external_heads import ExternalHeads
 from mainstay.audit.open import identity_of, load, open_journal
 from mainstay.core.audit.chain import Entry, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
@@ -110,7 +110,7 @@ class AuditLog:
         self._where = where
         self._rotate = rotate
         self._signer = _signer(key)
-        self._outside = Outside(heads)
+        self._external_heads = ExternalHeads(heads)
         self.wants = SinkWants(successes=successes is True, evidence=True, facts=True)
         self.counts_calls = successes == "counted"
         """Whether an engine is to count the calls that succeed at once."""
@@ -196,8 +196,8 @@ class AuditLog:
                 try:
                     self._end(self._journal)
                 except Exception as error:
-                    told = describe(error)[1]
-                    _log.warning("audit %s: no head at the end: %s", self.name, told)
+                    reason = describe(error)[1]
+                    _log.warning("audit %s: no head at the end: %s", self.name, reason)
             self._journal.close()
 
     def stats(self) -> dict[str, int]:
@@ -240,13 +240,13 @@ class AuditLog:
 
     def _after(self, journal: Journal, heads: list[Head]) -> None:
         for head in heads:
-            self._outside.keep(head)
+            self._external_heads.keep(head)
         if self._keep is not None:
             try:
                 self._prune(journal, self._keep)
             except Exception as error:
-                told = describe(error)[1]
-                _log.warning("audit %s: old records could not be dropped: %s", self.name, told)
+                reason = describe(error)[1]
+                _log.warning("audit %s: old records could not be dropped: %s", self.name, reason)
 
     def _is_kept(self, journal: Journal, after: int) -> bool:
         """Whether the block of this batch was appended after all."""
@@ -276,7 +276,7 @@ class AuditLog:
         journal.append(make)
         self._has_head = True
         for head in heads:
-            self._outside.keep(head)
+            self._external_heads.keep(head)
 
     def _prune(self, journal: Journal, keep: float) -> None:
         before = _moment(clock.current.wall() - keep)
@@ -291,7 +291,7 @@ class AuditLog:
             if not journal.prune(before, make):
                 return
             self._has_head = True
-            self._outside.keep(heads[-1])
+            self._external_heads.keep(heads[-1])
 
     def _noted(self, tail: Tail, anchor: Anchor) -> Block:
         """The block that says in the chain what was dropped; its head shows who said so."""

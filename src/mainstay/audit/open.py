@@ -114,10 +114,10 @@ def identity_of(where: Where) -> str:
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
         from mainstay.stores.postgres import store as postgres  # which says what is missing
-        from mainstay.stores.postgres.url import Place
+        from mainstay.stores.postgres.url import PostgresUrl
 
         assert postgres is not None
-        return Place(url).shown
+        return PostgresUrl(url).shown
     if scheme not in ("", "sqlite"):
         raise StoreError(f"no audit log can be at {scheme}://", hint=_HINT)
     path = Path(_absolute(url))

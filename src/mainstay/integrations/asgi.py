@@ -42,13 +42,13 @@ from mainstay.integrations.asgi_messages import (
     Problem,
     abandoned,
     as_response,
-    away,
     declared_length,
     hide_shortcuts,
     not_kept,
     parse_key,
     refusal,
     respond,
+    unavailable,
     values_of,
 )
 from mainstay.integrations.asgi_record import Claim, Response
@@ -216,15 +216,15 @@ class IdempotencyKeyMiddleware:
         try:
             answer = await claim.begin(begin)
             if isinstance(answer, Busy):
-                claim.tell("conflict")
+                claim.count("conflict")
                 answer = await self._waited(claim, begin, answer)
             if isinstance(answer, Unknown) and answer.is_new:
                 await self._escalate(claim, scope, answer)
         except StoreUnavailable as error:
             if self._on_store_down == "refuse":
-                raise away() from error
-            told = REDACTOR.text(str(error))
-            _log.warning("a request was passed on without an idempotency record: %s", told)
+                raise unavailable() from error
+            reason = REDACTOR.text(str(error))
+            _log.warning("a request was passed on without an idempotency record: %s", reason)
             return None
         if isinstance(answer, Run | Replay):
             return answer
@@ -241,7 +241,7 @@ class IdempotencyKeyMiddleware:
         return answer
 
     async def _escalate(self, claim: Claim, scope: Scope, answer: Unknown) -> None:
-        claim.tell("unknown")
+        claim.count("unknown")
         asked = f"{scope['method']} {scope['path']} with {self._header} {claim.call.key!r}"
         item = Item(
             kind="unknown_outcome",
@@ -274,7 +274,7 @@ class IdempotencyKeyMiddleware:
         """Runs the application and records what becomes of it."""
         hide_shortcuts(scope)
         response = Response(claim, send, self._max_response, self._dropped)
-        beat = asyncio.create_task(claim.keep_alive())
+        renewal = asyncio.create_task(claim.keep_alive())
         try:
             await self._app(scope, body.receive, response.send)
         except Exception:
@@ -286,7 +286,7 @@ class IdempotencyKeyMiddleware:
         else:
             await response.ended(has_disconnected=body.has_disconnected)
         finally:
-            beat.cancel()
+            renewal.cancel()
 
 
 def _checked_caller(caller: Any) -> Callable[[Scope], str | None]:

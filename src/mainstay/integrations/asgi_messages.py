@@ -112,7 +112,7 @@ def refusal(answer: Any, header: str) -> Problem:
     )
 
 
-def away() -> Problem:
+def unavailable() -> Problem:
     """What a request gets while the store cannot be reached."""
     return Problem(
         503,

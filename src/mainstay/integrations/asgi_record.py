@@ -101,7 +101,7 @@ class Claim:
         if isinstance(seen, Run):
             self.epoch = seen.epoch
         elif isinstance(seen, Replay):
-            self.tell("hit")
+            self.count("hit")
         return seen
 
     async def step(self, command: Command) -> Any:
@@ -124,12 +124,12 @@ class Claim:
         try:
             answer = await self.step(command)
         except StoreUnavailable as error:
-            told = REDACTOR.text(str(error))
-            _log.warning("an idempotency record is written later: %s", told)
+            reason = REDACTOR.text(str(error))
+            _log.warning("an idempotency record is written later: %s", reason)
             self.later(command)
             return
         if isinstance(command, Settle):
-            self._tell_settled(answer)
+            self._count_settled(answer)
 
     def later(self, command: Settle | Release) -> None:
         """Takes a step beside the request, as often as it takes; its lease ends it otherwise."""
@@ -145,18 +145,18 @@ class Claim:
                 await asyncio.sleep(pause)
                 continue
             if isinstance(command, Settle):
-                self._tell_settled(answer)
+                self._count_settled(answer)
             return
 
-    def _tell_settled(self, answer: Any) -> None:
+    def _count_settled(self, answer: Any) -> None:
         if not isinstance(answer, Lost):
-            self.tell("record")
+            self.count("record")
             return
-        self.tell("lost")
+        self.count("lost")
         key = REDACTOR.text(self.call.key)
         _log.warning("the lease of key %r was lost: its response was sent, and not recorded", key)
 
-    def tell(self, what: str) -> None:
+    def count(self, what: str) -> None:
         """Counts it among the engine's records."""
         self._engine.records.tell(_Site, self.call, what)
 

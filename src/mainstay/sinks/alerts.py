@@ -65,19 +65,19 @@ class Alerts:
         interval: float | None = 1.0,
     ) -> None:
         check = Checker("Alerts")
-        self._told = _callables(check, notify)
+        self._listeners = _callables(check, notify)
         self._board = Board(_rules(check, rules))
         if interval is not None:
             interval = check.number("interval", interval, 0.01, 3600.0, " of seconds")
         check.close()
         if logger is not None:
-            self._told = (LoggingSink(logger), *self._told)
+            self._listeners = (LoggingSink(logger), *self._listeners)
         self._inbox = inbox
         self._interval = interval
         self._buffers: list[tuple[Callable[[], dict[str, int]], list[int]]] = []
         self._lock = threading.Lock()
         self._waiting: deque[Alert] = deque()
-        self._is_telling = False
+        self._is_notifying = False
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -136,7 +136,7 @@ class Alerts:
             self._board.lost(losses, now)
             due: list[Alert] = [replace(each, timestamp=when) for each in self._board.due(now)]
             self._waiting.extend(due)
-        self._tell_all()
+        self._notify_all()
         return due
 
     def flush(self) -> None:
@@ -165,21 +165,21 @@ class Alerts:
                 found, before[0] = found + max(0, lost - before[0]), lost
         return found
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         """Tells what waits to be told, in order: one thread at a time, and under no lock."""
         while True:
             with self._lock:
-                if self._is_telling or not self._waiting:
+                if self._is_notifying or not self._waiting:
                     return
-                self._is_telling = True
+                self._is_notifying = True
                 event = self._waiting.popleft()
             try:
-                self._tell(event)
+                self._notify(event)
             finally:
-                self._is_telling = False
+                self._is_notifying = False
 
-    def _tell(self, event: Alert) -> None:
-        for listener in self._told:
+    def _notify(self, event: Alert) -> None:
+        for listener in self._listeners:
             try:
                 listener(event)
             except Exception as error:

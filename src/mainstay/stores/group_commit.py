@@ -70,8 +70,8 @@ class Writer:
     def _give_up(self, turn: _Turn, patience: float) -> None:
         for _, future, _ in turn.items:
             if not future.done():
-                told = f"no answer within {patience:g} s"
-                future.set_exception(StoreUnavailable(self._name, "write", told))
+                reason = f"no answer within {patience:g} s"
+                future.set_exception(StoreUnavailable(self._name, "write", reason))
 
     def _alone(self, step: Any) -> Any:
         answer = self._carry_out([step])[0]

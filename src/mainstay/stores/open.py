@@ -65,7 +65,7 @@ def _opened(url: str) -> Store:
         known = ", ".join(f"{scheme}://" for scheme in STORES)
         from mainstay.core.redact.redactor import REDACTOR
 
-        told = f"no store answers to {REDACTOR.text(url)!r}"
-        raise StoreError(told, hint=f"known stores: {known}")
+        reason = f"no store answers to {REDACTOR.text(url)!r}"
+        raise StoreError(reason, hint=f"known stores: {known}")
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened

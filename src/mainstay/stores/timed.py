@@ -70,7 +70,7 @@ class TimedStore:
         with _Timing(self, "purge"):
             return self.store.purge(limit)
 
-    def tell(self, step: str, seconds: float, failed: bool) -> None:
+    def report(self, step: str, seconds: float, failed: bool) -> None:
         """Tells the listeners; one that raises is reported and changes nothing."""
         for listener in self._listeners:
             try:
@@ -95,7 +95,7 @@ class _Timing:
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         seconds = time.perf_counter() - self._began
-        self._store.tell(self._step, seconds, error is not None)
+        self._store.report(self._step, seconds, error is not None)
 
 
 def timed(store: Store, sinks: tuple[Any, ...]) -> Store:

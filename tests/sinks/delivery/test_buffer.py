@@ -455,7 +455,7 @@ def test_virtual_time_neither_hangs_it_nor_is_moved_by_it(buffer, other):
 
 def test_a_thread_with_nothing_to_do_ends_and_another_is_started(buffer, other, monkeypatch):
     """An engine nobody uses holds no thread; the next event finds one all the same."""
-    monkeypatch.setattr("mainstay.sinks.delivery.buffer._CALM", 2)
+    monkeypatch.setattr("mainstay.sinks.delivery.buffer._QUIET_ROUNDS", 2)
     made = buffer(every=0.001)
     for number in range(5):
         made.put(event(number))

@@ -25,7 +25,7 @@ import mainstay.runtime.clock
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, Run, reduce
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.stores.nats import link as nats_link
+from mainstay.stores.nats import thread as nats_thread
 from mainstay.stores.nats import wire as nats_wire
 from mainstay.stores.nats.store import NatsStore
 from mainstay.testing.stores import StoreContract
@@ -36,7 +36,7 @@ class TestNatsStore(StoreContract):
     """On a server of the session."""
 
     @pytest.fixture(autouse=True)
-    def _place(self, nats_url):
+    def _address(self, nats_url):
         self.url = nats_url
 
     def open(self):
@@ -235,7 +235,7 @@ def test_a_cancelled_step_is_let_go_and_the_store_goes_on(server, opened):
         return await store.aread("s", "k")
 
     assert asyncio.run(main())[0] == b"1"
-    eventually(lambda: not store._link._running)
+    eventually(lambda: not store._nats_thread._running)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError, StopIteration])
@@ -323,7 +323,7 @@ def test_a_reading_that_loses_the_server_is_asked_again(server, opened):
     answers = []
     reader = threading.Thread(target=lambda: answers.append(store.read("s", "k")[0]))
     reader.start()
-    eventually(lambda: store._link._line._awaited)
+    eventually(lambda: store._nats_thread._connection._awaited)
     server.kill()
     server.start()
     reader.join(60)
@@ -335,7 +335,7 @@ def test_a_connection_that_is_closing_is_not_asked_for_ever(store, space, caplog
     store.transact(space, "k", put(b"1"))
     gc.collect()
     caplog.clear()  # of what other tests have left to the collector
-    store._link._line.client._status = Client.CLOSED
+    store._nats_thread._connection.client._status = Client.CLOSED
     assert store.read(space, "k")[0] == b"1"
     gc.collect()
     assert [record.message for record in caplog.records] == []
@@ -423,8 +423,8 @@ def test_a_server_that_does_not_tell_the_time_is_asked_by_a_message(store, space
     """As servers before 2.10 are; both ways tell the same."""
     store.read(space, "k")
     clock = nats_wire.Clock()
-    work = nats_link._measure_by_writing(store._link._line, clock)
-    asyncio.run_coroutine_threadsafe(work, store._link._loop).result(60)
+    work = nats_thread._measure_by_writing(store._nats_thread._connection, clock)
+    asyncio.run_coroutine_threadsafe(work, store._nats_thread._loop).result(60)
     assert abs(clock.now() - store.read(space, "k")[1]) < 5.0
 
 
@@ -438,7 +438,7 @@ def test_the_clock_never_goes_back():
     assert clock.now() == first
     clock.learn(here, here + 0.01, 2000.0)
     assert clock.now() > first
-    assert clock.afresh().now() >= first
+    assert clock.unmeasured().now() >= first
 
 
 def test_a_slow_answer_does_not_spoil_what_is_known():
@@ -528,7 +528,7 @@ def test_what_somebody_else_keeps_in_the_bucket_is_told(server, opened):
     """And not taken for a record."""
     store = opened(server.url)
     store.read("s", "k")
-    name = store._place.subject("s", "k").removeprefix("$KV.mainstay.")
+    name = store._address.subject("s", "k").removeprefix("$KV.mainstay.")
 
     async def write(js):
         await (await js.key_value("mainstay")).put(name, b"{}")
@@ -579,7 +579,7 @@ def test_closing_while_the_server_stands_still_ends_all_the_same(server):
     ]
     for thread in waiting:
         thread.start()
-    eventually(lambda: len(store._link._running) == 2)
+    eventually(lambda: len(store._nats_thread._running) == 2)
     store.close()
     for thread in waiting:
         thread.join(60)

@@ -21,7 +21,7 @@ from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
 from mainstay.stores.postgres import pool as postgres_pool
-from mainstay.stores.postgres.pool import Late
+from mainstay.stores.postgres.pool import TimedOutError
 from mainstay.stores.postgres.store import PostgresStore
 from mainstay.testing.stores import StoreContract
 from tests.servers.postgres import start_postgres
@@ -324,11 +324,11 @@ class TestConcurrency:
     def test_waiting_for_an_answer_has_an_end(self, store, monkeypatch, bounded_by):
         """Whoever bounds it, as psycopg does since 3.3; the connection is not used again."""
         if bounded_by == "mainstay":
-            monkeypatch.setattr(postgres_pool, "_TimedOut", Late)
+            monkeypatch.setattr(postgres_pool, "_TimedOut", TimedOutError)
         pool = store._pools.of_threads()
         connection, _ = pool.take(time.monotonic() + SOON)
         connection.until = time.monotonic() + 0.2
-        with pytest.raises(Late, match="did not answer in time"):
+        with pytest.raises(TimedOutError, match="did not answer in time"):
             connection.execute("SELECT pg_sleep(20)")
         assert connection.closed
         pool.give(connection)
@@ -337,7 +337,7 @@ class TestConcurrency:
             pool = store._pools.of_loop()
             connection, _ = await pool.take(time.monotonic() + SOON)
             connection.until = time.monotonic() + 0.2
-            with pytest.raises(Late, match="did not answer in time"):
+            with pytest.raises(TimedOutError, match="did not answer in time"):
                 await connection.execute("SELECT pg_sleep(20)")
             assert connection.closed
             pool.give(connection)

@@ -338,7 +338,7 @@ def test_a_write_whose_reply_was_lost_is_not_made_twice(server, is_held, monkeyp
     store = RedisStore(server.url)
     store.transact("s", "k", put(b"6"))
     if is_held:
-        monkeypatch.setattr("mainstay.stores.redis.protocol.Rounds.hold", lambda _self: 5000)
+        monkeypatch.setattr("mainstay.stores.redis.protocol.Contention.hold", lambda _self: 5000)
     _Interrupting(store, reads=True).raises(redis.ConnectionError("gone"), at=2)
     store.transact("s", "k", count)
     assert store.read("s", "k")[0] == b"7"

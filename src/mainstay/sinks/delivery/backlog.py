@@ -92,7 +92,7 @@ class Backlog:
         current = self.current
         return not self.queue and (current is None or current.file is not None)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Leaves the files to whoever delivers to the same place next."""
         with self._order:
             self.current = None
@@ -184,12 +184,12 @@ class Backlog:
             if isinstance(each, Ticket):
                 tickets.append(each)
             elif isinstance(each, Facts):
-                events += self._told(each)
+                events += self._events_of(each)
             else:
                 events.append(each)
         return events, tickets
 
-    def _told(self, facts: Facts) -> list[Event]:
+    def _events_of(self, facts: Facts) -> list[Event]:
         """The events of a call that left its facts; one that cannot be told costs no other."""
         try:
             return facts.events()

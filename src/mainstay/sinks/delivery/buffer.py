@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
 _JITTER = Jitter.percent(0.2)
 _random = random.Random()  # noqa: S311 -- our own, so that nobody's seeded numbers move
-_CALM = 50
+_QUIET_ROUNDS = 50
 """Rounds without anything to do after which the thread ends; the next event starts another."""
 _ROOM = 4
 """How many times its size the queue may hold while its oldest events are on their way to disk."""
@@ -120,7 +120,7 @@ class Buffer:
         self._error: BaseException | None = None
         self._disk_until = 0.0
         self._counts = {"delivered": 0, "failures": 0, "lost": 0}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     # --- for calls -------------------------------------------------------------------------------
 
@@ -240,10 +240,10 @@ class Buffer:
 
     def _run(self) -> None:
         self._backlog.take_over()
-        calm = 0
-        while (calm < _CALM and not self._is_ending) or not self._may_end():
+        quiet = 0
+        while (quiet < _QUIET_ROUNDS and not self._is_ending) or not self._may_end():
             self._rest()
-            calm = calm + 1 if self._backlog.is_empty else 0
+            quiet = quiet + 1 if self._backlog.is_empty else 0
             self._pump()
 
     def _may_end(self) -> bool:
@@ -253,7 +253,7 @@ class Buffer:
         if self._backlog.is_empty:
             return True
         if self._is_ending and self._backlog.is_safe:
-            self._backlog.let_go()
+            self._backlog.release()
             return True
         with self._lock:
             if self._thread is not None:
@@ -288,7 +288,7 @@ class Buffer:
                 self._backlog.done(batch)
                 self._counts["delivered"] += len(batch.events)
                 self._in_a_row = 0
-            self._all_clear()
+            self._log_recovery()
 
     def _next(self) -> Batch | None:
         batch = self._backlog.next()
@@ -301,7 +301,7 @@ class Buffer:
         self._error = error
         self._in_a_row += 1
         self._counts["failures"] += 1
-        self._tell("away", "%s: not delivered for now, and kept: %s", error)
+        self._warn_once("undelivered", "%s: not delivered for now, and kept: %s", error)
         if self._flushing:
             self._keep_all()
 
@@ -318,7 +318,7 @@ class Buffer:
             return True
         with self._lock:
             self._counts["lost"] += 1
-        self._tell(
+        self._warn_once(
             "lost", "%s: events are being lost: %s wait, and the disk takes no more", waiting
         )
         return False
@@ -354,22 +354,24 @@ class Buffer:
             self._backlog.keep(down_to)
         except Exception as error:
             self._disk_until = SYSTEM.monotonic() + 1.0
-            self._tell("disk", "%s: what cannot be delivered cannot be spilled either: %s", error)
+            self._warn_once(
+                "disk", "%s: what cannot be delivered cannot be spilled either: %s", error
+            )
             return False
         assert self._backlog.spill is not None
-        self._tell("spilled", "%s: events wait in %s", self._backlog.spill.where)
+        self._warn_once("spilled", "%s: events wait in %s", self._backlog.spill.where)
         return True
 
-    # --- what is said ----------------------------------------------------------------------------
+    # --- the log ---------------------------------------------------------------------------------
 
-    def _tell(self, kind: str, text: str, what: object) -> None:
-        """Says a thing once for each trouble."""
-        if kind not in self._told:
-            self._told.add(kind)
-            told = describe(what)[1] if isinstance(what, BaseException) else what
-            _log.warning(text, self.name, told)
+    def _warn_once(self, kind: str, text: str, value: object) -> None:
+        """Logs a warning of a kind once, until everything is delivered again."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            shown = describe(value)[1] if isinstance(value, BaseException) else value
+            _log.warning(text, self.name, shown)
 
-    def _all_clear(self) -> None:
-        if self._told:
-            self._told.clear()
+    def _log_recovery(self) -> None:
+        if self._warned:
+            self._warned.clear()
             _log.info("%s: everything is delivered again", self.name)

@@ -124,7 +124,7 @@ class Spill:
         return self._own
 
     def _new_folder(self) -> Path:
-        trouble: OSError | None = None
+        refusal: OSError | None = None
         for home in self._homes:
             folder = home / f"{os.getpid()}-{uuid4().hex[:12]}"
             try:
@@ -133,8 +133,8 @@ class Spill:
                 if self._is_ours_now(folder):
                     return folder
             except OSError as error:
-                trouble = error
-        raise trouble or OSError(f"{self.where} is taken by somebody else")
+                refusal = error
+        raise refusal or OSError(f"{self.where} is taken by somebody else")
 
     def _is_ours_now(self, folder: Path) -> bool:
         """Takes the lock of a folder, unless its owner lives."""

@@ -29,7 +29,7 @@ class Metric(Struct, frozen=True):
     """Read when somebody asks for it, not counted when something happens."""
 
 
-def _told(name: str, labels: str, text: str, bounds: tuple[float, ...] = ()) -> Metric:
+def _counted(name: str, labels: str, text: str, bounds: tuple[float, ...] = ()) -> Metric:
     return Metric(name, "histogram" if bounds else "counter", tuple(labels.split()), text, bounds)
 
 
@@ -40,49 +40,51 @@ def _read(name: str, kind: str, labels: str, text: str) -> Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _told(
+        _counted(
             "effect_retry_total",
             "effect_type attempt outcome",
             "Retries that have ended, by the number of the attempt",
         ),
-        _told(
+        _counted(
             "effect_retry_delay_seconds",
             "effect_type",
             "Waits before a retry, as scheduled",
             DELAYS,
         ),
-        _told("effect_compensation_total", "effect_type outcome", "Compensations that have ended"),
-        _told(
+        _counted(
+            "effect_compensation_total", "effect_type outcome", "Compensations that have ended"
+        ),
+        _counted(
             "effect_partial_failure_total",
             "effect_type",
             "Effects of which only a part was applied",
         ),
-        _told("mainstay_calls_total", "operation outcome", "Calls that have ended"),
-        _told(
+        _counted("mainstay_calls_total", "operation outcome", "Calls that have ended"),
+        _counted(
             "mainstay_retries_total",
             "operation category kind",
             "Retries scheduled, by the kind of the failure",
         ),
-        _told(
+        _counted(
             "mainstay_failed_attempts_total",
             "operation kind",
             "Attempts that failed, by the kind of the failure",
         ),
-        _told(
+        _counted(
             "mainstay_budget_denied_total",
             "operation",
             "Calls given up because a retry budget was spent",
         ),
-        _told(
+        _counted(
             "mainstay_circuit_changes_total",
             "circuit state",
             "Changes of a circuit, by the state from then on",
         ),
-        _told("mainstay_hedges_total", "operation", "Hedges started"),
-        _told("mainstay_fallbacks_total", "operation", "Calls that a fallback answered for"),
-        _told("mainstay_hook_failures_total", "operation", "Hooks that raised"),
-        _told("mainstay_alerts_total", "alert state", "Alerts that fired or cleared"),
-        _told(
+        _counted("mainstay_hedges_total", "operation", "Hedges started"),
+        _counted("mainstay_fallbacks_total", "operation", "Calls that a fallback answered for"),
+        _counted("mainstay_hook_failures_total", "operation", "Hooks that raised"),
+        _counted("mainstay_alerts_total", "alert state", "Alerts that fired or cleared"),
+        _counted(
             "mainstay_store_seconds", "store step outcome", "What a step of the store took", STEPS
         ),
         _read(

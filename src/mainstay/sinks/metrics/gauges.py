@@ -125,9 +125,9 @@ def _budgets(engine: Any, name: str) -> Iterator[Reading]:
     for guard in engine.guards:
         if guard.layer != "budget":
             continue
-        told = guard.snapshot()
-        limit = told["allowed"] if "allowed" in told else told["capacity"]
-        left = told["tokens"] if "tokens" in told else max(0, limit - told["retries"])
+        snapshot = guard.snapshot()
+        limit = snapshot["allowed"] if "allowed" in snapshot else snapshot["capacity"]
+        left = snapshot["tokens"] if "tokens" in snapshot else max(0, limit - snapshot["retries"])
         yield "mainstay_budget_left", (name, guard.name), float(left)
         yield "mainstay_budget_limit", (name, guard.name), float(limit)
 

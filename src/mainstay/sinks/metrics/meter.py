@@ -35,10 +35,10 @@ _KINDS = frozenset(kind.value for kind in Kind)
 _STATES = frozenset(state.value for state in CircuitState)
 
 
-class Names:
+class LabelValues:
     """The values of one label that programs choose: so many, and then "other".
 
-    >>> names = Names("operation", 1)
+    >>> names = LabelValues("operation", 1)
     >>> names("fetch"), names("order-17"), names("fetch")
     ('fetch', 'other', 'fetch')
     """
@@ -109,12 +109,12 @@ class Meter:
     wants = SinkWants(store_steps=True)
 
     def __init__(self, max_names: int, window: float) -> None:
-        self.operation = Names("operation", max_names)
-        self.category = Names("category", max_names)
-        self.circuit = Names("circuit", max_names)
-        self.alert = Names("alert", max_names)
-        self.outcome = Names("outcome", 20)
-        self.store = Names("store", 20)
+        self.operation = LabelValues("operation", max_names)
+        self.category = LabelValues("category", max_names)
+        self.circuit = LabelValues("circuit", max_names)
+        self.alert = LabelValues("alert", max_names)
+        self.outcome = LabelValues("outcome", 20)
+        self.store = LabelValues("store", 20)
         self._window = window
         self._shares: dict[str, Share] = {}
         self._adders: dict[tuple[str, tuple[str, ...]], Callable[[float], object]] = {}

@@ -50,15 +50,15 @@ class CallTrace:
     )  # fmt: skip
 
     def __init__(self, tracer: Tracer, plan: Plan, count: Callable[[Any], object]) -> None:
-        who = CONTEXT.get()
-        parent, links = _origin(who.trace_id)
+        context = CONTEXT.get()
+        parent, links = _origin(context.trace_id)
         self._call: Span = INVALID_SPAN
         self._attempt: Span | None = None
         self._tracer = tracer
         self._count = count
         self._operation = plan.operation
         self._call = tracer.start_span(
-            plan.operation, parent, links=links, attributes=_about(plan, who)
+            plan.operation, parent, links=links, attributes=_attributes(plan, context)
         )
         self._inside = trace.set_span_in_context(self._call, parent)
         self._attempts = 0
@@ -88,9 +88,9 @@ class CallTrace:
     def __call__(self, event: Any) -> None:
         """Counts the event, and puts it on the span it belongs to."""
         try:
-            tell = _TOLD.get(type(event))
-            if tell is not None:
-                tell(self, event)
+            handle = _HANDLERS.get(type(event))
+            if handle is not None:
+                handle(self, event)
         finally:
             self._count(event)
 
@@ -170,7 +170,7 @@ class CallTrace:
         self._end_call()
 
 
-_TOLD: dict[type[events.Event], Callable[[CallTrace, Any], None]] = {
+_HANDLERS: dict[type[events.Event], Callable[[CallTrace, Any], None]] = {
     events.AttemptFailed: CallTrace.attempt_failed,
     events.RetryAttempt: CallTrace.retry_scheduled,
     events.HookFailed: CallTrace.hook_failed,
@@ -183,15 +183,15 @@ _TOLD: dict[type[events.Event], Callable[[CallTrace, Any], None]] = {
 """What an event of a call does to its spans."""
 
 
-def _about(plan: Plan, who: Context) -> dict[str, str]:
+def _attributes(plan: Plan, context: Context) -> dict[str, str]:
     """What is known of a call when it begins."""
     given = {
         "mainstay.operation": plan.operation,
         "mainstay.policy": plan.policy.name,
-        "mainstay.tenant_id": who.tenant_id,
-        "mainstay.correlation_id": who.correlation_id,
-        "mainstay.trace_id": who.trace_id,
-        "mainstay.retry_category": who.category,
+        "mainstay.tenant_id": context.tenant_id,
+        "mainstay.correlation_id": context.correlation_id,
+        "mainstay.trace_id": context.trace_id,
+        "mainstay.retry_category": context.category,
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -48,14 +48,14 @@ class Notifier(BufferedSink):
         check.choice("least", least, RANKS)
         self._timeout = check.number("timeout", timeout, 0.01, 600.0, " of seconds")
         check.close()
-        self._told_of = frozenset(RANKS[: RANKS.index(least) + 1])
+        self._severities = frozenset(RANKS[: RANKS.index(least) + 1])
         self._sent: set[str] = set()
         """Of a batch that failed half-way: what was delivered of it."""
         super().__init__(name, spill=spill, timeout=timeout)
 
     def __call__(self, event: Event) -> None:
         """Takes the event of a new item, and no other."""
-        if isinstance(event, InboxRaised) and event.severity in self._told_of:
+        if isinstance(event, InboxRaised) and event.severity in self._severities:
             super().__call__(event)
 
     def _deliver(self, events: list[Event]) -> None:

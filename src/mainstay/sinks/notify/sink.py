@@ -52,17 +52,17 @@ class NotifyHook(Notifier):
     ['failing']
     """
 
-    def __init__(self, tell: Callable[[InboxRaised], object], *, least: str = "low") -> None:
+    def __init__(self, notify: Callable[[InboxRaised], object], *, least: str = "low") -> None:
         check = Checker("NotifyHook")
-        if not callable(tell):
-            check.note("tell", tell, "a function of one event")
+        if not callable(notify):
+            check.note("tell", notify, "a function of one event")
         check.close()
-        self._tell = tell
+        self._notify = notify
         super().__init__("notify hook", least=least, spill=False)
 
     def _send(self, event: InboxRaised) -> None:
         try:
-            self._tell(event)
+            self._notify(event)
         except Exception as error:
             report(error, "the hook raised on item %s", event.item)
 
@@ -101,8 +101,10 @@ class NotifySink:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is delivered, or safe on disk here; whether it is."""
-        told = [way.flush(timeout) for way in self._ways]  # each of them, whatever the first says
-        return all(told)
+        results = [
+            way.flush(timeout) for way in self._ways
+        ]  # each of them, whatever the first says
+        return all(results)
 
     def close(self) -> None:
         """Flushes, and lets go of what is open."""

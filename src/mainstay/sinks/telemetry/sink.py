@@ -160,16 +160,16 @@ class TelemetrySink:
             except Exception as error:
                 with self._lock:
                     self._sum = merged(new, self._sum, self.keep)
-                self._tell(error)
+                self._log_change(error)
                 return False
-            self._tell(None)
+            self._log_change(None)
             return True
 
-    def _tell(self, error: Exception | None) -> None:
+    def _log_change(self, error: Exception | None) -> None:
         """Says once that the file cannot be written, and once that it can again."""
         was_failing, self._is_failing_now = self._is_failing_now, error is not None
         if error is not None and not was_failing:
-            told = describe(error)[1]
-            _log.warning("telemetry is kept in memory for now, as totals: %s", told)
+            text = describe(error)[1]
+            _log.warning("telemetry is kept in memory for now, as totals: %s", text)
         elif was_failing and error is None:
             _log.info("telemetry is written again to %s", self.path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 
-class Place:
+class JournalFile:
     """The file that is written to, and how far it is known."""
 
     def __init__(self) -> None:

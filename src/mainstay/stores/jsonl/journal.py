@@ -22,7 +22,7 @@ import msgspec
 from mainstay.core.audit.chain import PLAN, START, Tail, carried, decode_head, header_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.filelock import lock as wait_for_lock
-from mainstay.stores.jsonl.files import Place
+from mainstay.stores.jsonl.files import JournalFile
 from mainstay.stores.jsonl.lines import Reader, lines_of, start_before, tail_after
 
 if TYPE_CHECKING:
@@ -69,47 +69,47 @@ class JsonlJournal:
         self._timeout = timeout
         self._reads_only = reads_only
         self._lock = threading.RLock()
-        self._place = Place()
+        self._target = JournalFile()
 
     # --- writing ---------------------------------------------------------------------------------
 
     def append(self, make: Callable[[Tail, Sequence[bytes]], Entry]) -> Tail:
         """Seals and keeps what comes next, as one step; where the log ends then."""
-        with self._writing("append") as place:
+        with self._writing("append") as target:
             plans: list[bytes] = []
-            if self._rotate is not None and place.end >= self._rotate:
-                plans = self._turn(place)
-            entry = make(place.tail, plans)
-            place.write(lines_of(entry), syncs=self._syncs)
+            if self._rotate is not None and target.end >= self._rotate:
+                plans = self._rotate_file(target)
+            entry = make(target.tail, plans)
+            target.write(lines_of(entry), syncs=self._syncs)
             if entry.block is not None:
                 header = header_of(entry.block)
                 number = header.first + header.count - 1
-                place.tail = Tail(header.log, header.block, number, entry.block.link)
-            return place.tail
+                target.tail = Tail(header.log, header.block, number, entry.block.link)
+            return target.tail
 
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
         """Deletes the oldest files that were ended before a time; how many records were dropped."""
-        with self._writing("prune") as place:
+        with self._writing("prune") as target:
             old = list(takewhile(lambda file: _was_ended(file, before), self._older()))
             starts = self._starts()
             first, begins = starts[0], starts[len(old)]
             if not old or begins is None:
                 return 0
-            place.write(lines_of(make(place.tail, begins)), syncs=True)
-            place.forget()
+            target.write(lines_of(make(target.tail, begins)), syncs=True)
+            target.forget()
             for file in old:
                 file.unlink()
             return begins.number - (first.number if first is not None else 0)
 
-    def _turn(self, place: Place) -> list[bytes]:
+    def _rotate_file(self, target: JournalFile) -> list[bytes]:
         """Ends the file and begins another; the plans that were declared in it."""
         files = self._older()
         number = _number_in(files[-1]) + 1 if files else 1
         plans = carried(_plans_in(self.path))
         ended = self.path.with_name(f"{self.path.stem}.{number:06d}{self.path.suffix}")
         self.path.rename(ended)
-        tail = place.tail
-        place.open(self.path, ends=tail)
+        tail = target.tail
+        target.open(self.path, ends=tail)
         return plans
 
     # --- reading ---------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class JsonlJournal:
     def close(self) -> None:
         """Closes the file; the next use opens it again."""
         with self._lock:
-            self._place.forget()
+            self._target.forget()
 
     # --- files -----------------------------------------------------------------------------------
 
@@ -188,11 +188,11 @@ class JsonlJournal:
         return [first.anchor if first is not None else None for first in firsts] or [None]
 
     @contextmanager
-    def _writing(self, what: str) -> Iterator[Place]:
+    def _writing(self, what: str) -> Iterator[JournalFile]:
         """The place to write to, with the lock that all writers share."""
         if self._reads_only:
             raise StoreError(f"{self.path} was opened to be read")
-        with self._lock, _told(self.url, what):
+        with self._lock, _translated(self.url, what):
             name = self.path.with_name(f"{self.path.name}.lock")
             lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -200,8 +200,8 @@ class JsonlJournal:
                     raise TimeoutError(f"somebody else held {name} for {self._timeout:g} s")
                 is_new = not self.path.exists() or not self.path.stat().st_size
                 ends = self.tail() if is_new and self._older() else None
-                self._place.open(self.path, ends=ends)
-                yield self._place
+                self._target.open(self.path, ends=ends)
+                yield self._target
             finally:
                 os.close(lock)
 
@@ -260,7 +260,7 @@ def _heads_in(file: BinaryIO) -> list[Head]:
 
 
 @contextmanager
-def _told(url: str, what: str) -> Iterator[None]:
+def _translated(url: str, what: str) -> Iterator[None]:
     """Puts the system's trouble into words."""
     try:
         yield

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
-    from mainstay.stores.nats.url import Place
+    from mainstay.stores.nats.url import NatsUrl
 
-PARTING = 1.0
+CLOSE_TIMEOUT = 1.0
 """Seconds for a connection to say goodbye."""
 
 
@@ -32,7 +32,7 @@ class LostError(Exception):
         return "the connection was lost"
 
 
-TROUBLES = (NatsError, OSError, LostError)
+CONNECTION_ERRORS = (NatsError, OSError, LostError)
 """What connecting and asking fail with; a timeout is an OSError."""
 
 
@@ -46,7 +46,7 @@ class _Awaited:
         self.messages: list[Msg] = []
         self.wanted = wanted
 
-    async def hear(self, message: Msg) -> None:
+    async def receive(self, message: Msg) -> None:
         self.messages.append(message)
         is_last = len(self.messages) >= self.wanted or status(message) is not None
         if is_last and not self.future.done():
@@ -57,24 +57,24 @@ class _Awaited:
             self.future.set_result([])  # an error would be complained of where nobody waits
 
 
-class Line:
+class NatsConnection:
     """One connection; it is never mended, but replaced."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.client = place.servers.client()
+    def __init__(self, address: NatsUrl) -> None:
+        self.address = address
+        self.client = address.servers.client()
         self.is_lost = False
-        self.heard = 0.0
+        self.received = 0.0
         self._inbox = ""
         self._tokens = itertools.count()
         self._awaited: dict[str, _Awaited] = {}
 
     async def open(self, discovered: Iterable[str]) -> None:
         """Connects to one of the servers, or raises what the last one said."""
-        timeout = self.place.timeout
+        timeout = self.address.timeout
         await connect(
             self.client,
-            self.place.servers,
+            self.address.servers,
             timeout,
             discovered,
             closed_cb=self.lose,
@@ -83,13 +83,13 @@ class Line:
             ping_interval=timeout,
         )
         self._inbox = self.client.new_inbox()
-        await self.client.subscribe(self._inbox + ".*", cb=self._hear)
+        await self.client.subscribe(self._inbox + ".*", cb=self._receive)
 
-    async def _hear(self, message: Msg) -> None:
-        self.heard = steady()
+    async def _receive(self, message: Msg) -> None:
+        self.received = steady()
         awaited = self._awaited.get(message.subject.rpartition(".")[2])
         if awaited is not None:
-            await awaited.hear(message)
+            await awaited.receive(message)
 
     async def lose(self) -> None:
         """Tells all who wait that no answer will come."""
@@ -113,7 +113,7 @@ class Line:
     async def fetch(self, subject: str, payload: bytes, wanted: int) -> list[Msg]:
         """Asks for so many messages; they come under their own names, to an inbox of their own."""
         inbox, awaited = self.client.new_inbox(), _Awaited(wanted)
-        subscription = await self.client.subscribe(inbox, cb=awaited.hear)
+        subscription = await self.client.subscribe(inbox, cb=awaited.receive)
         self._awaited[inbox] = awaited
         try:
             return await self._send(awaited, subject, payload, inbox, None)
@@ -148,7 +148,7 @@ class Line:
     async def close(self) -> None:
         """Ends it: with a goodbye, or where the server does not listen without."""
         try:
-            async with asyncio.timeout(PARTING):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.client.close()
         except Exception:  # noqa: S110 -- it is cut below, whatever went wrong
             pass

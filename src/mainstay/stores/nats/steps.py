@@ -15,17 +15,17 @@ import msgspec
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError
 from mainstay.stores.nats.connection import LostError
-from mainstay.stores.nats.link import Operation, measure
+from mainstay.stores.nats.thread import Operation, measure
 from mainstay.stores.nats.url import decoded
 from mainstay.stores.nats.wire import (
     EXPECTED,
     EXPIRES,
-    FASTER,
     NO_CONSUMER,
     NO_MESSAGE,
     NO_STREAM,
+    WRONG_SEQUENCE,
     Envelope,
-    NobodyError,
+    NoResponderError,
     answer_of,
     envelopes,
     status,
@@ -36,25 +36,25 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from mainstay.core.base.change import Change, Decide
-    from mainstay.stores.nats.connection import Line
-    from mainstay.stores.nats.link import Link
+    from mainstay.stores.nats.connection import NatsConnection
+    from mainstay.stores.nats.thread import NatsThread
     from mainstay.stores.nats.wire import Answer
 
 
-class Step(Operation):
+class NatsStep(Operation):
     """One operation in the loop, made of questions to the server."""
 
-    def __init__(self, link: Link, what: str) -> None:
-        super().__init__(link.place, what)
-        self.link = link
+    def __init__(self, thread: NatsThread, what: str) -> None:
+        super().__init__(thread.address, what)
+        self.thread = thread
 
     # --- what stores are asked -------------------------------------------------------------------
 
     async def transact(self, space: str, key: str, decide: Decide[Any]) -> Any:
         """Reads, decides and writes, until nobody is faster; this process's own callers queue."""
-        subject = self.place.subject(space, key)
+        subject = self.address.subject(space, key)
         self.doing = "waiting for other steps of this process"
-        async with self.link.locks.setdefault(subject, asyncio.Lock()), self.link.room:
+        async with self.thread.locks.setdefault(subject, asyncio.Lock()), self.thread.room:
             while True:
                 revision, found = await self._get(subject)
                 now = await self._now()
@@ -66,18 +66,18 @@ class Step(Operation):
                     return reply
                 if await self._put(subject, key, revision, change):
                     return reply
-                self.losses += 1
-                pause = random.uniform(0, min(0.001 * self.losses, 0.01))  # noqa: S311 -- to spread
+                self.lost_races += 1
+                pause = random.uniform(0, min(0.001 * self.lost_races, 0.01))  # noqa: S311 -- to spread
                 await asyncio.sleep(pause)
 
     async def read(self, space: str, key: str) -> tuple[bytes | None, float]:
-        async with self.link.room:
-            _, found = await self._get(self.place.subject(space, key))
+        async with self.thread.room:
+            _, found = await self._get(self.address.subject(space, key))
             return (found.value if found else None), await self._now()
 
     async def scan(self, space: str, after: str, limit: int) -> list[tuple[str, bytes]]:
         """Lists the names, sorts them by key, and reads as many as it takes."""
-        names = await self._names(self.place.subjects_of(space))
+        names = await self._names(self.address.subjects_of(space))
         keys = {name: decoded(name.rpartition(".")[2]) for name in names}
         hashed = [name for name, key in keys.items() if key is None]
         for name, found in zip(hashed, await self._get_all(hashed), strict=True):
@@ -93,7 +93,7 @@ class Step(Operation):
 
     async def purge(self, limit: int, cursor: int) -> tuple[int, int]:
         """Sweeps the bucket from where the last one stopped; how many went, and up to where."""
-        dropped, until = 0, self.began + self.place.timeout / 2
+        dropped, until = 0, self.began + self.address.timeout / 2
         for start in dict.fromkeys((cursor, 1)):
             sweep = _Sweep(self, start)
             await sweep.begin()
@@ -105,40 +105,40 @@ class Step(Operation):
         return dropped, 1
 
     async def describe(self) -> dict[str, Any]:
-        line = await self.link.line(self)
+        connection = await self.thread.connection(self)
         started = steady()
         answer = await self.api("STREAM.INFO")
         latency = steady() - started
-        version = line.client.connected_server_version
+        version = connection.client.connected_server_version
         return {
             "store": "nats",
-            "url": self.place.shown,
+            "url": self.address.shown,
             "version": f"{version.major}.{version.minor}.{version.patch}",
-            "bucket": self.place.bucket,
+            "bucket": self.address.bucket,
             "replicas": answer.config.get("num_replicas", 1),
-            "max_payload": line.client.max_payload,
-            "clock_uncertainty_ms": round(self.link.clock.uncertainty() * 1000, 3),
+            "max_payload": connection.client.max_payload,
+            "clock_uncertainty_ms": round(self.thread.clock.uncertainty() * 1000, 3),
             "latency_ms": round(latency * 1000, 3),
         }
 
     # --- what they are made of -------------------------------------------------------------------
 
     async def _now(self) -> float:
-        clock = self.link.clock
+        clock = self.thread.clock
         while clock.is_stale():
-            async with self.link.measuring:
+            async with self.thread.measuring:
                 if clock.is_stale():
-                    await self._measured(await self.link.line(self))
+                    await self._measured(await self.thread.connection(self))
         return clock.now()
 
-    async def _measured(self, line: Line) -> None:
+    async def _measured(self, connection: NatsConnection) -> None:
         self.doing = "reading the server's clock"
         try:
-            await measure(line, self.link.clock)
+            await measure(connection, self.thread.clock)
         except LostError:
             self.error = "the connection was lost"
-        except NobodyError as error:
-            self.link.drop(line)
+        except NoResponderError as error:
+            self.thread.drop(connection)
             raise self.failed(str(error)) from None
 
     async def _get(self, subject: str) -> tuple[int, Envelope | None]:
@@ -188,23 +188,25 @@ class Step(Operation):
 
     async def _write(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
         """The new revision; 0 where somebody was faster."""
-        line = await self.link.line(self)
-        self._check_size(line, payload, headers)
+        connection = await self.thread.connection(self)
+        self._check_size(connection, payload, headers)
         self.doing = "writing, so it may have been written or not"
         try:
-            reply = await line.ask(subject, payload, headers)
+            reply = await connection.ask(subject, payload, headers)
         except LostError:
-            told = "the connection was lost while writing, so it may have been written or not"
-            raise self.failed(told) from None
-        answer = self._checked(line, reply, FASTER)
+            reason = "the connection was lost while writing, so it may have been written or not"
+            raise self.failed(reason) from None
+        answer = self._checked(connection, reply, WRONG_SEQUENCE)
         return 0 if answer.error is not None else answer.seq
 
-    def _check_size(self, line: Line, payload: bytes, headers: dict[str, str]) -> None:
+    def _check_size(
+        self, connection: NatsConnection, payload: bytes, headers: dict[str, str]
+    ) -> None:
         size = len(payload) + 12 + sum(len(name) + len(text) + 4 for name, text in headers.items())
-        if size > line.client.max_payload:
+        if size > connection.client.max_payload:
             raise StoreError(
-                f"a record of {size} bytes is too large for {self.place.shown}, whose max_payload"
-                f" is {line.client.max_payload} bytes",
+                f"a record of {size} bytes is too large for {self.address.shown}, whose max_payload"
+                f" is {connection.client.max_payload} bytes",
                 hint="keep something smaller, or raise max_payload in the server's configuration",
             )
 
@@ -213,68 +215,70 @@ class Step(Operation):
     ) -> Answer:
         """An answer of JetStream's own; asked again where the connection was lost."""
         while True:
-            line = await self.link.line(self)
+            connection = await self.thread.connection(self)
             self.doing = f"asking for {call}"
             try:
-                reply = await line.ask(f"$JS.API.{call}.{self.place.stream}{name}", payload)
+                reply = await connection.ask(f"$JS.API.{call}.{self.address.stream}{name}", payload)
             except LostError:
                 continue
-            return self._checked(line, reply, (missing,))
+            return self._checked(connection, reply, (missing,))
 
-    def _checked(self, line: Line, reply: Msg, allowed: tuple[int, ...] = ()) -> Answer:
+    def _checked(
+        self, connection: NatsConnection, reply: Msg, allowed: tuple[int, ...] = ()
+    ) -> Answer:
         """What the server answered; raises where it is an error that was not to be expected."""
         try:
             answer = answer_of(reply)
-        except NobodyError as error:
-            self.link.drop(line)  # the next one looks whether the bucket is there
+        except NoResponderError as error:
+            self.thread.drop(connection)  # the next one looks whether the bucket is there
             raise self.failed(str(error)) from None
         if answer.error is None or answer.error.err_code in allowed:
             return answer
         if answer.error.err_code == NO_STREAM:
-            self.link.drop(line)
+            self.thread.drop(connection)
         raise self.failed(f"JetStream said: {answer.error.description}")
 
 
 class _Sweep:
     """A walk over the bucket in the order of writing, without the values."""
 
-    def __init__(self, step: Step, start: int) -> None:
+    def __init__(self, step: NatsStep, start: int) -> None:
         self.position = start
         self.left = 0
         self._step = step
         self._name = ""
 
     async def begin(self) -> None:
-        place = self._step.place
+        address = self._step.address
         config = {
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self.position,
-            "filter_subject": place.subjects + "*.*",
+            "filter_subject": address.subjects + "*.*",
             "ack_policy": "none",
             "headers_only": True,
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": 10_000_000_000,
         }
-        asked = msgspec.json.encode({"stream_name": place.stream, "config": config})
+        asked = msgspec.json.encode({"stream_name": address.stream, "config": config})
         answer = await self._step.api("CONSUMER.CREATE", asked)
         self.left, self._name = answer.num_pending, f".{answer.name}"
 
     async def go_on(self, limit: int) -> int:
         """Looks at some records, and drops those of them that have expired; how many."""
-        now = self._step.link.clock.now()
+        now = self._step.thread.clock.now()
         expired: list[tuple[str, int]] = []
         marks: list[tuple[str, int]] = []
         for message in await self._next():
-            place = message.metadata.sequence.stream
+            address = message.metadata.sequence.stream
             if len(expired) >= limit:
                 break
             headers = message.headers or {}
             if "KV-Operation" in headers:
-                marks.append((message.subject, place))
+                marks.append((message.subject, address))
             elif float(headers.get(EXPIRES, "inf")) <= now:
-                expired.append((message.subject, place))
-            self.position, self.left = place + 1, message.metadata.num_pending
+                expired.append((message.subject, address))
+            self.position, self.left = address + 1, message.metadata.num_pending
         counts = await asyncio.gather(*(self._drop(*at) for at in expired))
         await asyncio.gather(*(self._clear(*at) for at in marks))
         return sum(counts)
@@ -282,12 +286,12 @@ class _Sweep:
     async def _next(self) -> list[Msg]:
         step = self._step
         wanted = min(self.left, 256)
-        line = await step.link.line(step)
+        connection = await step.thread.connection(step)
         step.doing = "looking for expired records"
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{step.place.stream}{self._name}"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{step.address.stream}{self._name}"
         asked = msgspec.json.encode({"batch": wanted, "no_wait": True})
         try:
-            messages = await line.fetch(subject, asked, wanted)
+            messages = await connection.fetch(subject, asked, wanted)
         except LostError:
             raise step.failed("the connection was lost while looking for expired ones") from None
         self.left = 0  # unless the last message says otherwise

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreUnavailable
 from mainstay.runtime.fork import reset_in_child
-from mainstay.stores.nats.connection import PARTING
-from mainstay.stores.nats.link import Link
-from mainstay.stores.nats.steps import Step, unwrapped
-from mainstay.stores.nats.url import Place
+from mainstay.stores.nats.connection import CLOSE_TIMEOUT
+from mainstay.stores.nats.steps import NatsStep, unwrapped
+from mainstay.stores.nats.thread import NatsThread
+from mainstay.stores.nats.url import NatsUrl
 from mainstay.stores.nats.wire import Clock
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.stores.nats.link import Work
+    from mainstay.stores.nats.thread import Work
 
 
 class NatsStore:
@@ -52,11 +52,11 @@ class NatsStore:
     locks = False
 
     def __init__(self, url: str) -> None:
-        self._place = Place(url)
-        self.url = self._place.shown
-        self.timeout = self._place.timeout
+        self._address = NatsUrl(url)
+        self.url = self._address.shown
+        self.timeout = self._address.timeout
         self._clock = Clock()
-        self._link: Link | None = None
+        self._nats_thread: NatsThread | None = None
         self._guard = threading.Lock()
         self._is_closed = False
         self._cursor = 1
@@ -95,7 +95,7 @@ class NatsStore:
         goes on from there.
         """
 
-        async def work(at: Step) -> int:
+        async def work(at: NatsStep) -> int:
             dropped, self._cursor = await at.purge(limit, self._cursor)
             return dropped
 
@@ -110,35 +110,37 @@ class NatsStore:
     def close(self) -> None:
         """Ends the connection and the thread; steps under way are told that it was closed."""
         with self._guard:
-            self._is_closed, link, self._link = True, self._link, None
-        if link is not None:
-            link.close()
+            self._is_closed, thread, self._nats_thread = True, self._nats_thread, None
+        if thread is not None:
+            thread.close()
 
     # --- from here into the thread and back -------------------------------------------------------
 
-    def _submit(self, what: str, work: Callable[[Step], Work]) -> Future[Any]:
+    def _submit(self, what: str, work: Callable[[NatsStep], Work]) -> Future[Any]:
         with self._guard:
             if self._is_closed:
                 raise StoreUnavailable(self.url, what, "it was closed")
-            if self._link is None:
-                self._link = Link(self._place, self._clock)
-                weakref.finalize(self, self._link.close)
-            return self._link.submit(partial(Step, self._link, what), work)
+            if self._nats_thread is None:
+                self._nats_thread = NatsThread(self._address, self._clock)
+                weakref.finalize(self, self._nats_thread.close)
+            return self._nats_thread.submit(partial(NatsStep, self._nats_thread, what), work)
 
-    def _wait(self, what: str, work: Callable[[Step], Work]) -> Any:
+    def _wait(self, what: str, work: Callable[[NatsStep], Work]) -> Any:
         future = self._submit(what, work)
         try:
-            answer = future.result(self.timeout + PARTING)
+            answer = future.result(self.timeout + CLOSE_TIMEOUT)
         except TimeoutError:
             future.cancel()
-            told = f"no answer within {self.timeout:g} s, and its own thread does not answer either"
-            raise StoreUnavailable(self.url, what, told) from None
+            reason = (
+                f"no answer within {self.timeout:g} s, and its own thread does not answer either"
+            )
+            raise StoreUnavailable(self.url, what, reason) from None
         except BaseException:  # Ctrl+C: nobody waits any more
             future.cancel()
             raise
         return unwrapped(answer)
 
-    async def _await(self, what: str, work: Callable[[Step], Work]) -> Any:
+    async def _await(self, what: str, work: Callable[[NatsStep], Work]) -> Any:
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
             return await trio.to_thread.run_sync(self._wait, what, work)
@@ -146,9 +148,13 @@ class NatsStore:
 
     def _reset(self) -> None:
         """A forked child has no thread, and must not touch its parent's connection."""
-        _inherited.append(self._link)
-        self._guard, self._link, self._clock = threading.Lock(), None, self._clock.afresh()
+        _inherited.append(self._nats_thread)
+        self._guard, self._nats_thread, self._clock = (
+            threading.Lock(),
+            None,
+            self._clock.unmeasured(),
+        )
 
 
-_inherited: list[Link | None] = []
+_inherited: list[NatsThread | None] = []
 """What a forked child keeps as it is, for ever: finalising it would act on the parent's sockets."""

@@ -20,7 +20,7 @@ _LONGEST = 512
 """Characters of an encoded key; a server takes 4,096 for a whole line of the protocol."""
 
 
-class Place:
+class NatsUrl:
     """A URL, taken apart: servers, credentials, options, and how it is shown."""
 
     def __init__(self, url: str) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-    from mainstay.stores.nats.url import Place
+    from mainstay.stores.nats.url import NatsUrl
 
 _MEASURE_EVERY = 10.0
 """Seconds after which the server's clock is measured again; a quartz drifts 1 ms in that time."""
@@ -49,7 +49,7 @@ class Clock:
         self._half = 0.0
         self._measured: float | None = None
 
-    def afresh(self) -> Clock:
+    def unmeasured(self) -> Clock:
         """One that has measured nothing, and still does not go back."""
         return Clock(self._floor)
 
@@ -57,17 +57,17 @@ class Clock:
         """Whether it has to be measured before it is read."""
         return self._measured is None or steady() - self._measured > _MEASURE_EVERY
 
-    def learn(self, sent: float, heard: float, moment: float) -> None:
+    def learn(self, sent: float, received: float, moment: float) -> None:
         """Takes a reading of the server: it was that moment somewhere between sent and heard.
 
         A slow answer that does not contradict what is known says less than that, and is left.
         """
-        half, offset = (heard - sent) / 2, moment - (sent + heard) / 2
+        half, offset = (received - sent) / 2, moment - (sent + received) / 2
         if self._measured is not None:
-            known = self._half + _DRIFT * (heard - self._measured)
+            known = self._half + _DRIFT * (received - self._measured)
             if half > known and abs(offset - self._offset) <= half + known:
                 half, offset = known, self._offset
-        self._offset, self._half, self._measured = offset, half, heard
+        self._offset, self._half, self._measured = offset, half, received
 
     def now(self) -> float:
         """Seconds since the epoch."""
@@ -131,14 +131,14 @@ envelopes = msgspec.msgpack.Decoder(Envelope)
 EXPIRES = "Mainstay-Expires"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_STREAM, NO_MESSAGE, NAME_IN_USE, NO_CONSUMER = 10059, 10037, 10058, 10014
-FASTER = (10071, 10164)
+WRONG_SEQUENCE = (10071, 10164)
 """The codes of "wrong last sequence": somebody else wrote in between."""
 
 
 def answer_of(reply: Msg) -> Answer:
     """What JetStream answered; raises where there is none to answer."""
     if status(reply) == "503":
-        raise NobodyError
+        raise NoResponderError
     return _answers.decode(reply.data)
 
 
@@ -147,7 +147,7 @@ def status(message: Msg) -> str | None:
     return message.headers.get("Status") if message.headers else None
 
 
-class NobodyError(Exception):
+class NoResponderError(Exception):
     """The server has nobody who would answer."""
 
     def __str__(self) -> str:
@@ -168,17 +168,17 @@ _SHAPE = {
 """What a bucket must be like: nothing in it may vanish by itself, and one value a key is kept."""
 
 
-def differences(config: dict[str, Any], place: Place) -> list[str]:
+def differences(config: dict[str, Any], address: NatsUrl) -> list[str]:
     """What a bucket is like that it must not be."""
-    wanted: dict[str, Any] = {**_SHAPE, "subjects": [place.subjects + ">"]}
+    wanted: dict[str, Any] = {**_SHAPE, "subjects": [address.subjects + ">"]}
     found = [
         f"{name} is {config.get(name)!r} and must be {value!r}"
         for name, value in wanted.items()
         if config.get(name, value) != value
     ]
-    if config.get("num_replicas", 1) < place.replicas:
+    if config.get("num_replicas", 1) < address.replicas:
         found.append(
-            f"num_replicas is {config.get('num_replicas')}, and {place.replicas} are asked"
+            f"num_replicas is {config.get('num_replicas')}, and {address.replicas} are asked"
         )
     return found + [
         f"{name} is {config[name]!r} and must not be set"
@@ -187,13 +187,13 @@ def differences(config: dict[str, Any], place: Place) -> list[str]:
     ]
 
 
-def configuration(place: Place) -> bytes:
+def configuration(address: NatsUrl) -> bytes:
     """What the server is asked for where there is no bucket yet."""
     more = {
-        "name": place.stream,
-        "subjects": [place.subjects + ">"],
+        "name": address.stream,
+        "subjects": [address.subjects + ">"],
         "description": "records of mainstay",
-        "num_replicas": place.replicas,
+        "num_replicas": address.replicas,
         "deny_delete": True,
         "allow_rollup_hdrs": True,
     }

@@ -19,7 +19,7 @@ from mainstay.stores.journal_rows import (
     is_older,
     tail_of_row,
 )
-from mainstay.stores.postgres.statements import Trip
+from mainstay.stores.postgres.statements import RoundTrip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,24 +103,24 @@ class PostgresJournal:
 
     def _rows(self, text: str, values: dict[str, object]) -> Rows:
         def step() -> Steps[Rows]:
-            return (yield Trip(text, values))
+            return (yield RoundTrip(text, values))
 
         return self._store.drive("read", step)
 
 
 def _append(make: Callable[[Tail, Sequence[bytes]], Entry]) -> Steps[Tail]:
-    yield Trip("BEGIN")
-    yield Trip(_LOCK)
+    yield RoundTrip("BEGIN")
+    yield RoundTrip(_LOCK)
     tail = yield from _tail()
     tail = yield from _put(tail, make(tail, ()))
-    yield Trip("COMMIT")
+    yield RoundTrip("COMMIT")
     return tail
 
 
 def _put(tail: Tail, entry: Entry) -> Steps[Tail]:
     block, head = entry
     if block is not None:
-        yield Trip(
+        yield RoundTrip(
             _INSERT,
             {
                 "block": header_of(block).block,
@@ -131,12 +131,12 @@ def _put(tail: Tail, entry: Entry) -> Steps[Tail]:
         )
         tail = tail_of(block)
     if head is not None:
-        yield Trip(_HEAD, {"block": head.block, "head": encode_head(head)})
+        yield RoundTrip(_HEAD, {"block": head.block, "head": encode_head(head)})
     return tail
 
 
 def _tail() -> Steps[Tail]:
-    rows = yield Trip(_TAIL)
+    rows = yield RoundTrip(_TAIL)
     if rows:
         return tail_of_row(rows[0], None)
     anchor = yield from _anchor()
@@ -144,30 +144,30 @@ def _tail() -> Steps[Tail]:
 
 
 def _anchor() -> Steps[Anchor | None]:
-    rows = yield Trip(_ANCHOR)
+    rows = yield RoundTrip(_ANCHOR)
     return anchor_of(rows[0] if rows else None)
 
 
 def _prune(before: str, make: Callable[[Tail, Anchor], Entry]) -> Steps[int]:
-    yield Trip("BEGIN")
-    yield Trip(_LOCK)
+    yield RoundTrip("BEGIN")
+    yield RoundTrip(_LOCK)
     tail = yield from _tail()
     old = yield from _anchor()
     upto = 0
-    for block, header in (yield Trip(_OLD, {"most": MOST_PRUNED})):
+    for block, header in (yield RoundTrip(_OLD, {"most": MOST_PRUNED})):
         if block >= tail.block or not is_older(header, before):
             break
         upto = block
     if not upto:
-        yield Trip("ROLLBACK")
+        yield RoundTrip("ROLLBACK")
         return 0
-    rows = yield Trip(_BLOCKS, {"after": 0, "most": MOST_PRUNED})
+    rows = yield RoundTrip(_BLOCKS, {"after": 0, "most": MOST_PRUNED})
     anchor = anchor_after(old, (block_of(row) for row in rows if row[3] <= upto))
     yield from _put(tail, make(tail, anchor))
-    yield Trip(_DROP_BLOCKS, {"upto": upto})
-    yield Trip(_DROP_HEADS, {"upto": upto})
-    yield Trip("DELETE FROM mainstay_audit_anchor")
+    yield RoundTrip(_DROP_BLOCKS, {"upto": upto})
+    yield RoundTrip(_DROP_HEADS, {"upto": upto})
+    yield RoundTrip("DELETE FROM mainstay_audit_anchor")
     kept = {**anchor._asdict(), "carried": body_of(anchor.carried)}
-    yield Trip(_SET_ANCHOR, kept)
-    yield Trip("COMMIT")
+    yield RoundTrip(_SET_ANCHOR, kept)
+    yield RoundTrip("COMMIT")
     return anchor.number - (old.number if old is not None else 0)

@@ -45,14 +45,14 @@ WHERE name = 'client_connection_check_interval'
 go on; what waits for a lock when its client leaves is dropped (from PostgreSQL 14 on)."""
 
 
-class Late(psycopg.OperationalError):
+class TimedOutError(psycopg.OperationalError):
     """No answer came in time, or no connection was free."""
 
     def __init__(self, text: str = "the server did not answer in time") -> None:
         super().__init__(text)
 
 
-_TimedOut: type[Exception] = getattr(psycopg.errors, "_WaitTimeout", Late)
+_TimedOut: type[Exception] = getattr(psycopg.errors, "_WaitTimeout", TimedOutError)
 """What psycopg raises where it bounds a wait itself, as it does since 3.3."""
 
 
@@ -67,7 +67,7 @@ class Connection(psycopg.Connection["tuple[Any, ...]"]):
     def wait(self, gen: Any, interval: float = 0.0, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg's
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
-            if _TimedOut is Late:
+            if _TimedOut is TimedOutError:
                 return waiting.wait(_until(gen, self.until), self.pgconn.socket, _INTERVAL)
             left = self.until - SYSTEM.monotonic()
             return waiting.wait(gen, self.pgconn.socket, _INTERVAL, left)
@@ -90,7 +90,7 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
     ) -> Any:
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
-            if _TimedOut is Late:
+            if _TimedOut is TimedOutError:
                 gen = _until(gen, self.until)
                 return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL)
             left = self.until - SYSTEM.monotonic()
@@ -105,7 +105,7 @@ def _leave(pgconn: Any, error: BaseException) -> None:
     if pgconn.transaction_status == TransactionStatus.ACTIVE:
         pgconn.finish()
     if type(error) is _TimedOut:
-        raise Late from None
+        raise TimedOutError from None
 
 
 def _until(gen: Any, until: float) -> Generator[Any, Any, Any]:
@@ -116,7 +116,7 @@ def _until(gen: Any, until: float) -> Generator[Any, Any, Any]:
             wants = gen.send((yield wants))
     except StopIteration as done:
         return done.value
-    raise Late
+    raise TimedOutError
 
 
 class _Idle:
@@ -165,7 +165,7 @@ class Pool:
         try:
             self._room.get(timeout=max(0.0, until - SYSTEM.monotonic()))
         except queue.Empty:
-            raise Late("every connection of the pool was in use") from None
+            raise TimedOutError("every connection of the pool was in use") from None
         try:
             connection = self.idle.pop()
             is_new = connection is None
@@ -240,7 +240,7 @@ class AsyncPool:
             async with asyncio.timeout(max(0.0, until - SYSTEM.monotonic())):
                 await self._room.acquire()
         except TimeoutError:
-            raise Late("every connection of the pool was in use") from None
+            raise TimedOutError("every connection of the pool was in use") from None
 
     def give(self, connection: AsyncConnection) -> None:
         """Takes it back."""

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     Answer = TypeVar("Answer")
     Values: TypeAlias = dict[str, Any]
-    Said: TypeAlias = tuple[str, Values]
+    Statement: TypeAlias = tuple[str, Values]
     Rows: TypeAlias = list[tuple[Any, ...]]
-    Steps: TypeAlias = Generator["Trip", Rows, Answer]
+    Steps: TypeAlias = Generator["RoundTrip", Rows, Answer]
 
     class StepDriver(Protocol):
         """Drives steps over connections of its own; PostgresStore is one."""
@@ -93,43 +93,43 @@ _SHORT = _LONGEST // 4
 """Characters that have no more bytes than that, however they are written."""
 
 
-class Trip(NamedTuple):
+class RoundTrip(NamedTuple):
     """A statement, and what goes with it on the same way; its rows are the answer."""
 
     text: str
     values: Values = {}  # noqa: RUF012 -- nobody changes it
-    before: Said | None = None
-    after: Said | None = None
+    before: Statement | None = None
+    after: Statement | None = None
 
 
 def step(space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
     """Reads, decides and writes, in transactions of its own."""
     where = address(space, key)
-    rows = yield Trip(_READ, where)
+    rows = yield RoundTrip(_READ, where)
     reply, write = _decided(decide, rows[0], where)
-    if write is None or (yield Trip(*write)):
+    if write is None or (yield RoundTrip(*write)):
         return reply
     while True:
-        rows = yield Trip(_LOCK, where, before=(_BEGIN, {}))
+        rows = yield RoundTrip(_LOCK, where, before=(_BEGIN, {}))
         reply, write = _decided(decide, rows[0], where)
         if write is None:
-            yield Trip("ROLLBACK")
+            yield RoundTrip("ROLLBACK")
             return reply
-        if (yield Trip(*write, after=("COMMIT", {}))):
+        if (yield RoundTrip(*write, after=("COMMIT", {}))):
             return reply
 
 
 def step_within(space: str, key: str, decide: Decide[Reply], timeout: float) -> Steps[Reply]:
     """The same in a transaction of the caller's own, whose `lock_timeout` is put back."""
     where = address(space, key)
-    hurry: Said = (_HURRY, {"patience": patience(timeout)})
-    relax: Said = (_RELAX, {})
-    rows = yield Trip(_READ, where)
+    hurry: Statement = (_HURRY, {"patience": patience(timeout)})
+    relax: Statement = (_RELAX, {})
+    rows = yield RoundTrip(_READ, where)
     while True:
         reply, write = _decided(decide, rows[0], where)
-        if write is None or (yield Trip(*write, before=hurry, after=relax)):
+        if write is None or (yield RoundTrip(*write, before=hurry, after=relax)):
             return reply
-        rows = yield Trip(_LOCK, where, before=hurry, after=relax)
+        rows = yield RoundTrip(_LOCK, where, before=hurry, after=relax)
 
 
 def patience(timeout: float) -> str:
@@ -139,7 +139,7 @@ def patience(timeout: float) -> str:
 
 def _decided(
     decide: Decide[Reply], row: tuple[Any, ...], where: Values
-) -> tuple[Reply, Said | None]:
+) -> tuple[Reply, Statement | None]:
     """The reply, and the statement that makes the change if the record is still the same."""
     now, value, seen = row
     change, reply = decide(value, now)
@@ -155,35 +155,35 @@ def _decided(
 
 def read(space: str, key: str) -> Steps[tuple[bytes | None, float]]:
     """The record and the server's clock."""
-    (now, value, _), *_ = yield Trip(_READ, address(space, key))
+    (now, value, _), *_ = yield RoundTrip(_READ, address(space, key))
     return value, now
 
 
 def scan(space: str, after: str, limit: int) -> Steps[list[tuple[str, bytes]]]:
     """The records of a space in the order of their keys, from one on."""
     where = {"space": _shielded(space), "after": _shielded(after), "limit": limit}
-    rows = yield Trip(_SCAN, where)
+    rows = yield RoundTrip(_SCAN, where)
     return [(_bared(key), value) for key, value in rows]
 
 
 def purge(limit: int) -> Steps[int]:
     """Drops records that have expired; how many."""
-    rows = yield Trip(_PURGE, {"limit": limit})
+    rows = yield RoundTrip(_PURGE, {"limit": limit})
     return int(rows[0][0])
 
 
 def version() -> Steps[int]:
     """The version of the schema; 0 where there is none."""
-    rows = yield Trip(_HAS_SCHEMA)
+    rows = yield RoundTrip(_HAS_SCHEMA)
     if not rows[0][0]:
         return 0
-    rows = yield Trip(_VERSION)
+    rows = yield RoundTrip(_VERSION)
     return int(rows[0][0])
 
 
 def server() -> Steps[tuple[str, str]]:
     """The server's version, and the encoding of its text."""
-    rows = yield Trip(_SERVER)
+    rows = yield RoundTrip(_SERVER)
     return rows[0][0], rows[0][1]
 
 
@@ -197,15 +197,15 @@ def migrate(url: str) -> Steps[None]:
         )
     if not pending("postgres", (yield from version()), url):
         return
-    yield Trip("BEGIN")
-    yield Trip("SELECT pg_advisory_xact_lock(%(lock)s::bigint)", {"lock": _MIGRATING})
-    yield Trip(_MAKE_SCHEMA)
+    yield RoundTrip("BEGIN")
+    yield RoundTrip("SELECT pg_advisory_xact_lock(%(lock)s::bigint)", {"lock": _MIGRATING})
+    yield RoundTrip(_MAKE_SCHEMA)
     for number, script in pending("postgres", (yield from version()), url).items():
         for statement in statements(script):
-            yield Trip(statement)
+            yield RoundTrip(statement)
         done = "INSERT INTO mainstay_schema (version) VALUES (%(number)s::integer)"
-        yield Trip(done, {"number": number})
-    yield Trip("COMMIT")
+        yield RoundTrip(done, {"number": number})
+    yield RoundTrip("COMMIT")
 
 
 # --- text that PostgreSQL can keep ----------------------------------------------------------------

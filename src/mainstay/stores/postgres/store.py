@@ -20,8 +20,8 @@ except ImportError:
     raise MissingExtraError("psycopg", "postgres") from None
 from mainstay.stores.options import without_secrets
 from mainstay.stores.postgres import statements as steps
-from mainstay.stores.postgres.pool import Late, Pools
-from mainstay.stores.postgres.url import Place
+from mainstay.stores.postgres.pool import Pools, TimedOutError
+from mainstay.stores.postgres.url import PostgresUrl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Journal
-    from mainstay.stores.postgres.statements import Rows, Steps, Trip
+    from mainstay.stores.postgres.statements import RoundTrip, Rows, Steps
 
     Answer = TypeVar("Answer")
 
@@ -52,11 +52,11 @@ class PostgresStore:
     locks = False
 
     def __init__(self, url: str) -> None:
-        place = Place(url)
-        self.url = place.shown
-        self.timeout = place.timeout
-        self.place = place
-        self._pools = Pools(place.params, place.pool, place.timeout)
+        address = PostgresUrl(url)
+        self.url = address.shown
+        self.timeout = address.timeout
+        self.address = address
+        self._pools = Pools(address.params, address.pool, address.timeout)
         try:
             self._run("open", lambda: steps.migrate(self.url))
         except BaseException:
@@ -146,7 +146,7 @@ class PostgresStore:
             try:
                 connection, is_new = pool.take(until)
             except psycopg.Error as error:
-                raise self._told(what, error) from error
+                raise self._translated(what, error) from error
             try:
                 return self._drive(connection, make(), what, may_be_stale=not is_new)
             except _Stale:
@@ -166,7 +166,7 @@ class PostgresStore:
             try:
                 connection, is_new = await pool.take(until)
             except psycopg.Error as error:
-                raise self._told(what, error) from error
+                raise self._translated(what, error) from error
             try:
                 return await self._adrive(connection, make(), what, may_be_stale=not is_new)
             except _Stale:
@@ -175,44 +175,44 @@ class PostgresStore:
                 pool.give(connection)
 
     def _drive(
-        self, connection: Any, trips: Steps[Answer], what: str, *, may_be_stale: bool = False
+        self, connection: Any, round_trips: Steps[Answer], what: str, *, may_be_stale: bool = False
     ) -> Answer:
         """Goes trip by trip; only the server's own trouble is translated, never a decision's."""
         try:
-            trip = next(trips)
+            round_trip = next(round_trips)
             while True:
                 try:
-                    rows = _say(connection, trip)
+                    rows = _execute(connection, round_trip)
                 except psycopg.Error as error:
-                    raise self._told(what, error, may_be_stale=may_be_stale) from error
+                    raise self._translated(what, error, may_be_stale=may_be_stale) from error
                 may_be_stale = False  # from here on something may have been written
-                trip = trips.send(rows)
+                round_trip = round_trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
     async def _adrive(
-        self, connection: Any, trips: Steps[Answer], what: str, *, may_be_stale: bool = False
+        self, connection: Any, round_trips: Steps[Answer], what: str, *, may_be_stale: bool = False
     ) -> Answer:
         """The same, awaiting."""
         try:
-            trip = next(trips)
+            round_trip = next(round_trips)
             while True:
                 try:
-                    rows = await _asay(connection, trip)
+                    rows = await _aexecute(connection, round_trip)
                 except psycopg.Error as error:
-                    raise self._told(what, error, may_be_stale=may_be_stale) from error
+                    raise self._translated(what, error, may_be_stale=may_be_stale) from error
                 may_be_stale = False
-                trip = trips.send(rows)
+                round_trip = round_trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
-    def _told(
+    def _translated(
         self, what: str, error: psycopg.Error, *, may_be_stale: bool = False
     ) -> _Stale | StoreUnavailable:
         """The server's trouble in words."""
         if may_be_stale and _is_lost(error):
             return _Stale()
-        reason = without_secrets(self.place.hide(_reason(error, self.timeout)))
+        reason = without_secrets(self.address.hide(_reason(error, self.timeout)))
         return StoreUnavailable(self.url, what, reason)
 
     def _check_open(self, what: str) -> None:
@@ -226,7 +226,7 @@ class _Within(PostgresStore):
     def __init__(self, store: PostgresStore, connection: Any) -> None:
         self.url = store.url
         self.timeout = store.timeout
-        self.place = store.place
+        self.address = store.address
         self._theirs = _driver_connection(connection)
         self._is_async = isinstance(self._theirs, psycopg.AsyncConnection)
 
@@ -274,47 +274,47 @@ def _driver_connection(connection: Any) -> Any:
 # --- one trip -------------------------------------------------------------------------------------
 
 
-def _say(connection: Any, trip: Trip) -> Rows:
+def _execute(connection: Any, round_trip: RoundTrip) -> Rows:
     """One round trip."""
-    kept = getattr(connection, "own_cursor", None) if "key" in trip.values else None
+    kept = getattr(connection, "own_cursor", None) if "key" in round_trip.values else None
     cursor = kept or _cursor(connection)
-    if trip.before is None and trip.after is None:
-        cursor.execute(trip.text, trip.values, binary=True)
+    if round_trip.before is None and round_trip.after is None:
+        cursor.execute(round_trip.text, round_trip.values, binary=True)
     else:
         with connection.pipeline():
-            if trip.before is not None:
-                _cursor(connection).execute(*trip.before)
-            cursor.execute(trip.text, trip.values, binary=True)
-            if trip.after is not None:
-                _cursor(connection).execute(*trip.after)
+            if round_trip.before is not None:
+                _cursor(connection).execute(*round_trip.before)
+            cursor.execute(round_trip.text, round_trip.values, binary=True)
+            if round_trip.after is not None:
+                _cursor(connection).execute(*round_trip.after)
     rows = cursor.fetchall() if _has_rows(cursor) else []
-    if kept is not None and _is_large(trip, rows):
+    if kept is not None and _is_large(round_trip, rows):
         connection.own_cursor = _cursor(connection)
     return rows
 
 
-async def _asay(connection: Any, trip: Trip) -> Rows:
+async def _aexecute(connection: Any, round_trip: RoundTrip) -> Rows:
     """The same, awaiting."""
-    kept = getattr(connection, "own_cursor", None) if "key" in trip.values else None
+    kept = getattr(connection, "own_cursor", None) if "key" in round_trip.values else None
     cursor = kept or _acursor(connection)
-    if trip.before is None and trip.after is None:
-        await cursor.execute(trip.text, trip.values, binary=True)
+    if round_trip.before is None and round_trip.after is None:
+        await cursor.execute(round_trip.text, round_trip.values, binary=True)
     else:
         async with connection.pipeline():
-            if trip.before is not None:
-                await _acursor(connection).execute(*trip.before)
-            await cursor.execute(trip.text, trip.values, binary=True)
-            if trip.after is not None:
-                await _acursor(connection).execute(*trip.after)
+            if round_trip.before is not None:
+                await _acursor(connection).execute(*round_trip.before)
+            await cursor.execute(round_trip.text, round_trip.values, binary=True)
+            if round_trip.after is not None:
+                await _acursor(connection).execute(*round_trip.after)
     rows = await cursor.fetchall() if _has_rows(cursor) else []
-    if kept is not None and _is_large(trip, rows):
+    if kept is not None and _is_large(round_trip, rows):
         connection.own_cursor = _acursor(connection)
     return rows
 
 
-def _is_large(trip: Trip, rows: Rows) -> bool:
+def _is_large(round_trip: RoundTrip, rows: Rows) -> bool:
     """Whether a cursor would hold much until its next statement: what it sent, or what it got."""
-    sent = trip.values.get("value")
+    sent = round_trip.values.get("value")
     got = rows[0][1] if rows and len(rows[0]) > 1 else None
     return (sent is not None and len(sent) > _LARGE) or (got is not None and len(got) > _LARGE)
 
@@ -348,7 +348,7 @@ def _is_lost(error: psycopg.Error) -> bool:
     """Whether the connection is gone, and not just late."""
     return (
         isinstance(error, psycopg.OperationalError)
-        and not isinstance(error, Late)
+        and not isinstance(error, TimedOutError)
         and (error.pgconn is None or error.pgconn.status != psycopg.pq.ConnStatus.OK)
     )
 
@@ -371,7 +371,7 @@ _ADVICE = {
 def _reason(error: psycopg.Error, timeout: float) -> str:
     """What went wrong, and what to do about it."""
     text = " ".join((error.diag.message_primary or str(error)).split())
-    if isinstance(error, Late | psycopg.errors.ConnectionTimeout):
+    if isinstance(error, TimedOutError | psycopg.errors.ConnectionTimeout):
         return f"{text} (timeout {timeout:g} s)"
     if isinstance(error, psycopg.errors.LockNotAvailable):
         return f"another transaction held the record for more than {timeout:g} s"

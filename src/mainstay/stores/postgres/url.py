@@ -17,7 +17,7 @@ _OURS = {"timeout": 5.0, "pool": 10}
 _SECRET = ("password", "sslpassword")
 
 
-class Place:
+class PostgresUrl:
     """A store's URL.
 
     Attributes:

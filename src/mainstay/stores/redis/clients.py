@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import redis
 
 from mainstay.runtime.clock import SYSTEM
-from mainstay.stores.redis.protocol import Turns
+from mainstay.stores.redis.protocol import WriteLocks
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -30,7 +30,7 @@ def blocking_client(address: str, pool: int, timeout: float) -> Any:
     """A client for threads, without a connection; it connects when it is used."""
     secure = urlsplit(address).scheme == "rediss"
     base: Any = redis.SSLConnection if secure else redis.Connection
-    bounded = type("Bounded", (_Bounded, base), {})
+    bounded = type("Bounded", (_BoundedConnection, base), {})
     connections = redis.BlockingConnectionPool.from_url(
         address, connection_class=bounded, **_limits(pool, timeout)
     )
@@ -46,7 +46,7 @@ def async_client(address: str, pool: int, timeout: float) -> Any:
     from redis import asyncio as aredis
 
     limits = _limits(pool, timeout) | {"socket_timeout": None}
-    passing: Any = type("Passing", (_Passing, aredis.BlockingConnectionPool), {})
+    passing: Any = type("Passing", (_NotifyingPool, aredis.BlockingConnectionPool), {})
     return aredis.Redis(connection_pool=passing.from_url(address, **limits))
 
 
@@ -69,16 +69,16 @@ def drop_idle(pool: Any) -> None:
         pool.disconnect()
 
 
-class _Due(threading.local):
+class _Deadline(threading.local):
     """When the step of this thread must be over, and how long it may take."""
 
     at = most = 0.0
 
 
-DUE = _Due()
+DEADLINE = _Deadline()
 
 
-class _Bounded:
+class _BoundedConnection:
     """A connection that waits no longer than the step it works for; mixed into redis-py's own.
 
     A fixed socket timeout would count anew with every command and every handshake.
@@ -97,15 +97,15 @@ class _Bounded:
 
     def _limit(self) -> None:
         """Sets the socket's timeout only where much of the time is gone: it costs a system call."""
-        left = DUE.at - SYSTEM.monotonic()
-        if left > 0.9 * DUE.most and not self._is_limited:
+        left = DEADLINE.at - SYSTEM.monotonic()
+        if left > 0.9 * DEADLINE.most and not self._is_limited:
             return
         if self._sock is not None:
             self._sock.settimeout(max(0.001, left))
-            self._is_limited = left < DUE.most * 0.9
+            self._is_limited = left < DEADLINE.most * 0.9
 
 
-class _Passing:
+class _NotifyingPool:
     """A pool whose connections reach the next who waits; mixed into redis-py's own.
 
     Who is told that one is free, and is cancelled before it takes it, need not tell anybody else
@@ -123,17 +123,17 @@ class _Passing:
             raise
 
 
-class Loops:
+class LoopClients:
     """A client for each event loop, closed when its loop ends."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._kept: weakref.WeakKeyDictionary[AbstractEventLoop, tuple[Any, Turns, Any]]
+        self._kept: weakref.WeakKeyDictionary[AbstractEventLoop, tuple[Any, WriteLocks, Any]]
         self._kept = weakref.WeakKeyDictionary()
         self._closing: set[Any] = set()
 
-    async def client(self) -> tuple[Any, Turns]:
+    async def client(self) -> tuple[Any, WriteLocks]:
         """The client and the turns of the running loop."""
         import asyncio
 
@@ -141,7 +141,7 @@ class Loops:
         found = self._kept.get(loop)
         if found is None:
             client = self._make()
-            found = client, Turns(asyncio.Lock), _closed_at_the_end(client)
+            found = client, WriteLocks(asyncio.Lock), _closed_at_the_end(client)
             with self._lock:
                 for other in [other for other in self._kept if other.is_closed()]:
                     del self._kept[other]

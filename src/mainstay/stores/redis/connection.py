@@ -19,12 +19,12 @@ from redis import exceptions as theirs
 if TYPE_CHECKING:
     from typing import Any
 
-_asked = inspect.signature(redis.ConnectionPool.get_connection).parameters["command_name"]
-_TO_GET = ("EVALSHA",) if _asked.default is inspect.Parameter.empty else ()
+_parameter = inspect.signature(redis.ConnectionPool.get_connection).parameters["command_name"]
+_TO_GET = ("EVALSHA",) if _parameter.default is inspect.Parameter.empty else ()
 """What a pool wants to know before it gives a connection: since redis-py 5.3 nothing."""
 
 
-class Line:
+class ScriptConnection:
     """For threads."""
 
     __slots__ = ("_client", "_connection")
@@ -33,10 +33,10 @@ class Line:
         self._client = client
         self._connection: Any = None
 
-    def say(self, command: tuple[Any, ...]) -> Any:
+    def execute(self, command: tuple[Any, ...]) -> Any:
         """The server's answer."""
         if command[0] != "EVALSHA":
-            self.let_go()
+            self.release()
             return self._client.execute_command(*command)
         if self._connection is None:
             self._connection = self._client.connection_pool.get_connection(*_TO_GET)
@@ -44,7 +44,7 @@ class Line:
             self._connection.send_command(*command)
             return self._connection.read_response()
         except theirs.ConnectionError:
-            self.let_go()
+            self.release()
             return self._client.execute_command(*command)
         except theirs.ResponseError:
             raise  # which is an answer
@@ -52,14 +52,14 @@ class Line:
             self._connection.disconnect()
             raise
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Gives the connection back."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._client.connection_pool.release(connection)
 
 
-class AsyncLine:
+class AsyncScriptConnection:
     """For the tasks of an event loop."""
 
     __slots__ = ("_client", "_connection")
@@ -68,10 +68,10 @@ class AsyncLine:
         self._client = client
         self._connection: Any = None
 
-    async def say(self, command: tuple[Any, ...]) -> Any:
+    async def execute(self, command: tuple[Any, ...]) -> Any:
         """The server's answer."""
         if command[0] != "EVALSHA":
-            await self.let_go()
+            await self.release()
             return await self._client.execute_command(*command)
         if self._connection is None:
             self._connection = await self._client.connection_pool.get_connection(*_TO_GET)
@@ -79,10 +79,10 @@ class AsyncLine:
             await self._connection.send_command(*command)
             return await self._connection.read_response()
         except theirs.ConnectionError:
-            await self.let_go()
+            await self.release()
             return await self._client.execute_command(*command)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Gives the connection back."""
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeAlias
 
-    Story: TypeAlias = Generator[tuple[Any, ...] | bytes | float, Any, Any]
+    Flow: TypeAlias = Generator[tuple[Any, ...] | bytes | float, Any, Any]
     """Yields a command to send, a record to take one's turn at, or seconds to wait."""
 
 _THEIRS = "db username password client_name protocol socket_keepalive health_check_interval".split()
@@ -46,7 +46,7 @@ class Server(Protocol):
 # --- names and scripts ----------------------------------------------------------------------------
 
 
-class Place:
+class RecordKeys:
     """Where a record is: its key, the index of its space, of what expires, and who holds it."""
 
     __slots__ = ("key", "keys", "name", "space")
@@ -94,7 +94,7 @@ READ, WRITE, DROP = _Script("read"), _Script("write"), _Script("drop")
 RELEASE, _SWEEP = _Script("release"), _Script("sweep")
 
 
-def told(script: _Script, keys: tuple[bytes, ...], *arguments: Any) -> Story:
+def run_script(script: _Script, keys: tuple[bytes, ...], *arguments: Any) -> Flow:
     """The answer of a script; a server that does not know it is given it."""
     try:
         return (yield ("EVALSHA", script.sha, len(keys), *keys, *arguments))
@@ -102,19 +102,19 @@ def told(script: _Script, keys: tuple[bytes, ...], *arguments: Any) -> Story:
         return (yield ("EVAL", script.text, len(keys), *keys, *arguments))
 
 
-def swept(places: list[Place]) -> Story:
+def sweep(records: list[RecordKeys]) -> Flow:
     """Removes what has expired or is gone, of places in one space; how many."""
-    if not places:
+    if not records:
         return 0
-    records = [at.keys[0] for at in places]
-    names = [at.name for at in places]
-    return (yield from told(_SWEEP, (*places[0].keys[1:3], *records), *names))
+    keys = [each.keys[0] for each in records]
+    names = [each.name for each in records]
+    return (yield from run_script(_SWEEP, (*records[0].keys[1:3], *keys), *names))
 
 
 # --- addresses and messages -----------------------------------------------------------------------
 
 
-def divided(url: str) -> tuple[str, str]:
+def split_url(url: str) -> tuple[str, str]:
     """The URL with our options, and the one with theirs for redis-py."""
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss", "valkey", "valkeys") or not parts.hostname:

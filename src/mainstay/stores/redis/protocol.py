@@ -1,6 +1,6 @@
 """How a story is told to a Redis server, step by step, and how those who write take turns.
 
-A story yields a command, a record to take one's turn at, or seconds to wait. `Telling` knows how
+A story yields a command, a record to take one's turn at, or seconds to wait. `Exchange` knows how
 far it is and until when it may go on; `perform` and `aperform` do what it asks for. Who writes the
 same record takes turns: within a process by a lock, among processes by holding the record.
 """
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mainstay.stores.redis.connection import AsyncLine, Line
-    from mainstay.stores.redis.keys import Server, Story
+    from mainstay.stores.redis.connection import AsyncScriptConnection, ScriptConnection
+    from mainstay.stores.redis.keys import Flow, Server
 
 
-class Telling:
+class Exchange:
     """A story on its way: what is asked, what was answered, what went wrong, and until when."""
 
-    __slots__ = ("_store", "_story", "_what", "answer", "ask", "error", "result", "turn", "until")
+    __slots__ = ("_flow", "_store", "_what", "answer", "ask", "error", "result", "turn", "until")
 
-    def __init__(self, store: Server, what: str, story: Story) -> None:
+    def __init__(self, store: Server, what: str, flow: Flow) -> None:
         self._store = store
         self._what = what
-        self._story = story
+        self._flow = flow
         self.until = SYSTEM.monotonic() + store.timeout
         self.ask: Any = None
         self.answer: Any = None
@@ -48,9 +48,9 @@ class Telling:
         answer, self.answer = self.answer, None
         try:
             if error is None:
-                self.ask = self._story.send(answer)
+                self.ask = self._flow.send(answer)
             else:
-                self.ask = self._story.throw(error)
+                self.ask = self._flow.throw(error)
         except StopIteration as end:
             self.result = end.value
             return False
@@ -58,7 +58,7 @@ class Telling:
             if raised is not error:
                 raise  # the decision's own, as it is
             raise self.unavailable(raised) from raised
-        self._see_that_it_may_go_on()
+        self._check_may_go_on()
         return True
 
     def end(self) -> None:
@@ -66,12 +66,12 @@ class Telling:
         if self.turn is not None:
             self.turn.release()
 
-    def _see_that_it_may_go_on(self) -> None:
+    def _check_may_go_on(self) -> None:
         if self._store.is_closed:
             raise StoreUnavailable(self._store.url, self._what, "it was closed")
         if SYSTEM.monotonic() > self.until:
-            told = f"not done within {self._store.timeout:g} s: others were faster every time"
-            raise StoreUnavailable(self._store.url, self._what, told)
+            run_script = f"not done within {self._store.timeout:g} s: others were faster every time"
+            raise StoreUnavailable(self._store.url, self._what, run_script)
 
     def unavailable(self, error: Exception) -> Exception:
         """What a client's error means to a caller; what is no such error stays as it is."""
@@ -83,44 +83,46 @@ class Telling:
         return StoreUnavailable(self._store.url, self._what, reason)
 
 
-def perform(line: Line, turns: Turns, telling: Telling) -> None:
+def perform(connection: ScriptConnection, write_locks: WriteLocks, exchange: Exchange) -> None:
     """What a story asks for."""
-    ask = telling.ask
+    ask = exchange.ask
     if isinstance(ask, tuple):
-        telling.answer = line.say(ask)
+        exchange.answer = connection.execute(ask)
     elif isinstance(ask, float):
         if ask:
-            line.let_go()
+            connection.release()
             SYSTEM.sleep(ask)
     else:
-        lock = turns.lock(ask)
+        lock = write_locks.lock(ask)
         if not lock.acquire(blocking=False):
-            line.let_go()
-            if not lock.acquire(timeout=max(0.0, telling.until - SYSTEM.monotonic())):
+            connection.release()
+            if not lock.acquire(timeout=max(0.0, exchange.until - SYSTEM.monotonic())):
                 raise theirs.TimeoutError("others of this process write the same record")
-        telling.turn = lock
+        exchange.turn = lock
 
 
-async def aperform(line: AsyncLine, turns: Turns, telling: Telling) -> None:
+async def aperform(
+    connection: AsyncScriptConnection, write_locks: WriteLocks, exchange: Exchange
+) -> None:
     """The same in a running loop."""
-    ask = telling.ask
+    ask = exchange.ask
     if isinstance(ask, tuple):
-        telling.answer = await line.say(ask)
+        exchange.answer = await connection.execute(ask)
     elif isinstance(ask, float):
         import asyncio
 
         if ask:
-            await line.let_go()
+            await connection.release()
         await asyncio.sleep(ask)
     else:
-        lock = turns.lock(ask)
+        lock = write_locks.lock(ask)
         if lock.locked():
-            await line.let_go()
+            await connection.release()
         await lock.acquire()
-        telling.turn = lock
+        exchange.turn = lock
 
 
-class Turns:
+class WriteLocks:
     """Callers of this process that write the same record go one after another.
 
     Without that, of a hundred that write one record most lose again and again: each round one of
@@ -136,7 +138,7 @@ class Turns:
         return self._locks[hash(record) & 255]
 
 
-class Rounds:
+class Contention:
     """How often others were faster, and what follows from it.
 
     Who has lost a few times asks the server to hold the record for it while it decides once more:

@@ -27,37 +27,37 @@ try:
 except ImportError:  # pragma: no cover -- the extra is there in tests
     raise MissingExtraError("redis", "redis") from None
 from mainstay.stores.redis.clients import (
-    DUE,
-    Loops,
+    DEADLINE,
+    LoopClients,
     async_client,
     blocking_client,
     drop_idle,
     in_thread,
     in_trio,
 )
-from mainstay.stores.redis.connection import AsyncLine, Line
+from mainstay.stores.redis.connection import AsyncScriptConnection, ScriptConnection
 from mainstay.stores.redis.keys import (
     DROP,
     READ,
     RELEASE,
     TOKEN,
     WRITE,
-    Place,
+    RecordKeys,
     decoded,
-    divided,
     encoded,
     milliseconds,
-    swept,
-    told,
+    run_script,
+    split_url,
+    sweep,
     without_secrets,
 )
-from mainstay.stores.redis.protocol import Rounds, Telling, Turns, aperform, perform
+from mainstay.stores.redis.protocol import Contention, Exchange, WriteLocks, aperform, perform
 
 if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.change import Change, Decide, Reply
-    from mainstay.stores.redis.keys import Story
+    from mainstay.stores.redis.keys import Flow
 
 _OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}
 _LARGEST = 512 * 1024 * 1024 - TOKEN
@@ -83,7 +83,7 @@ class RedisStore:
     locks = False
 
     def __init__(self, url: str) -> None:
-        ours, self._address = divided(url)
+        ours, self._address = split_url(url)
         self.url = without_secrets(url)
         found = options_of(ours, _OPTIONS)
         self.timeout: float = found["timeout"]
@@ -136,11 +136,11 @@ class RedisStore:
 
     # --- what is said to the server ---------------------------------------------------------------
 
-    def _step(self, space: str, key: str, decide: Decide[Any]) -> Story:
+    def _step(self, space: str, key: str, decide: Decide[Any]) -> Flow:
         if self._facts is None:
-            yield from self._greeted()
-        at, rounds = Place(self.prefix, space, key), Rounds()
-        seen = yield from told(READ, at.keys[:1])
+            yield from self._check_server()
+        at, rounds = RecordKeys(self.prefix, space, key), Contention()
+        seen = yield from run_script(READ, at.keys[:1])
         while True:
             raw, now = seen[2], int(seen[0]) + int(seen[1]) / 1e6
             change, reply = decide(None if raw is None else raw[TOKEN:], now)
@@ -157,71 +157,71 @@ class RedisStore:
                 break  # it is written: the reply to that was lost
             yield seconds
         if rounds.is_holding:
-            yield from told(RELEASE, at.keys[3:], rounds.name)
+            yield from run_script(RELEASE, at.keys[3:], rounds.name)
         return reply
 
-    def _changing(self, at: Place, change: Change, claim: tuple[Any, ...]) -> Story:
+    def _changing(self, at: RecordKeys, change: Change, claim: tuple[Any, ...]) -> Flow:
         """Writes or drops it; a list with the record that is there where somebody was faster."""
         if change.value is None:
-            return (yield from told(DROP, at.keys, *claim, at.name))
+            return (yield from run_script(DROP, at.keys, *claim, at.name))
         if len(change.value) > _LARGEST:
             raise StoreError(f"a value of {len(change.value)} bytes; the most is {_LARGEST}")
         if at.space not in self._spaces:
             yield from self._registering(at.space)
         expires = milliseconds(change.expires)
-        answer = yield from told(WRITE, at.keys, *claim, at.name, change.value, expires)
+        answer = yield from run_script(WRITE, at.keys, *claim, at.name, change.value, expires)
         if answer == 2:  # the space was empty: somebody may have flushed the server
             yield from self._registering(at.space)
         return answer
 
-    def _registering(self, space: str) -> Story:
+    def _registering(self, space: str) -> Flow:
         """Before the first record, so that purging finds the space whatever happens in between."""
         yield ("SADD", f"{self.prefix}spaces", encoded(space))
         self._spaces.add(space)
 
-    def _reading(self, space: str, key: str) -> Story:
+    def _reading(self, space: str, key: str) -> Flow:
         if self._facts is None:
-            yield from self._greeted()
-        seen = yield from told(READ, Place(self.prefix, space, key).keys[:1])
+            yield from self._check_server()
+        seen = yield from run_script(READ, RecordKeys(self.prefix, space, key).keys[:1])
         value = None if seen[2] is None else seen[2][TOKEN:]
         return value, int(seen[0]) + int(seen[1]) / 1e6
 
-    def _scanning(self, space: str, after: str, limit: int) -> Story:
+    def _scanning(self, space: str, after: str, limit: int) -> Flow:
         if self._facts is None:
-            yield from self._greeted()
-        index = Place(self.prefix, space, "").keys[1]
+            yield from self._check_server()
+        index = RecordKeys(self.prefix, space, "").keys[1]
         last, page = encoded(after), list[tuple[str, bytes]]()
         while len(page) < limit:
             wanted = limit - len(page)
             names = yield ("ZRANGEBYLEX", index, b"(" + last, "+", "LIMIT", 0, wanted)
             if not names:
                 break
-            places = [Place(self.prefix, space, decoded(name)) for name in names]
-            raws = yield ("MGET", *(at.keys[0] for at in places))
-            page += [(at.key, raw[TOKEN:]) for at, raw in zip(places, raws, strict=True) if raw]
-            yield from swept([at for at, raw in zip(places, raws, strict=True) if not raw])
+            records = [RecordKeys(self.prefix, space, decoded(name)) for name in names]
+            raws = yield ("MGET", *(at.keys[0] for at in records))
+            page += [(at.key, raw[TOKEN:]) for at, raw in zip(records, raws, strict=True) if raw]
+            yield from sweep([at for at, raw in zip(records, raws, strict=True) if not raw])
             last = names[-1]
         return page
 
-    def _purging(self, limit: int) -> Story:
+    def _purging(self, limit: int) -> Flow:
         if self._facts is None:
-            yield from self._greeted()
+            yield from self._check_server()
         seconds, micros = yield ("TIME",)
         now, count = int(seconds) * 1000 + int(micros) // 1000, 0
         for name in sorted((yield ("SMEMBERS", f"{self.prefix}spaces"))):
             space = decoded(name)
-            expiring = Place(self.prefix, space, "").keys[2]
+            expiring = RecordKeys(self.prefix, space, "").keys[2]
             while count < limit:
                 most = min(limit - count, 500)  # a longer script would keep others waiting
                 due = yield ("ZRANGEBYSCORE", expiring, "-inf", now, "LIMIT", 0, most)
                 if not due:
                     break
-                count += yield from swept([Place(self.prefix, space, decoded(d)) for d in due])
+                count += yield from sweep([RecordKeys(self.prefix, space, decoded(d)) for d in due])
         return count
 
-    def _greeted(self) -> Story:
+    def _check_server(self) -> Flow:
         """Looks at the server when it is first used, and warns of what would break the promise."""
-        facts = yield from self._asked("INFO")
+        facts = yield from self._ask_optional("INFO")
         version = str(facts.get("redis_version", _OLDEST))
         if int(version.partition(".")[0]) < _OLDEST:
             reason = f"the server has version {version}, and {_OLDEST}.0 or later is needed"
@@ -236,14 +236,14 @@ class RedisStore:
                 stacklevel=2,
             )
 
-    def _describing(self) -> Story:
+    def _describing(self) -> Flow:
         if self._facts is None:
-            yield from self._greeted()
+            yield from self._check_server()
         started = SYSTEM.monotonic()
         yield ("PING",)
         latency = SYSTEM.monotonic() - started
-        facts = self._facts = yield from self._asked("INFO")
-        fsync = yield from self._asked("CONFIG", "GET", "appendfsync")
+        facts = self._facts = yield from self._ask_optional("INFO")
+        fsync = yield from self._ask_optional("CONFIG", "GET", "appendfsync")
         has_log = facts.get("aof_enabled")
         return {
             "store": "redis",
@@ -257,7 +257,7 @@ class RedisStore:
             "latency_ms": round(latency * 1000, 3),
         }
 
-    def _asked(self, *command: str) -> Story:
+    def _ask_optional(self, *command: str) -> Flow:
         """What a server may refuse to tell, without harm."""
         try:
             return (yield command)
@@ -266,56 +266,56 @@ class RedisStore:
 
     # --- the two drivers --------------------------------------------------------------------------
 
-    def _run(self, what: str, story: Story) -> Any:
-        telling = Telling(self, what, story)
+    def _run(self, what: str, flow: Flow) -> Any:
+        exchange = Exchange(self, what, flow)
         self._make_ready(what)
-        client, turns = self._client, self._turns
-        line = Line(client)
-        DUE.at, DUE.most = telling.until, self.timeout
+        client, write_locks = self._client, self._write_locks
+        connection = ScriptConnection(client)
+        DEADLINE.at, DEADLINE.most = exchange.until, self.timeout
         try:
-            while telling.asks():
+            while exchange.asks():
                 try:
-                    perform(line, turns, telling)
+                    perform(connection, write_locks, exchange)
                 except Exception as error:
-                    telling.error = error
+                    exchange.error = error
                     if isinstance(error, theirs.ReadOnlyError):  # of a primary that was replaced
-                        line.let_go()
+                        connection.release()
                         drop_idle(client.connection_pool)
         finally:
-            telling.end()
-            line.let_go()
+            exchange.end()
+            connection.release()
             if self.is_closed:  # while we were at it
                 drop_idle(client.connection_pool)
-        return telling.result
+        return exchange.result
 
-    async def _arun(self, what: str, story: Story) -> Any:
+    async def _arun(self, what: str, flow: Flow) -> Any:
         import asyncio
 
-        telling = Telling(self, what, story)
+        exchange = Exchange(self, what, flow)
         self._make_ready(what)
         scope = asyncio.timeout(self.timeout)
-        line: AsyncLine | None = None
+        connection: AsyncScriptConnection | None = None
         try:
             async with scope:
-                client, turns = await self._loops.client()
-                line = AsyncLine(client)
-                while telling.asks():
+                client, write_locks = await self._loops.client()
+                connection = AsyncScriptConnection(client)
+                while exchange.asks():
                     try:
-                        await aperform(line, turns, telling)
+                        await aperform(connection, write_locks, exchange)
                     except Exception as error:
-                        telling.error = error
+                        exchange.error = error
                         if isinstance(error, theirs.ReadOnlyError):
-                            await line.let_go()
+                            await connection.release()
                             await client.connection_pool.disconnect(inuse_connections=False)
         except TimeoutError as error:
             if not scope.expired():
                 raise  # the decision's own
-            raise telling.unavailable(theirs.TimeoutError("no answer")) from error
+            raise exchange.unavailable(theirs.TimeoutError("no answer")) from error
         finally:
-            telling.end()
-            if line is not None:
-                await line.let_go()
-        return telling.result
+            exchange.end()
+            if connection is not None:
+                await connection.release()
+        return exchange.result
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -323,8 +323,8 @@ class RedisStore:
         """Clients without a connection; they connect when they are used."""
         self._pid = PROCESS.pid
         self._client: Any = blocking_client(self._address, self.pool, self.timeout)
-        self._turns = Turns(threading.Lock)
-        self._loops = Loops(self._async_client)
+        self._write_locks = WriteLocks(threading.Lock)
+        self._loops = LoopClients(self._async_client)
 
     def _async_client(self) -> Any:
         return async_client(self._address, self.pool, self.timeout)

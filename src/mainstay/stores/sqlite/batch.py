@@ -44,9 +44,9 @@ def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], fl
     answers: list[Any] = []
     changed: dict[tuple[str, str], Change] = {}
     for space, key, decide in steps:
-        place = (space, key)
+        address = (space, key)
         try:
-            change, answer = decide(kept.get(place), now())
+            change, answer = decide(kept.get(address), now())
         except sqlite3.Error:
             raise
         except Exception as error:
@@ -54,7 +54,7 @@ def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], fl
             continue
         answers.append(answer)
         if change is not KEEP:
-            kept[place], changed[place] = change.value, change
+            kept[address], changed[address] = change.value, change
     _write_all(connection, changed)
     return answers
 
@@ -62,11 +62,11 @@ def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], fl
 def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Change]) -> None:
     """Each record as the last step has left it."""
     written, dropped = [], []
-    for place, change in changed.items():
+    for address, change in changed.items():
         if change.value is None:
-            dropped.append(place)
+            dropped.append(address)
         else:
-            written.append((*place, change.value, change.expires))
+            written.append((*address, change.value, change.expires))
     if written:
         connection.executemany(WRITE, written)
     if dropped:

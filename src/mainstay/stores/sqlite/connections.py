@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 
-class Held:
+class HeldConnection:
     """A connection, and the lock of whoever uses or closes it.
 
     SQLite's own locks do not cover a connection that is closed under a running statement: the
@@ -44,7 +44,7 @@ _inherited: list[sqlite3.Connection] = []
 """What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
 
 
-class Mine(threading.local):
+class ThreadConnection(threading.local):
     """What a thread has of its own."""
 
-    held: Held | None = None
+    held: HeldConnection | None = None

@@ -101,7 +101,7 @@ class SqliteJournal:
 
     def blocks(self, after: int = 0) -> Iterator[Block]:
         """The blocks after a number, in order, as they are when this begins."""
-        with self._told("read"), closing(self._connected()) as connection:
+        with self._translated("read"), closing(self._connected()) as connection:
             yield from map(block_of, connection.execute(_BLOCKS, (after, -1)))
 
     def heads(self) -> list[Head]:
@@ -150,7 +150,7 @@ class SqliteJournal:
     @contextmanager
     def _writing(self, what: str) -> Iterator[sqlite3.Connection]:
         """One transaction, which takes the write lock from the start."""
-        with self._lock, self._told(what):
+        with self._lock, self._translated(what):
             connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -163,11 +163,11 @@ class SqliteJournal:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._told("read"):
+        with self._lock, self._translated("read"):
             yield self._open()
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _translated(self, what: str) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

@@ -21,7 +21,7 @@ from mainstay.stores.group_commit import Writer
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
 from mainstay.stores.sqlite.batch import carry_out
-from mainstay.stores.sqlite.connections import Held, Mine
+from mainstay.stores.sqlite.connections import HeldConnection, ThreadConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -71,10 +71,10 @@ class SqliteStore:
         self.path = path_of(url)
         if self.path == ":memory:":  # there is only one connection to it
             self.abilities = self.abilities - {"audit"}
-        self._memory = Held(self._connect()) if self.path == ":memory:" else None
+        self._memory = HeldConnection(self._connect()) if self.path == ":memory:" else None
         self._lock = threading.RLock()
-        self._mine = Mine()
-        self._opened: list[Held] = []
+        self._mine = ThreadConnection()
+        self._opened: list[HeldConnection] = []
         self._is_closed = False
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
         try:
@@ -92,7 +92,7 @@ class SqliteStore:
         if hint is not _NO_HINT and self.takes_hints:
             try:
                 return self._guess(space, key, decide, hint)
-            except _Wrong:
+            except _WrongHintError:
                 pass
         done: Reply = self._step("write", steps.apply, space, key, decide)
         return done
@@ -103,11 +103,11 @@ class SqliteStore:
         try:
             change, reply = decide(hint, now)
         except Exception:  # it may be only of the hint
-            raise _Wrong from None
+            raise _WrongHintError from None
         if change is KEEP or change.value is None:
-            raise _Wrong
+            raise _WrongHintError
         if not self._use("write", steps.exchange, space, key, hint, change, now):
-            raise _Wrong
+            raise _WrongHintError
         return reply
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
@@ -123,7 +123,7 @@ class SqliteStore:
                     row = held.execute(steps.READ, (space, key)).fetchone()
                     return (None if row is None else row[0]), steps.now()
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, "read", _told(error, self)) from error
+            raise StoreUnavailable(self.url, "read", _translated(error, self)) from error
         return self._use("read", steps.read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
@@ -196,7 +196,7 @@ class SqliteStore:
             raise
         return connection
 
-    def _hold(self) -> Held:
+    def _hold(self) -> HeldConnection:
         """The connection of this thread, or the only one there is of a store in memory."""
         if self._is_closed:
             raise self._closed()
@@ -207,9 +207,9 @@ class SqliteStore:
             held = self._mine.held = self._open()
         return held
 
-    def _open(self) -> Held:
+    def _open(self) -> HeldConnection:
         """A connection that `close` will find, or none where it has been by meanwhile."""
-        held = Held(self._connect())
+        held = HeldConnection(self._connect())
         with self._lock:
             self._drop_idle_locked()
             if not self._is_closed:
@@ -239,7 +239,7 @@ class SqliteStore:
                     steps.undo(connection)  # what was interrupted has not happened
                 return work(connection, *args)
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, what, _told(error, self)) from error
+            raise StoreUnavailable(self.url, what, _translated(error, self)) from error
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work as one transaction, or nothing of it."""
@@ -253,7 +253,7 @@ class SqliteStore:
         self._step("migrate", steps.migrated, self.url)
 
 
-class _Wrong(Exception):
+class _WrongHintError(Exception):
     """A hint was wrong, or of no use."""
 
 
@@ -279,7 +279,7 @@ class _Bound(SqliteStore):
         try:
             return work(self._theirs, *args)
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, what, _told(error, self)) from error
+            raise StoreUnavailable(self.url, what, _translated(error, self)) from error
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         if not self._theirs.in_transaction:
@@ -302,7 +302,7 @@ def path_of(url: str) -> str:
     return path
 
 
-def _told(error: sqlite3.Error, store: SqliteStore) -> str:
+def _translated(error: sqlite3.Error, store: SqliteStore) -> str:
     """What went wrong, and what to do about it."""
     text = without_secrets(str(error))
     hints = {

@@ -1,9 +1,9 @@
-"""The thread of a NATS store: a loop of its own, in it one connection, and its bucket made ready.
+"""The thread of a NATS store: an event loop, in it one connection, and the bucket of the records.
 
-nats-py speaks asyncio only, and callers come from threads and many event loops. So a store has one
-thread with a loop (`Link`) and in it one connection, opened when it is first needed and again when
-it was lost; then the bucket is looked at and the server's clock is measured. An operation runs
-here for as long as it may take, and keeps account of itself (`Operation`); what it does is its own.
+nats-py supports asyncio only, and callers come from threads and many event loops. So a store has
+one thread with a loop (`NatsThread`) and in it one connection, opened when it is first needed and
+again after it was lost; then the bucket is checked and the server's clock is measured. An operation
+(`Operation`) runs in the loop until its timeout, and records what it is doing for error messages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import msgspec
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.nats_client import RealTimeLoop
-from mainstay.stores.nats.connection import PARTING, TROUBLES, Line
+from mainstay.stores.nats.connection import CLOSE_TIMEOUT, CONNECTION_ERRORS, NatsConnection
 from mainstay.stores.nats.wire import (
     NAME_IN_USE,
     NO_STREAM,
-    NobodyError,
+    NoResponderError,
     answer_of,
     configuration,
     differences,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, TypeVar
 
-    from mainstay.stores.nats.url import Place
+    from mainstay.stores.nats.url import NatsUrl
     from mainstay.stores.nats.wire import Answer, Clock
 
     Op = TypeVar("Op", bound="Operation")
@@ -49,23 +49,23 @@ _AT_ONCE = 256
 class Operation:
     """An operation's account of itself: what it does, and what went wrong on the way."""
 
-    def __init__(self, place: Place, what: str) -> None:
-        self.place = place
+    def __init__(self, address: NatsUrl, what: str) -> None:
+        self.address = address
         self.what = what
         self.began = steady()
         self.doing = "starting"
         self.tries = 0
         self.error = ""
-        self.losses = 0
+        self.lost_races = 0
 
     def failed(self, reason: str) -> StoreUnavailable:
-        return StoreUnavailable(self.place.shown, self.what, without_secrets(reason))
+        return StoreUnavailable(self.address.shown, self.what, without_secrets(reason))
 
-    def told(self) -> str:
+    def reason(self) -> str:
         """Why there was no answer, as far as that is known."""
-        text = f"no answer within {self.place.timeout:g} s while {self.doing}"
-        if self.losses:
-            text += f"; others were faster {self.losses} times"
+        text = f"no answer within {self.address.timeout:g} s while {self.doing}"
+        if self.lost_races:
+            text += f"; others were faster {self.lost_races} times"
         if self.tries:
             text += f"; tried to connect {self.tries} x, and heard last: {self.error}"
         return text
@@ -74,17 +74,17 @@ class Operation:
 # --- the thread -----------------------------------------------------------------------------------
 
 
-class Link:
+class NatsThread:
     """A thread with a loop, and in it the connection; all but submit and close run in there."""
 
-    def __init__(self, place: Place, clock: Clock) -> None:
-        self.place = place
+    def __init__(self, address: NatsUrl, clock: Clock) -> None:
+        self.address = address
         self.clock = clock
         self.locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self.room = asyncio.Semaphore(_AT_ONCE)
         self.measuring = asyncio.Lock()
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line] | None = None
+        self._connection: NatsConnection | None = None
+        self._opening: asyncio.Task[NatsConnection] | None = None
         self._discovered: list[str] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._tidying: set[asyncio.Task[Any]] = set()
@@ -105,7 +105,7 @@ class Link:
         self._is_closing = True
         self._loop.call_soon_threadsafe(lambda: self._tidy(self._end()))
         if threading.current_thread() is not self._thread:
-            self._thread.join(5 * PARTING)
+            self._thread.join(5 * CLOSE_TIMEOUT)
 
     def _run(self) -> None:
         try:
@@ -117,11 +117,11 @@ class Link:
     async def _end(self) -> None:
         for task in [*self._running, *([self._opening] if self._opening else [])]:
             task.cancel()
-        if self._line is not None:
-            self._tidy(self._line.close())
+        if self._connection is not None:
+            self._tidy(self._connection.close())
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
-            await asyncio.wait(others, timeout=2 * PARTING)
+            await asyncio.wait(others, timeout=2 * CLOSE_TIMEOUT)
         self._loop.stop()
 
     # --- operations ------------------------------------------------------------------------------
@@ -132,33 +132,33 @@ class Link:
         if self._is_closing:
             raise step.failed("it was closed")
         task = asyncio.create_task(work(step))
-        task.add_done_callback(_hear_out)
+        task.add_done_callback(_retrieve_exception)
         self._running.add(task)
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.place.timeout)
+            done, _ = await asyncio.wait({task}, timeout=self.address.timeout)
         finally:
             task.cancel()
             self._running.discard(task)
         if not done:
             self._suspect(step)
-            raise step.failed(step.told())
+            raise step.failed(step.reason())
         if task.cancelled():
             raise step.failed("it was closed")
         try:
             return task.result()
-        except TROUBLES as error:
-            raise step.failed(f"{_said(error)}, while {step.doing}") from error
+        except CONNECTION_ERRORS as error:
+            raise step.failed(f"{_text_of(error)}, while {step.doing}") from error
 
     def _suspect(self, step: Operation) -> None:
         """Gives up a connection on which nothing was heard since an operation began."""
-        if self._line is not None and self._line.heard < step.began:
-            self.drop(self._line)
+        if self._connection is not None and self._connection.received < step.began:
+            self.drop(self._connection)
 
-    def drop(self, line: Line) -> None:
+    def drop(self, connection: NatsConnection) -> None:
         """Ends a connection; the next operation opens another and looks at the bucket again."""
-        if self._line is line:
-            self._line = None
-        self._tidy(line.close())
+        if self._connection is connection:
+            self._connection = None
+        self._tidy(connection.close())
 
     def _tidy(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -167,46 +167,46 @@ class Link:
 
     # --- the connection --------------------------------------------------------------------------
 
-    async def line(self, step: Operation) -> Line:
+    async def connection(self, step: Operation) -> NatsConnection:
         """The connection; where there is none one is opened, by one for all who wait."""
-        while self._line is None or self._line.is_lost:
+        while self._connection is None or self._connection.is_lost:
             if self._opening is None:
                 self._opening = asyncio.create_task(self._open())
                 self._opening.add_done_callback(self._opened)
             step.doing = "connecting"
             try:
                 await asyncio.shield(self._opening)
-            except NobodyError as error:
+            except NoResponderError as error:
                 raise step.failed(str(error)) from None
-            except TROUBLES as error:
-                step.tries, step.error = step.tries + 1, _said(error)
+            except CONNECTION_ERRORS as error:
+                step.tries, step.error = step.tries + 1, _text_of(error)
                 if "authorization" in step.error.lower():
                     raise step.failed(f"the server said: {step.error}") from None
                 await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 -- to spread
-        return self._line
+        return self._connection
 
-    def _opened(self, task: asyncio.Task[Line]) -> None:
+    def _opened(self, task: asyncio.Task[NatsConnection]) -> None:
         self._opening = None
-        _hear_out(task)
+        _retrieve_exception(task)
 
-    async def _open(self) -> Line:
-        line = Line(self.place)
+    async def _open(self) -> NatsConnection:
+        connection = NatsConnection(self.address)
         try:
-            async with asyncio.timeout(self.place.timeout):
-                await line.open(self._discovered)
-                await _prepare(line)
-                await measure(line, self.clock)
+            async with asyncio.timeout(self.address.timeout):
+                await connection.open(self._discovered)
+                await _prepare(connection)
+                await measure(connection, self.clock)
         except BaseException:
-            await line.close()
+            await connection.close()
             raise
-        if self._line is not None:
-            self._tidy(self._line.close())
-        self._discovered = [server.geturl() for server in line.client.discovered_servers]
-        self._line = line
-        return line
+        if self._connection is not None:
+            self._tidy(self._connection.close())
+        self._discovered = [server.geturl() for server in connection.client.discovered_servers]
+        self._connection = connection
+        return connection
 
 
-def _hear_out(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Takes note of what a task raised, which may be when nobody waits for it any more."""
     if not task.cancelled():
         task.exception()
@@ -219,57 +219,62 @@ async def _cancel_all() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__
 
 
 # --- the bucket -----------------------------------------------------------------------------------
 
 
-async def _prepare(line: Line) -> None:
+async def _prepare(connection: NatsConnection) -> None:
     """Makes the bucket where it is not there; refuses one that would lose records."""
-    place = line.place
-    answer = await _api(line, "STREAM.INFO")
+    address = connection.address
+    answer = await _api(connection, "STREAM.INFO")
     if answer.error is not None and answer.error.err_code == NO_STREAM:
-        answer = await _api(line, "STREAM.CREATE", configuration(place))
+        answer = await _api(connection, "STREAM.CREATE", configuration(address))
         if answer.error is not None and answer.error.err_code == NAME_IN_USE:
-            answer = await _api(line, "STREAM.INFO")  # another has made it, otherwise
+            answer = await _api(connection, "STREAM.INFO")  # another has made it, otherwise
     if answer.error is not None:
-        told = without_secrets(f"JetStream said: {answer.error.description}")
-        raise StoreUnavailable(place.shown, f"open its bucket {place.bucket!r}", told)
-    found = differences(answer.config, place)
+        reason = without_secrets(f"JetStream said: {answer.error.description}")
+        raise StoreUnavailable(address.shown, f"open its bucket {address.bucket!r}", reason)
+    found = differences(answer.config, address)
     if found:
         raise StoreError(
-            f"the bucket {place.bucket!r} of {place.shown} cannot keep records: {'; '.join(found)}",
+            f"the bucket {address.bucket!r} of {address.shown} cannot keep records:"
+            f" {'; '.join(found)}",
             hint="change it, or name another one with ?bucket=",
         )
 
 
-async def measure(line: Line, clock: Clock) -> None:
+async def measure(connection: NatsConnection, clock: Clock) -> None:
     """Reads the server's clock, and where the answer took long once or twice more."""
     for _ in range(3):
         sent = steady()
-        answer = await _api(line, "STREAM.INFO")
+        answer = await _api(connection, "STREAM.INFO")
         if answer.ts is None:  # a server before 2.10
-            await _measure_by_writing(line, clock)
+            await _measure_by_writing(connection, clock)
         else:
             clock.learn(sent, steady(), answer.ts.timestamp())
         if clock.uncertainty() < 0.1:
             return
 
 
-async def _measure_by_writing(line: Line, clock: Clock) -> None:
+async def _measure_by_writing(connection: NatsConnection, clock: Clock) -> None:
     """Writes a message, and asks when the server has written it."""
     sent = steady()
-    reply = await line.ask(line.place.subjects + "clock", b"", {"KV-Operation": "DEL"})
-    heard = steady()
+    reply = await connection.ask(
+        connection.address.subjects + "clock", b"", {"KV-Operation": "DEL"}
+    )
+    received = steady()
     asked = msgspec.json.encode({"seq": answer_of(reply).seq})
-    answer = await _api(line, "STREAM.MSG.GET", asked)
+    answer = await _api(connection, "STREAM.MSG.GET", asked)
     if answer.message is None:
-        raise StoreUnavailable(line.place.shown, "tell the time", "its own message is not there")
-    clock.learn(sent, heard, answer.message.time.timestamp())
+        raise StoreUnavailable(
+            connection.address.shown, "tell the time", "its own message is not there"
+        )
+    clock.learn(sent, received, answer.message.time.timestamp())
 
 
-async def _api(line: Line, call: str, payload: bytes = b"") -> Answer:
-    reply = await line.ask(f"$JS.API.{call}.{line.place.stream}", payload)
+async def _api(connection: NatsConnection, call: str, payload: bytes = b"") -> Answer:
+    reply = await connection.ask(f"$JS.API.{call}.{connection.address.stream}", payload)
     return answer_of(reply)
