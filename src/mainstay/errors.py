@@ -366,13 +366,16 @@ class RetryError(DependencyError):
 class OutcomeUnknown(DependencyError):
     """An unsafe call failed after it may have been applied; it must not be repeated blindly.
 
-    The failure itself is the `__cause__`.
+    The failure itself is the `__cause__`. `item_id` is the id of the inbox item that asks an
+    operator what became of the call; None if there is no such item.
 
-    >>> OutcomeUnknown("charge").operation
-    'charge'
+    >>> error = OutcomeUnknown("charge")
+    >>> error.operation, error.item_id
+    ('charge', None)
     """
 
     code = "MS202"
+    item_id: str | None = None
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
@@ -474,21 +477,24 @@ class SinkError(DependencyError):
 class CommandFailed(DependencyError):
     """A command ended with an exit code other than 0. It is retried.
 
-    Rules of a policy name the exit by `error_code`: `retry_on=["exit:75"]`. Where the output was
-    kept, `output` has it.
+    Rules of a policy name the exit by `error_code`: `retry_on=["exit:75"]`. `reason` states how
+    the command ended, without its name. If the output was kept, `output` holds it.
 
-    >>> CommandFailed("rsync", 23).error_code
-    'exit:23'
+    >>> error = CommandFailed("rsync", 23)
+    >>> error.error_code, error.reason
+    ('exit:23', 'exit 23')
     """
 
     code = "MS211"
+    reason: str = ""
 
     def __init__(self, command: str, exit_code: int, told: str = "", *, hint: str = "") -> None:
         self.command = command
         self.exit_code = exit_code
         self.error_code = f"exit:{exit_code}"
         self.output: Any = None
-        super().__init__(f"{command}: {told or f'exit {exit_code}'}", hint=hint)
+        self.reason = told or f"exit {exit_code}"
+        super().__init__(f"{command}: {self.reason}", hint=hint)
 
 
 class CommandKilled(CommandFailed):

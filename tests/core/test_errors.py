@@ -6,6 +6,7 @@ import re
 import pytest
 
 from mainstay import errors
+from mainstay.core.codec.outcome import Failed, decode_outcome, encode_outcome
 from mainstay.errors import Problem
 
 PROBLEMS = (Problem("max_attempts", 0, "an integer"), Problem("name", "", "a text"))
@@ -210,6 +211,42 @@ def test_a_message_has_the_values_and_so_has_the_error(error, message, values):
     """What the text says can be read without parsing it."""
     assert str(error) == message
     assert values.items() <= vars(error).items()
+
+
+def copied_by_pickle(error):
+    return pickle.loads(pickle.dumps(error))
+
+
+def copied_by_a_store(error):
+    return decode_outcome(encode_outcome(Failed(error))).exception
+
+
+@pytest.mark.parametrize("carry", [copied_by_pickle, copied_by_a_store])
+@pytest.mark.parametrize("item_id", [None, "0123456789abcdef"])
+def test_the_item_of_an_unknown_outcome_survives(carry, item_id):
+    """Being pickled, and being recorded and replayed."""
+    error = errors.OutcomeUnknown("charge")
+    if item_id is not None:
+        error.item_id = item_id
+    copy = carry(error)
+    assert (type(copy), copy.operation, copy.item_id) == (type(error), "charge", item_id)
+
+
+def test_an_unknown_outcome_of_before_there_were_items_has_none():
+    """A pickle without the attribute still opens."""
+    error = pickle.loads(pickle.dumps(errors.OutcomeUnknown("charge")))
+    assert "item_id" not in vars(error)
+    assert error.item_id is None
+
+
+def test_a_failed_command_states_how_it_ended():
+    """As an attribute: without the command, and not to be cut out of the message."""
+    found = [
+        errors.CommandFailed("rsync", 23),
+        errors.CommandKilled("rsync", 9, "SIGKILL"),
+        errors.CommandNotRun("rsync", 127, "command not found"),
+    ]
+    assert [e.reason for e in found] == ["exit 23", "killed by SIGKILL", "command not found"]
 
 
 @pytest.mark.req("FR-041-15")

@@ -1,5 +1,6 @@
 """`mainstay exec --key`: run once, replayed after that; crashes count, mistakes are told."""
 
+import json
 import os
 import resource
 import signal
@@ -213,6 +214,11 @@ def test_what_was_killed_too_often_needs_a_person(tmp_path):
     (item,) = inbox(tmp_path)
     assert (done.returncode, item.kind) == (76, "unknown_outcome")
     assert f"item {item.id}: mainstay inbox show {item.id}".encode() in done.stderr
+    listed = subprocess.run(
+        [*RUN, "inbox", "--json", "--store", f"sqlite:///{tmp_path}/state/mainstay/mainstay.db"],
+        capture_output=True, check=True, timeout=90,
+    )  # fmt: skip
+    assert [each["id"] for each in json.loads(listed.stdout)] == [item.id]
     assert runs(tmp_path) == 1
     assert_nobody_is_left(process.pid)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.retry.give_up import GaveUp, take_mark
+from mainstay.core.retry.give_up import GaveUp, reason_of, take_mark
 
 OURS, THEIRS = 1, 2
 
@@ -41,6 +41,16 @@ def test_a_note_holds_its_values():
     """What the text says can be read without parsing it."""
     note = gave_up(token=9, attempts=4, reason="why")
     assert (note.token, note.attempts, note.reason) == (9, 4, "why")
+
+
+def test_the_reason_is_read_from_the_exception():
+    """The last one that was left; empty if no retry gave up on it."""
+    error = marked()
+    error.add_note("mainstay: gave up on fetch after 3 attempts: a look-alike")
+    assert reason_of(error) == "no attempt left"
+    gave_up(reason="why").put_on(error)
+    assert reason_of(error) == "why"
+    assert (reason_of(ConnectionError()), reason_of(None)) == ("", "")
 
 
 def test_a_note_survives_pickle():

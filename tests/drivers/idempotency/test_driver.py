@@ -646,6 +646,20 @@ def test_an_item_that_was_never_raised_is_raised_by_who_asks_next(engine, colour
     assert len(list(engine.inbox)) == 1
 
 
+def test_an_unknown_outcome_carries_the_id_of_its_item(store, colour):
+    """The one that the inbox has: when it is raised, and each time the key is used again."""
+    with engine_on(store, default="once") as engine:
+        function, _ = scripted(colour, Ambiguous("reply lost"))
+        operation = engine.operation("charge", key="k", idempotency="unsafe")
+        found = []
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown) as caught:
+                colour.call(operation, function)
+            found.append(caught.value.item_id)
+        (item,) = engine.inbox
+        assert found == [item.id, item.id]
+
+
 @pytest.mark.req("PL-06")
 def test_an_ambiguous_failure_of_an_unsafe_call_is_for_a_person(store, colour):
     """It may have been applied: the record says so, and nobody runs it again."""

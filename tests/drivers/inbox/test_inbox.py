@@ -19,7 +19,7 @@ from mainstay.drivers.inbox.circuit_admin import order_circuit, shared_circuit
 from mainstay.drivers.inbox.credentials import Signature
 from mainstay.drivers.inbox.inbox import Inbox, about_of
 from mainstay.drivers.inbox.resolution import MOVED_ON
-from mainstay.errors import IdentityRefused, StoredValueError
+from mainstay.errors import AttemptTimeout, IdentityRefused, StoredValueError
 from mainstay.events import InboxClosed, InboxDecided, InboxRaised
 
 SECRET = "correct horse"
@@ -413,6 +413,35 @@ def failing():
 
 
 # --- escalation -----------------------------------------------------------------------------------
+
+
+def cut_off(**options):
+    """What an unsafe call raises that its timeout has cut off, and the items of its engine."""
+
+    def pay():
+        raise AttemptTimeout(0.1)
+
+    with Engine(policies=[ONCE], sinks=[]) as engine:
+        with pytest.raises(OutcomeUnknown) as caught:
+            engine.operation("pay", idempotency="unsafe", **options).call(pay)
+        return caught.value, list(engine.inbox)
+
+
+def test_an_unknown_outcome_without_a_key_carries_the_id_of_the_item_it_escalates_to():
+    """None if it asks for no item: then there is none to look at."""
+    error, (item,) = cut_off(escalate=True)
+    assert error.item_id == item.id
+    assert (item.kind, item.operation) == ("exhausted", "pay")
+    error, items = cut_off()
+    assert (error.item_id, items) == (None, [])
+
+
+def test_an_unknown_outcome_names_no_item_that_could_not_be_raised(monkeypatch, caplog):
+    """If the store does not take the item, the error of the call is raised without an id."""
+    monkeypatch.setattr(Inbox, "put", lambda *_args, **_options: 1 / 0)
+    error, items = cut_off(escalate=True)
+    assert (error.item_id, items) == (None, [])
+    assert "could not be put into the inbox" in caplog.text
 
 
 @pytest.mark.req("AG-02", "IT-041-11", "UVS-2")

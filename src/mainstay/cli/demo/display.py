@@ -133,7 +133,7 @@ def _saved(event: Any) -> str:
 
 
 def _lost(event: Any) -> str:
-    what = f"failed after {event.total_seconds:.2f} s, {event.reason.partition('; ')[0]}"
+    what = f"failed after {event.total_seconds:.2f} s, {event.stop_reason}"
     return f"{what} ({event.kind}: {event.final_exception_message})"
 
 

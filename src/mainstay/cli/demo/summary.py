@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mainstay import __version__
 from mainstay.cli.demo import epilogue
 from mainstay.cli.demo.traffic import OPERATIONS
+from mainstay.core.retry.effects import NOT_RETRYABLE, OUT_OF_TIME
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,12 +65,12 @@ def _operations(traffic: Traffic) -> dict[str, object]:
 
 def is_held(failure: Failure) -> bool:
     """Whether the deadline ended it: another attempt, or the wait for it, would have passed it."""
-    return "deadline" in failure.stop
+    return failure.stop == OUT_OF_TIME.text
 
 
 def is_deliberate(failure: Failure) -> bool:
     """Whether it was not retried because a retry could not help."""
-    return failure.stop == "not retryable"
+    return failure.stop == NOT_RETRYABLE.text
 
 
 def percent(part: int, whole: int) -> float:

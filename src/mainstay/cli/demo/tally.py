@@ -109,9 +109,9 @@ def _call_succeeded(tally: Tally, count: Count, event: Any) -> None:
 
 
 def _call_failed(tally: Tally, count: Count, event: Any) -> None:
-    stop, _, cause = event.reason.partition("; ")
+    why = (event.stop_reason, event.failure_reason)
     count.failed += 1
-    tally.failures[Failure(event.operation, event.kind, stop, cause)] += 1
+    tally.failures[Failure(event.operation, event.kind, *why)] += 1
     tally.recent.append(event)
 
 

@@ -90,5 +90,5 @@ def what_failed(failure: BaseException | None) -> str:
     if isinstance(failure, AttemptTimeout):
         return f"timed out after {failure.timeout:.3g} s"
     if isinstance(failure, CommandFailed):
-        return failure.message.removeprefix(f"{failure.command}: ")
+        return failure.reason or f"exit {failure.exit_code}"
     return str(failure)

@@ -14,9 +14,10 @@ from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
 from mainstay.cli.exec.report import Says, what_failed
 from mainstay.cli.exits import Exit
-from mainstay.core.codec.arguments import key_text
-from mainstay.core.codec.canonical import canonical, fingerprint
+from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.inbox.items import Item
+from mainstay.core.retry.effects import EXHAUSTED
+from mainstay.core.retry.give_up import reason_of
 from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import frames
 from mainstay.drivers.process.command import is_output, output_of
@@ -37,7 +38,6 @@ from mainstay.errors import (
     PayloadMismatch,
     StoreUnavailable,
 )
-from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from mainstay.cli.exec.request import ExecRequest
@@ -191,12 +191,9 @@ class _Run:
         return Exit.CIRCUIT_OPEN
 
     def _doubtful(self, failure: OutcomeUnknown) -> int:
-        who = CONTEXT.get().tenant_id
-        address = canonical([who, self.request.operation, key_text(self.request.key)]).decode()
-        item = Item(
-            kind="unknown_outcome", subject=address, operation=self.request.operation, text=""
-        )
-        return self._needs_person(failure.message, item.id)
+        if failure.item_id is None:
+            raise failure
+        return self._needs_person(failure.message, failure.item_id)
 
     def _unrecorded(self, failure: MainstayError) -> int:
         """The store did not take it: the command has run all the same, or was not begun."""
@@ -267,10 +264,9 @@ def _code_of(failure: Exception) -> int:
 
 
 def _why_no_more(failure: Exception) -> str:
-    """What ended the retries, where it was not their number."""
-    notes = [note for note in getattr(failure, "__notes__", ()) if ": gave up on " in note]
-    why = notes[-1].partition(" attempt")[2].partition(": ")[2] if notes else ""
-    return "" if why == "no attempt left" else why
+    """What ended the retries, if it was not their number."""
+    reason = reason_of(failure)
+    return "" if reason == EXHAUSTED.text else reason
 
 
 def _is_told(failure: Exception) -> bool:

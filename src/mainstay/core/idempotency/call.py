@@ -101,6 +101,8 @@ class Invoke(Struct, frozen=True, gc=False):
 class Escalate(Struct, frozen=True):
     """Asks for an item in the inbox: a person must say what became of the call.
 
+    The answer is the item's id.
+
     Where that was found out before, `is_new` is not set: there is an item, unless whoever found it
     out was gone before it was raised.
     """
@@ -164,8 +166,11 @@ def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
     else:
         if answer.is_new:
             yield EmitEvent("unknown")
-        yield Escalate(answer.reason, answer.attempts, answer.is_new, answer.owner, answer.epoch)
-        yield OutcomeUnknown(call.operation)
+        unknown = OutcomeUnknown(call.operation)
+        unknown.item_id = yield Escalate(
+            answer.reason, answer.attempts, answer.is_new, answer.owner, answer.epoch
+        )
+        yield unknown
 
 
 def _wait(call: Keyed, begin: Begin, answer: RecordAnswer) -> Generator[Any, Answer, RecordAnswer]:
@@ -190,7 +195,7 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
         yield EmitEvent("unknown")
         why = "it may have been applied"
-        yield Escalate(why, run.attempts, owner=call.owner, epoch=run.epoch)
+        outcome.item_id = yield Escalate(why, run.attempts, owner=call.owner, epoch=run.epoch)
         yield outcome
     elif isinstance(outcome, Exception) and _is_final(outcome, policy):
         yield from _record_failure(call, run.epoch, outcome)

@@ -199,9 +199,18 @@ class _Care:
             if self.until != NEVER or self.plan.is_guarded:
                 self.last = (outcome, verdict)
             return delay
+        return (yield from self._give_up(outcome, verdict, attempt, stop))
+
+    def _give_up(self, outcome: Any, verdict: Classification, attempt: int, stop: Stop) -> Deciding:
+        """The end of the call, after its event; the answer to the event is an inbox item's id."""
+        item_id = None
         if self.builder is not None:
-            yield self.builder.gave_up(outcome, verdict, attempt, stop, (yield Question.NOW))
-        return self._end(outcome, attempt, stop)
+            now = yield Question.NOW
+            item_id = yield self.builder.gave_up(outcome, verdict, attempt, stop, now)
+        end = self._end(outcome, attempt, stop)
+        if item_id is not None and isinstance(end, OutcomeUnknown):
+            end.item_id = item_id
+        return end
 
     def _consult(
         self, outcome: Outcome, delay: float
@@ -221,9 +230,7 @@ class _Care:
         assert last is not None
         outcome, verdict = last
         stop = OUT_OF_TIME if stop is TOO_LATE else stop
-        if self.builder is not None:
-            yield self.builder.gave_up(outcome, verdict, made, stop, (yield Question.NOW))
-        return self._end(outcome, made, stop)
+        return (yield from self._give_up(outcome, verdict, made, stop))
 
     def _judge(self, outcome: Outcome) -> Generator[Effect, Answer, Classification | None]:
         """The classification of an outcome; None for a result that is accepted."""

@@ -81,6 +81,16 @@ class GivenUp(Event, frozen=True, kw_only=True):
     reason: str = ""
     level: ClassVar[str] = "ERROR"
 
+    @property
+    def stop_reason(self) -> str:
+        """Why there was no further attempt: the first part of `reason`."""
+        return self.reason.partition("; ")[0]
+
+    @property
+    def failure_reason(self) -> str:
+        """Why the last failure was classified as it was: the rest of `reason`."""
+        return self.reason.partition("; ")[2]
+
     def sentence(self) -> str:
         attempts = "1 attempt" if self.total_attempts == 1 else f"{self.total_attempts} attempts"
         return (

@@ -53,6 +53,19 @@ class GaveUp(str):
         return _rebuild, (str(self), self.reason, self.token, self.attempts, self.inside)
 
 
+def reason_of(exception: BaseException | None) -> str:
+    """Why a retry gave up on this exception; empty if none did, or it is not known.
+
+    >>> error = OSError("gone")
+    >>> GaveUp("fetch", "no attempt left", 1, 3).put_on(error)
+    >>> reason_of(error)
+    'no attempt left'
+    """
+    notes = attribute(exception, "__notes__")
+    found = [n.reason for n in notes if type(n) is GaveUp] if isinstance(notes, list) else []
+    return found[-1] if found else ""
+
+
 def _is_ours(note: object) -> bool:
     return isinstance(note, str) and note.startswith(_OURS)
 

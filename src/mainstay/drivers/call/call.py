@@ -156,12 +156,14 @@ class Call:
             self.builder.record_answer(answer.plain if type(answer) is Enclosing else answer)
         return answer
 
-    def _emit(self, event: Any) -> None:
-        from mainstay.drivers.call.emit import emit
+    def _emit(self, event: Any) -> str | None:
+        """Emits an event; returns the id of the inbox item that it led to, if there is one."""
+        from mainstay.drivers.call.emit import emit, take_item_id
 
         try:
             with aside(self.site, self.until):
                 emit(event, self.listeners, self.site.redact)
+            return take_item_id() if self.site.escalates else None
         except SinkError as error:
             error.__context__ = self.failure
             raise

@@ -6,6 +6,7 @@ without a record.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
+
+
+_ITEM_ID: ContextVar[str | None] = ContextVar("mainstay_item_id", default=None)
+
+
+def keep_item_id(item_id: str) -> None:
+    """Keeps the id of the inbox item that a listener raises for the event at hand."""
+    _ITEM_ID.set(item_id)
+
+
+def take_item_id() -> str | None:
+    """The id that was kept since the last call of this function."""
+    item_id = _ITEM_ID.get()
+    if item_id is not None:
+        _ITEM_ID.set(None)
+    return item_id
 
 
 def builder_for(site: Site, started: float, opening: tuple[Any, ...]) -> EventBuilder:

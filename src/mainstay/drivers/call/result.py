@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
+from mainstay.core.retry.give_up import reason_of
+
 R = TypeVar("R")
 
 
@@ -38,6 +40,17 @@ class RetryResult(Generic[R]):
         self.last_exception = last_exception
         self.total_time_ms = total_time_ms
         self.value = value
+
+    @property
+    def reason(self) -> str:
+        """Why there was no further attempt; empty if the call succeeded or was not retried.
+
+        >>> from mainstay import RetryPolicy
+        >>> policy = RetryPolicy(max_attempts=2, retry_on=ZeroDivisionError)
+        >>> policy.run(lambda: 1 / 0).reason
+        'no attempt left'
+        """
+        return reason_of(self.last_exception)
 
     @property
     def succeeded_on_first_attempt(self) -> bool:

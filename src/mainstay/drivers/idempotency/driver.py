@@ -87,7 +87,7 @@ def run(
 def _waited(this: KeyedCall, effect: Pause | Escalate) -> Any:
     if isinstance(effect, Pause):
         return away.pause(this, effect.seconds)
-    return this.records.inbox.put(this.item(effect), is_new=effect.is_new)
+    return this.records.inbox.put(this.item(effect), is_new=effect.is_new).id
 
 
 def _unless_it_waits(records: Any, keying: Keying) -> None:
@@ -184,7 +184,8 @@ async def arun(
 async def _awaited(this: KeyedCall, effect: Pause | Escalate) -> Any:
     if isinstance(effect, Pause):
         return await away.apause(this, effect.seconds)
-    return await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
+    raised = await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
+    return raised.id
 
 
 async def _ainvoke(

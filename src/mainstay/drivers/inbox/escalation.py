@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.inbox.items import Item
 from mainstay.core.retry.events import RetryExhausted
+from mainstay.drivers.call.emit import keep_item_id
+from mainstay.drivers.inbox.authentication import writable
 from mainstay.errors import SinkError
 from mainstay.ports import SinkWants
 from mainstay.runtime.context import is_in_event_loop
@@ -66,8 +68,9 @@ class Escalation:
         item = self._item(event)
         if is_in_event_loop():
             self._later(item)
-        else:
-            self._put(item)
+            keep_item_id(item.id)
+        elif self._put(item):
+            keep_item_id(item.id)
 
     def _item(self, event: RetryExhausted) -> Item:
         call = ABOUT.get()
@@ -76,7 +79,7 @@ class Escalation:
         error = ": ".join(filter(None, (event.final_exception_type, event.final_exception_message)))
         return Item(
             kind="exhausted",
-            subject=call.address if call and is_keyed else name,
+            subject=writable(call.address if call and is_keyed else name),
             operation=name,
             text=f"{name}{key}: gave up after {event.total_attempts} attempts ({event.reason}):"
             f" {error}",
@@ -84,7 +87,8 @@ class Escalation:
             data={"address": call.address} if call and is_keyed else {},
         )
 
-    def _put(self, item: Item) -> None:
+    def _put(self, item: Item) -> bool:
+        """Puts the item into the inbox; False if that failed."""
         try:
             self._inbox.put(item)
         except SinkError:
@@ -92,6 +96,8 @@ class Escalation:
         except Exception as error:
             message = "%s was given up, and could not be put into the inbox"
             report(error, message, item.operation, redact=self._redact)
+            return False
+        return True
 
     def _later(self, item: Item) -> None:
         def step() -> None:
