@@ -9,11 +9,15 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mainstay.config.load import Loaded
+    from mainstay.config.settings import Settings
+
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _JSON = "mainstay.cli.json"
 _FILE = "mainstay.cli.config.command"
 _SETS = "mainstay.cli.set"
+_LOADED = "mainstay.cli.loaded"
 
 
 def json_option(function: F) -> F:
@@ -59,10 +63,22 @@ def _remember_sets(ctx: click.Context, _parameter: click.Parameter, value: tuple
     ctx.meta[_SETS] = (*ctx.meta.get(_SETS, ()), *value)
 
 
-def configured() -> tuple[str | None, tuple[str, ...]]:
-    """The file and the values that the command line names, for Engine.from_config and its like."""
+def configuration() -> Loaded:
+    """The configuration that the command line names or that is found; a command reads it once."""
     meta = click.get_current_context().meta
-    return meta.get(_FILE), meta.get(_SETS, ())
+    if _LOADED not in meta:
+        from mainstay.engine.from_config import read
+
+        meta[_LOADED] = read(meta.get(_FILE), overrides=meta.get(_SETS, ()))
+    loaded: Loaded = meta[_LOADED]
+    return loaded
+
+
+def configured() -> Settings:
+    """The settings of that configuration; raises ConfigError with all problems."""
+    from mainstay.engine.from_config import settings_in
+
+    return settings_in(configuration())
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:

@@ -24,14 +24,24 @@ if TYPE_CHECKING:
 
 
 class Loaded:
-    """What was read: the tree, what was made of it, and what is wrong."""
+    """A configuration that was read: the tree, the settings made of it, and its problems."""
 
-    def __init__(self, file: str | None, tree: Node, report: Report) -> None:
+    def __init__(
+        self, file: str | None, tree: Node, report: Report, make: type[Policy] = Policy
+    ) -> None:
         self.file = file
         self.tree = tree
         self.report = report
         self.checked: dict[str, Any] = {}
         self.settings: Settings | None = None
+        self._make = make
+
+    def override(self, options: Iterable[str]) -> None:
+        """Sets values as `--set` does, and checks the whole again; the file is not read again."""
+        from_options(self.tree, options, self.report)
+        found = check(CONFIG, self.tree, (), self.report)
+        self.checked = {} if found is BAD else found
+        self.settings = settings_of(self.checked, self.tree, self.report, self.file, self._make)
 
 
 def load(
@@ -47,15 +57,12 @@ def load(
     """
     report = Report(os.environ if env is None else env)
     file, tree = _read(path, report)
-    loaded = Loaded(file, tree, report)
+    loaded = Loaded(file, tree, report, make)
     if type(tree.value) is not dict:
         report.wrong(tree, (), "a mapping of sections, such as retry:")
         return loaded
     from_environment(tree, report)
-    from_options(tree, overrides, report)
-    found = check(CONFIG, tree, (), report)
-    loaded.checked = {} if found is BAD else found
-    loaded.settings = settings_of(loaded.checked, tree, report, file, make)
+    loaded.override(overrides)
     return loaded
 
 

@@ -41,7 +41,7 @@ def engine_of(
     if on_error not in ("raise", "default"):
         raise UsageError(f'on_error = {on_error!r}: must be "raise" or "default"')
     try:
-        return _built(build, read(path, overrides=overrides, env=env))
+        return build_from(build, read(path, overrides=overrides, env=env))
     except ConfigError as error:
         if on_error == "raise":
             raise
@@ -80,7 +80,11 @@ def settings_from(
     env: Mapping[str, str] | None = None,
 ) -> Settings:
     """The settings of a configuration; raises ConfigError with all problems."""
-    loaded = read(path, overrides=overrides, env=env)
+    return settings_in(read(path, overrides=overrides, env=env))
+
+
+def settings_in(loaded: Loaded) -> Settings:
+    """The settings of a configuration that was read; raises ConfigError with all problems."""
     loaded.report.close()
     assert loaded.settings is not None
     return loaded.settings
@@ -93,15 +97,15 @@ def _tell(loaded: Loaded) -> None:
         _log.debug("configuration from %s: %s", loaded.file or "no file", shown)
 
 
-def _built(build: Callable[..., E], loaded: Loaded) -> E:
-    loaded.report.close()
-    assert loaded.settings is not None
+def build_from(build: Callable[..., E], loaded: Loaded) -> E:
+    """The engine of a configuration that was read; raises ConfigError with all problems."""
+    settings = settings_in(loaded)
     parts = Parts(loaded)
     try:
         engine = build(**parts.made())
     except BaseException:
         parts.close()
         raise
-    engine.settings = loaded.settings
+    engine.settings = settings
     parts.introduce(engine)
     return engine

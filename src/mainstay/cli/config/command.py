@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.exits import Exit
-from mainstay.cli.options import config_options, configured, example, json_option
+from mainstay.cli.options import config_options, configuration, example, json_option
 from mainstay.cli.screen.output import write, write_error, write_json, write_ours
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for wha
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
     """Check the configuration; every problem at once. Exits with 1 where there are any."""
-    loaded = _read()
+    loaded = configuration()
     problems = loaded.report.problems
     if as_json:
         told = [problem.to_dict() for problem in problems]
@@ -63,7 +63,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
     from mainstay.config.fields import CONFIG
     from mainstay.config.show import leaves, visible
 
-    loaded = _read()
+    loaded = configuration()
     problems = loaded.report.problems
     settings = visible(CONFIG, loaded.tree) if isinstance(loaded.tree.value, dict) else {}
     if as_json:
@@ -88,13 +88,6 @@ def schema(as_json: bool) -> None:  # noqa: ARG001  it is JSON in any case
     from mainstay.config.schema import schema as make
 
     write_ours(json.dumps(make(), indent=2))
-
-
-def _read() -> Loaded:
-    from mainstay.engine.from_config import read
-
-    file, sets = configured()
-    return read(file, overrides=sets)
 
 
 def _counted(loaded: Loaded) -> str:

@@ -58,10 +58,8 @@ def show(name: str, seed: int | None, as_json: bool) -> None:
 
 def _registry() -> PolicyRegistry:
     from mainstay import PolicyRegistry
-    from mainstay.engine.from_config import settings_from
 
-    file, sets = configured()
-    found = settings_from(file, overrides=sets)
+    found = configured()
     return PolicyRegistry(found.policies, found.operations, found.default)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ import click
 
 from mainstay.cli.exec.exit_codes import exit_codes
 from mainstay.cli.exec.sizes import size
-from mainstay.cli.options import config_options, configured, example, json_option
+from mainstay.cli.options import config_options, example, json_option
 
 if TYPE_CHECKING:
     from typing import Any
@@ -62,9 +62,8 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
     from mainstay.cli.exec.request import ExecRequest
     from mainstay.cli.exec.run import run
 
-    file, sets = configured()
     name = options["operation"] or Path(words[0]).name or words[0]
     options["operation"] = name.encode("utf-8", "backslashreplace").decode()  # a file's may be any
     chosen = {name: value for name, value in options.items() if value is not None}
-    request = ExecRequest(command=words, config=file, sets=sets, **chosen)
+    request = ExecRequest(command=words, **chosen)
     return run(request, Says(quiet=quiet, as_json=as_json))

@@ -10,7 +10,7 @@ from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.engine.engine import Engine
-from mainstay.engine.from_config import settings_from
+from mainstay.engine.from_config import build_from, settings_in
 from mainstay.engine.registry import PolicyRegistry
 from mainstay.errors import ConfigError, StoreUnavailable
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from mainstay import RetryPolicy
     from mainstay.cli.exec.report import Says
     from mainstay.cli.exec.request import ExecRequest
-    from mainstay.config.settings import Settings
+    from mainstay.config.load import Loaded
 
 
-def engine_of(request: ExecRequest, says: Says) -> Engine:
+def engine_of(request: ExecRequest, loaded: Loaded, says: Says) -> Engine:
     """The engine; what is wrong with configuration or store is said, and it runs without.
 
     A key needs the store: without one a command might run twice.
     """
-    settings = _settings(request, says)
-    url = _store_of(request, settings, says)
+    usable = _usable(loaded, says)
+    url = _store_of(request, usable, says)
     try:
-        return _under(_made(request, settings, url), request, says)
+        return _under(_made(request, usable, url), request, says)
     except (StoreUnavailable, OSError) as error:
         if request.key is not None:
             raise CommandError(
@@ -40,36 +40,38 @@ def engine_of(request: ExecRequest, says: Says) -> Engine:
                 exit_code=Exit.STORE_AWAY,
             ) from error
         _say_without(says, error)
-    return _under(_made(request, settings, "memory://"), request, says)
+    return _under(_made(request, usable, "memory://"), request, says)
 
 
-def _settings(request: ExecRequest, says: Says) -> Settings | None:
-    """What the configuration says; None where it is wrong."""
+def _usable(loaded: Loaded, says: Says) -> Loaded | None:
+    """The configuration; None if it has problems."""
     try:
-        return settings_from(request.config, overrides=request.sets)
+        settings_in(loaded)
     except ConfigError as error:
         says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
         return None
+    return loaded
 
 
-def _made(request: ExecRequest, settings: Settings | None, url: str | None) -> Engine:
+def _made(request: ExecRequest, loaded: Loaded | None, url: str | None) -> Engine:
     """The engine of the configuration; each operation has a circuit, unless that says otherwise.
 
     A command that could not be run, and an exit that is final, say nothing of the other side.
     """
     ignored = ["CommandNotRun", *rules_of(request.never_on)]
-    if settings is None:
+    if loaded is None:
         return Engine(url or "memory://", breaker=BreakerSettings(ignore=ignored))
-    overrides = [*request.sets, *([] if url is None else [f"store={url}"])]
-    if settings.breaker is None:
+    overrides = [] if url is None else [f"store={url}"]
+    if settings_in(loaded).breaker is None:
         overrides.append("circuitBreaker.failureThreshold=5")
         overrides.append(f"circuitBreaker.ignore=[{', '.join(ignored)}]")
-    return Engine.from_config(request.config, overrides=overrides)
+    loaded.override(overrides)
+    return build_from(Engine, loaded)
 
 
-def _store_of(request: ExecRequest, settings: Settings | None, says: Says) -> str | None:
-    """The URL of the store, where it is not the configuration's."""
-    if request.store is not None or (settings is not None and settings.store):
+def _store_of(request: ExecRequest, loaded: Loaded | None, says: Says) -> str | None:
+    """The URL of the store, if it is not the configuration's."""
+    if request.store is not None or (loaded is not None and settings_in(loaded).store):
         return request.store
     try:
         return default_store()

@@ -21,8 +21,6 @@ class ExecRequest:
     never_on: tuple[int, ...] = ()
     escalate: bool = False
     store: str | None = None
-    config: str | None = None
-    sets: tuple[str, ...] = ()
     keep: int = 0
     grace: float = GRACE
     lease: float = 15.0

@@ -14,6 +14,7 @@ from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
 from mainstay.cli.exec.report import Says, what_failed
 from mainstay.cli.exits import Exit
+from mainstay.cli.options import configuration
 from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.inbox.items import Item
 from mainstay.core.retry.effects import EXHAUSTED
@@ -52,7 +53,7 @@ def run(request: ExecRequest, says: Says) -> int:
     says.listen()
     _hear_of_children()
     with Interrupt() as interrupt:
-        engine = engine_of(request, says)
+        engine = engine_of(request, configuration(), says)
         try:
             return _Run(request, says, engine, interrupt).exit_code()
         finally:

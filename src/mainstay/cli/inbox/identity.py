@@ -84,10 +84,7 @@ def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
 
 
 def _configured_store() -> str:
-    from mainstay.engine.from_config import settings_from
-
-    file, sets = configured()
-    return str(settings_from(file, overrides=sets).store.get("url", ""))
+    return str(configured().store.get("url", ""))
 
 
 def _own_store() -> str:

@@ -49,10 +49,7 @@ def command(as_json: bool) -> None:
 
 def _spill_folders() -> list[str]:
     """Folders of the configuration's own, beside the user's, for what cannot be delivered."""
-    from mainstay.engine.from_config import settings_from
-
-    file, sets = configured()
-    settings = settings_from(file, overrides=sets)
+    settings = configured()
     options = [settings.audit, *settings.sinks.values()]
     found = [each.get("spill") for each in options if isinstance(each, Mapping)]
     return sorted({each for each in found if isinstance(each, str)})
