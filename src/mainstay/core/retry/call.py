@@ -201,7 +201,9 @@ class _Care:
             return delay
         return (yield from self._give_up(outcome, verdict, attempt, stop))
 
-    def _give_up(self, outcome: Any, verdict: Classification, attempt: int, stop: Stop) -> Deciding:
+    def _give_up(
+        self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop
+    ) -> Deciding:
         """The end of the call, after its event; the answer to the event is an inbox item's id."""
         item_id = None
         if self.builder is not None:
