@@ -87,7 +87,7 @@ VERSION_1 = (
     ("drivers.fallback", "mainstay.drivers.layers.fallback", "Fallback"),
     ("drivers.hedge", "mainstay.drivers.layers.hedge", "HedgeSnapshot"),
     ("drivers.policy", "mainstay.drivers.policy", "RetryPolicy"),
-    ("drivers.records", "mainstay.drivers.idempotency.records", "KeyOptions"),
+    ("drivers.records", "mainstay.drivers.idempotency.keys", "KeyOptions"),
     ("drivers.result", "mainstay.drivers.call.result", "RetryResult"),
     ("profiles.agents", "mainstay.profiles.agents", "ToolResult"),
     (

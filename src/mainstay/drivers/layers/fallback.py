@@ -54,7 +54,7 @@ class Fallback:
     ()
     """
 
-    __slots__ = ("_classes", "_listeners", "_overrides", "_predicates", "function", "value")
+    __slots__ = ("_classes", "_listeners", "_predicates", "function", "value")
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class Fallback:
         _check_answer(check, value, function)
         self._classes, self._predicates = _check_rules(check, on)
         self._listeners = check_listeners(check, listener)
-        self._overrides = PROCESS_OVERRIDES
         check.close()
         self.value = value
         self.function = None if function is _MISSING else function
@@ -150,7 +149,7 @@ class Fallback:
         """Records that the answer is not the real one; without the arguments of the call."""
         name, message = describe(error, getattr(function, REDACT, None))
         told = tell(
-            (*self._listeners, *self._overrides.listeners),
+            (*self._listeners, *PROCESS_OVERRIDES.listeners),
             FallbackUsed,
             operation=name_of(function),
             exception_type=name,
