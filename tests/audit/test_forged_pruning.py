@@ -51,7 +51,7 @@ def test_records_that_were_dropped_without_the_key_are_missed(where, tmp_path):
     verdict = verify_log(where, public_key=keys[1])
     assert not verdict.ok
     assert verdict.first_bad == 1
-    assert "nothing that this key has signed says" in verdict.problem
+    assert "nothing that this key has signed states" in verdict.problem
 
 
 def test_what_was_pruned_with_the_key_is_not_missed_at_any_time(where, tmp_path):

@@ -339,7 +339,7 @@ def test_a_place_outside_that_fails_is_reported_once(where, tmp_path, caplog):
     log.close()
     assert len(seen) == 3
     assert len((tmp_path / "heads").read_text("utf-8").splitlines()) == 3
-    assert len([r for r in caplog.records if "could not be brought" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "could not be written to" in r.getMessage()]) == 1
 
 
 # --- keys and options -----------------------------------------------------------------------------
@@ -402,7 +402,7 @@ def test_wrong_options_are_refused(where, tmp_path):
         AuditLog(42)
     with pytest.raises(UsageError, match="rotate="):
         AuditLog(f"sqlite:///{tmp_path}/a.db", rotate=1000)
-    with pytest.raises(UsageError, match="cannot be brought there"):
+    with pytest.raises(UsageError, match="heads cannot be written there"):
         AuditLog(where, heads=42)
 
 

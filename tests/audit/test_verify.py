@@ -366,7 +366,7 @@ def test_a_pruned_front_that_nobody_speaks_for_shows(log):
         log.run(insert, values)
     verdict = log.verify()
     assert not verdict.ok
-    assert "begins with record 6, and no record says" in verdict.problem
+    assert "begins with record 6, and no record states" in verdict.problem
 
 
 def test_whatever_is_put_into_a_row_is_a_flaw_and_no_crash(log):

@@ -1,8 +1,9 @@
 """The audit log as a sink: writing, reading, verifying, replaying; keys, external heads.
 
-`log.py` writes, `read.py` reads, `verify.py` checks, `replay.py` takes each decision again;
-`open.py` opens a log by its URL or path, `keys.py` signs, `external_heads.py` writes heads to other
-places. The format is in `core/audit/chain.py`; each store that keeps a log has a `journal` module.
+`log.py` writes, `read.py` reads, `verify.py` checks, `replay.py` makes every decision again, and
+`stream.py` filters and counts; `open.py` opens the journal of a URL or path, `keys.py` signs,
+`external_heads.py` writes heads to other places. The format of a log is in `core/audit/chain.py`,
+and its storage in the `journal.py` of each store.
 
 >>> import tempfile
 >>> from mainstay import Engine
@@ -51,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Loads what is asked for: who writes a log needs nothing of what verifies and replays it."""
+    """Loads what is asked for: writing a log needs nothing of what verifies and replays it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"mainstay.audit.{_HOMES[name]}"), name)

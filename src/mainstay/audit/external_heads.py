@@ -1,7 +1,7 @@
-"""Brings heads to places outside the log, and reads them back.
+"""Writes heads outside the log, and reads them back.
 
-Whoever can rewrite a log can rewrite the heads in it. What was brought elsewhere, to a file on
-another machine's disk, a log that is collected, a function of yours, shows what the log was.
+A process that can rewrite a log can rewrite the heads in it. A head that is kept elsewhere (a file
+on another machine, a collected log, a function of yours) shows what the log was.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HINT = 'a path, "log:NAME" for a logger, or a function of one head'
 
 
 class ExternalHeads:
-    """The outside places of one log. One that fails is reported once, and asked again next time."""
+    """The external heads of one log. A destination that fails is reported once, and tried again."""
 
     def __init__(self, destinations: Any) -> None:
         several = isinstance(destinations, list | tuple)
@@ -35,7 +35,7 @@ class ExternalHeads:
         self._silent: set[str] = set()
 
     def keep(self, head: Head) -> None:
-        """Brings a head to each of them."""
+        """Writes a head to each of them."""
         for name, write in self._destinations:
             try:
                 write(head)
@@ -44,7 +44,7 @@ class ExternalHeads:
                 if name not in self._silent:
                     self._silent.add(name)
                     reason = describe(error)[1]
-                    _log.warning("audit: a head could not be brought to %s: %s", name, reason)
+                    _log.warning("audit: a head could not be written to %s: %s", name, reason)
 
 
 def _shown(destination: Any) -> str:
@@ -62,11 +62,11 @@ def _writer(destination: Any) -> Callable[[Head], object]:
         return lambda head: _append(Path(destination), encode_head(head) + b"\n")
     if callable(destination):
         return lambda head: destination(msgspec.to_builtins(head))
-    raise UsageError(f"heads = {destination!r}: cannot be brought there", hint=_HINT)
+    raise UsageError(f"heads = {destination!r}: heads cannot be written there", hint=_HINT)
 
 
 def _append(path: Path, line: bytes) -> None:
-    """One write of one line: whole, whoever else writes there."""
+    """One write of one line, so that it is whole beside other writers."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line)
@@ -75,7 +75,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def read_heads(given: Any) -> list[Head]:
-    """Heads that were kept outside: a file of lines, or heads as a function was given them.
+    """Heads that were kept outside: a file of lines, or heads as a function has received them.
 
     Lines of a log may have something before the head; those without one are passed over.
     """

@@ -1,4 +1,4 @@
-"""Where an audit log may be: a URL, a path, a store that can, or a Journal of your own."""
+"""Opens the journal of an audit log: a URL, a path, a store with one, or a Journal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MAGIC = b"SQLite format 3\x00"
 def open_journal(
     where: Where, *, reads_only: bool = False, durable: bool = False, rotate: int | None = None
 ) -> Journal:
-    """The journal at a place.
+    """The journal of a log.
 
     Args:
-        where: the place.
+        where: a URL, a path, a store or a Journal.
         reads_only: whether nothing may be changed there, or made.
         durable: whether each block outlives a power cut, not only a kill.
         rotate: bytes after which another file is begun.
@@ -78,10 +78,10 @@ def _in_sqlite(url: str, reads_only: bool, durable: bool) -> Journal:
 
 
 def load(where: Where) -> None:
-    """Imports what a log at that place needs.
+    """Imports what the journal needs.
 
-    Whoever writes from a thread does so first: a fork in the midst of an import leaves half a
-    module to the child, for good.
+    A log that writes from a thread loads it first: a fork during an import would leave half a
+    module to the child.
     """
     url = os.fspath(where) if isinstance(where, str | os.PathLike) else where.url
     scheme = url.partition(":")[0]
@@ -103,9 +103,9 @@ def _is_sqlite(path: str) -> bool:
 
 
 def identity_of(where: Where) -> str:
-    """What a place is called, the same from every folder and without secrets.
+    """The name of a log, the same from every folder and without secrets.
 
-    Raises where it can be known already that no log can be there.
+    Raises if it is already known that no log can be there.
     """
     if not isinstance(where, str | os.PathLike):
         _check_object(where)
@@ -113,7 +113,7 @@ def identity_of(where: Where) -> str:
     url = os.fspath(where)
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in ("postgresql", "postgres"):
-        from mainstay.stores.postgres import store as postgres  # which says what is missing
+        from mainstay.stores.postgres import store as postgres  # checks that psycopg is there
         from mainstay.stores.postgres.url import PostgresUrl
 
         assert postgres is not None

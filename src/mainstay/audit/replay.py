@@ -39,7 +39,7 @@ def replay_log(where: Where) -> ReplayReport:
 
 
 def replay_records(records: Iterable[Record]) -> ReplayReport:
-    """The same of records that somebody reads."""
+    """The same for records that are already read."""
     replay = Replay()
     for record in records:
         try:

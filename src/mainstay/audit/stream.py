@@ -1,6 +1,6 @@
-"""A recorded log as a stream that is filtered, counted and looked at.
+"""A recorded log as a stream that is filtered, counted and analysed.
 
-A filter reads nothing; each look at the stream is one pass over the log, in memory that does not
+A filter reads nothing; each use of the stream is one pass over the log, in memory that does not
 grow with it. Figures of calls are made by core/analytics/stats.py.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Moment: TypeAlias = str | datetime | None
 
 MOST_NAMES = 10_000
-"""Names that `rate_per_minute(by=...)` tells apart; the rest are summed up as "other"."""
+"""Names that `rate_per_minute(by=...)` counts apart; the rest are summed up as "other"."""
 _LONGEST = 1 << 20
 """Bytes of a first line that are looked at."""
 
@@ -129,8 +129,8 @@ class AuditStream:
         """The events as they are written, each with the name of its writer.
 
         Args:
-            plans: also the plans that proofs refer to, which the log declares once, whatever the
-                filter says.
+            plans: also the plans that proofs refer to, which the log declares once; the filter
+                does not apply to them.
 
         >>> from mainstay.events import CallSucceeded
         >>> [data[:16] for _, data in AuditStream([CallSucceeded(call_id="7f")]).records()]
@@ -193,9 +193,9 @@ class AuditStream:
     ) -> dict[str, Any]:
         """The calls of this stream under another policy: what `mainstay audit whatif --json` has.
 
-        Two passes over the log. Where the new policy stops sooner than the recorded one, the
-        outcome is exact; an attempt that was never made is assumed, and the result says how many
-        were, and on what rule.
+        Two passes over the log. If the new policy stops sooner than the recorded one, the outcome
+        is exact; an attempt that was never made is assumed, and the result states how many were,
+        and by what rule.
 
         Args:
             policy: the other policy, or one for each operation that is to have another.
@@ -209,10 +209,10 @@ class AuditStream:
         >>> policy = RetryPolicy(name="fetch", max_attempts=3, backoff=Backoff.constant(0))
         >>> with Engine(policies=[policy], sinks=[], audit=log) as engine:
         ...     _ = engine.run("fetch", scripted(ConnectionError, ConnectionError, "page"))
-        >>> told = AuditStream(log).whatif(policy.replace(max_attempts=2))["total"]
-        >>> told["recorded"]["succeeded"], told["new"]["succeeded"], told["attempts_saved"]
+        >>> total = AuditStream(log).whatif(policy.replace(max_attempts=2))["total"]
+        >>> total["recorded"]["succeeded"], total["new"]["succeeded"], total["attempts_saved"]
         (1, 0, 1)
-        >>> told["assumed_outcomes"]
+        >>> total["assumed_outcomes"]
         0
         """
 

@@ -1,8 +1,8 @@
-"""Verifies an audit log: the chain, block by block, and what heads say it was.
+"""Verifies an audit log: the chain, block by block, and the heads of it.
 
-The chain alone shows what was changed by somebody who did not compute it anew. Heads in the log
-show more where they are signed; heads outside it show that it was cut or rewritten, whoever did it.
-It is evidence, not a lock.
+The chain alone shows a change, unless all links after it were computed anew. Signed heads in the
+log show that too; heads outside the log show that it was truncated or rewritten, even by its own
+writer. It is evidence, not a lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         signed_until: the last record that a valid signature speaks for; 0 for none.
         begins_after: the last record that was pruned; 0 for none.
         ends_with: the last record there is.
-        torn: how many writes were cut off by a kill; nobody was told that these were kept.
+        torn: how many writes were cut off by a kill; no caller was acknowledged for them.
         log: the log's id.
 
     >>> Verdict(ok=True, records=3).ok
@@ -89,7 +89,7 @@ def verify_log(
         where: the place of the log.
         heads: heads that were kept outside: the path of a file, or a list of them.
         public_key: checks the signatures of heads: PEM, or the path of it.
-        progress: is told the number of the last record, block by block.
+        progress: is called with the number of the last record, block by block.
 
     >>> import tempfile
     >>> from mainstay.audit import AuditLog
@@ -150,7 +150,7 @@ class _Check:
         return self._look() or self._end()
 
     def _look(self) -> Verdict | None:
-        """What heads say of the log so far; in a file they stand behind the block."""
+        """Compares the log so far with heads; in a file they stand behind the block."""
         if self._passed:
             self._take(self._passed)
             self._passed.clear()
@@ -164,7 +164,7 @@ class _Check:
     def _is_trusted(self, head: Head) -> bool:
         """Whether a head counts: what comes from outside does; what is inside, where it is signed.
 
-        Without a public key nobody can tell, and all of them count.
+        Without a public key that cannot be checked, and all of them count.
         """
         checker = self._checker
         if checker is None:
@@ -184,7 +184,7 @@ class _Check:
                 self._unsigned.add(pruned["number"])
 
     def _compare(self, tail: Tail) -> Verdict | None:
-        """What heads say of the log at this point; None where they agree."""
+        """The verdict if a head disagrees with the log at this point; None if all agree."""
         for head in self._heads.pop(tail.block, ()):
             if head.log != tail.log:
                 self._heads.setdefault(-1, []).append(head)
@@ -204,7 +204,7 @@ class _Check:
         return None
 
     def _end(self) -> Verdict:
-        """What is left to say after the last block."""
+        """The verdict after the last block."""
         later = [
             head
             for block, heads in self._heads.items()
@@ -221,7 +221,7 @@ class _Check:
         return self._pruned() or self._signatures() or self._verdict()
 
     def _pruned(self) -> Verdict | None:
-        """Whether the chain says so itself, where the log does not begin with its first record."""
+        """The verdict if the log begins late and the chain has no record of the pruning."""
         anchor = self._anchor
         if anchor is None or not anchor.block:
             return None
@@ -230,13 +230,13 @@ class _Check:
             notes = {number: notes[number] for number in notes.keys() - self._unsigned}
         note = notes.get(anchor.number)
         if note is None and any(number > anchor.number for number in notes):
-            return None  # somebody was stopped between saying so and doing all of it
+            return None  # the pruning was recorded, and stopped before its end
         kept = hashlib.sha256(b"\n".join(anchor.carried)).hexdigest()
         if note is not None and note.get("carried") == kept:
             return None
         nothing = "nothing that this key has signed" if self._notes and not notes else "no record"
         problem = (
-            f"the log begins with record {anchor.number + 1}, and {nothing} says that the ones"
+            f"the log begins with record {anchor.number + 1}, and {nothing} states that the ones"
             " before were pruned"
         )
         if note is not None:

@@ -4,8 +4,8 @@ The first request with a key runs and its response is recorded; a repeat gets th
 from any process that shares the store. It follows the draft of the IETF's HTTPAPI group, "The
 Idempotency-Key HTTP Header Field", down to its status codes, in problem+json (RFC 9457).
 
-A request is begun before the application hears of it, and its response is recorded before the last
-of it goes out: whoever has seen a whole response can have it again. What becomes of the record:
+A request is begun before the application receives it, and its response is recorded before the last
+part goes out: a client that has received a whole response can have it again. The record is then:
 
 | the application | the record |
 | --- | --- |
@@ -14,7 +14,7 @@ of it goes out: whoever has seen a whole response can have it again. What become
 | broke off after it began to answer, or answered more than is kept | done, without a response |
 | was cancelled before it began to answer, or died | left: when its lease ends, `on_crash` decides |
 
-Here a request is told apart, begun, and run or replayed. What is read and sent is in
+Here a request is identified, begun, and run or replayed. What is read and sent is in
 asgi_messages.py; what is kept of it, and when, in asgi_record.py. No web framework is imported.
 Renewing leases takes an asyncio event loop.
 """
@@ -75,7 +75,7 @@ class IdempotencyKeyMiddleware:
         app: the ASGI application.
         engine: whose store keeps the records.
         caller: a function of the ASGI scope that names the authenticated caller. Keys are each
-            caller's own: nobody gets a response that was meant for somebody else.
+            caller's own: no caller gets a response that was meant for another.
         methods: the methods concerned; others pass untouched.
         required: whether a request must have a key: True, False, a function of the scope, or rules
             such as "POST", "/orders/*" and "POST /orders/*".
@@ -83,7 +83,7 @@ class IdempotencyKeyMiddleware:
         operation: what the requests are called in the store; applications that share a store
             and callers have one each.
         ttl: seconds for which a response is replayed; None for ever.
-        lease: seconds after which a process that says nothing counts as gone.
+        lease: seconds without a renewal after which a process counts as gone.
         max_body: bytes of a request; a longer one is refused with 413.
         max_response: bytes of a response that are kept.
         on_conflict: "raise" 409 while the first request is under way, or "wait" for its response.
@@ -182,7 +182,7 @@ class IdempotencyKeyMiddleware:
         )
 
     async def _claim(self, scope: Scope, key: str, body: Body) -> Claim | None:
-        """What the request is known by; None where the client went away before it was whole."""
+        """The claim of the request; None if the client disconnected before it was whole."""
         caller = self._caller(scope)
         if caller is None or caller == "":
             raise Problem(
@@ -257,7 +257,7 @@ class IdempotencyKeyMiddleware:
     # --- after -----------------------------------------------------------------------------------
 
     async def _replay(self, answer: Replay, send: Send) -> None:
-        """Sends the recorded response again, or says that it was too large to keep."""
+        """Sends the recorded response again, or a problem if it was too large to keep."""
         outcome: Any = decode_outcome(answer.outcome)
         if isinstance(outcome, Failed):
             await abandoned().send(send, self._docs)
@@ -280,7 +280,7 @@ class IdempotencyKeyMiddleware:
         except Exception:
             await response.broke()
             raise
-        except BaseException:  # cancelled: what the application did before that, nobody knows
+        except BaseException:  # cancelled: what the application did before is unknown
             response.cut()
             raise
         else:
@@ -293,8 +293,8 @@ def _checked_caller(caller: Any) -> Callable[[Scope], str | None]:
     if callable(caller):
         return caller  # type: ignore[no-any-return]
     raise UsageError(
-        "caller= is missing: keys are each caller's own, so that nobody gets a response that was"
-        " meant for somebody else",
+        "caller= is missing: keys are each caller's own, so that no caller gets a response that was"
+        " meant for another",
         hint='give a function of the scope: caller=lambda scope: scope["user"].display_name',
     )
 

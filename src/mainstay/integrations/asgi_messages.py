@@ -1,7 +1,7 @@
-"""What the middleware of asgi.py reads of a request and says itself: HTTP, and no records.
+"""What the middleware of asgi.py reads of a request and answers itself: HTTP, and no records.
 
-A key is read from its header, a body is read once and handed on as it came, and a request that is
-refused is answered with a problem. Nothing here knows of a store.
+A key is read from its header, a body is read once and passed on as it came, and a request that is
+refused is answered with a problem. Nothing here uses a store.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Problem(Exception):
 
 
 def refusal(answer: Any, header: str) -> Problem:
-    """What a request gets whose record says neither run nor replay."""
+    """The answer to a request whose record allows neither a run nor a replay."""
     if isinstance(answer, Busy):
         return Problem(
             409,
@@ -113,7 +113,7 @@ def refusal(answer: Any, header: str) -> Problem:
 
 
 def unavailable() -> Problem:
-    """What a request gets while the store cannot be reached."""
+    """The answer to a request while the store cannot be reached."""
     return Problem(
         503,
         "store_unavailable",
@@ -124,7 +124,7 @@ def unavailable() -> Problem:
 
 
 def not_kept(status: int, headers: Headers) -> Problem:
-    """What a repeat gets of a response that was not kept: its status, and where to look."""
+    """The answer to a repeat whose response was not kept: its status, and its location."""
     problem = Problem(
         422,
         "response_not_kept",
@@ -138,18 +138,18 @@ def not_kept(status: int, headers: Headers) -> Problem:
 
 
 def abandoned() -> Problem:
-    """What a repeat gets of a request that a person has given up, since nobody knew its outcome."""
+    """The answer to a repeat of a request of unknown outcome that an operator has given up."""
     return Problem(
         409,
         "abandoned",
         "The first request was given up",
-        "Nobody knew whether the first request with this key was carried out, and a person has"
-        " given it up. Use a new key to send it again.",
+        "It is not known whether the first request with this key was carried out, and an operator"
+        " has given it up. Use a new key to send it again.",
     )
 
 
 def as_response(kept: Any) -> dict[str, Any]:
-    """A recorded response; where a person said what the outcome was, that, as JSON.
+    """A recorded response; or the outcome that an operator has recorded, as JSON.
 
     >>> as_response({"id": 7})["body"]
     b'{"id":7}'
@@ -222,7 +222,7 @@ class Body:
         self.has_disconnected = False
 
     async def read(self, declared: int | None, most: int) -> str | None:
-        """The SHA-256 of the whole body; None where the client went away first."""
+        """The SHA-256 of the whole body; None if the client disconnected first."""
         digest, size, goes_on = hashlib.sha256(), declared or 0, True
         received = 0
         while goes_on and size <= most:

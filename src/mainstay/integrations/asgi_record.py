@@ -1,8 +1,8 @@
 """One request's hold on its record, and its response, recorded before the last of it goes out.
 
 A claim takes steps of the store for its request: it begins, renews its lease, and settles or
-releases. The response decides which of the two, by the table at the top of asgi.py. A last step
-for which the store is away is taken later, beside the request, and the response goes out.
+releases. The response decides which of the two, by the table at the top of asgi.py. If the store is
+unavailable for the last step, the response goes out and the step is taken later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         def tell(self, site: Any, call: Keyed, what: str) -> None: ...
 
     class Inbox(Protocol):
-        """Where matters for a person go."""
+        """Where items for an operator go."""
 
         async def aput(self, item: Item) -> Item: ...
 
@@ -72,7 +72,7 @@ _PATIENCE = (0.1, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 class _Site:
-    """Requests have no site: their hits and conflicts are counted, and told to nobody."""
+    """Requests have no site: their hits and conflicts are counted, and emit no events."""
 
     listeners = ()
 
@@ -115,12 +115,12 @@ class Claim:
         renew = Renew(self.call.owner, self.epoch, self.call.lease)
         while True:
             await asyncio.sleep(self.call.lease / 3.0)
-            with suppress(Exception):  # the store is away: the next turn tries again
+            with suppress(Exception):  # the store is unavailable: the next turn tries again
                 if isinstance(await self.step(renew), Lost):
                     return
 
     async def finish(self, command: Settle | Release) -> None:
-        """Takes a last step. Where the store is away, it is taken later: the response goes out."""
+        """Takes the last step; if the store is unavailable, it is taken later."""
         try:
             answer = await self.step(command)
         except StoreUnavailable as error:
@@ -247,7 +247,7 @@ class Response:
         self._is_recorded = True
 
     def _verdict(self) -> Settle | Release:
-        """What the record is to say."""
+        """The last step of the record."""
         call, epoch = self._claim.call, self._claim.epoch
         if self._status is None or self._status >= 500 or self._status in _PASSING:
             return Release(call.owner, epoch)

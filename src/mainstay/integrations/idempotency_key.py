@@ -35,7 +35,7 @@ _KEPT = re.compile(r"[ -~]{1,255}")
 
 
 def new_key() -> str:
-    """A key that nobody else has: a random UUID, as the draft of the IETF recommends.
+    """A unique key: a random UUID, as the draft of the IETF recommends.
 
     >>> len(new_key()), new_key() == new_key()
     (36, False)
@@ -122,7 +122,7 @@ def carries_key(function: F) -> F:
 
 
 async def _awaited(key: str, coroutine: Any) -> Any:
-    """A coroutine from a function that does not say that it is async."""
+    """Awaits the coroutine of a function that is not declared as async."""
     with keyed_call(key):
         return await coroutine
 

@@ -1,8 +1,8 @@
-"""Alerts, live: rules over a window, and whoever is told when one fires or clears.
+"""Live alerts: rules over a window, and notifications when one fires or clears.
 
-A call only counts. A thread looks at the rules, in real time and by the process's clock, and tells:
-a slow callback or a store that is away keeps no call waiting. Whoever wants no thread calls
-`check()`.
+A call only counts. A thread checks the rules, in real time and by the process's clock, and sends
+the notifications: a slow callback or an unavailable store keeps no call waiting. A program that
+wants no thread calls `check()`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ class Alerts:
     Args:
         rules: AlertRules.
         notify: called with AlertFired and AlertCleared; several as a list. Another sink will do.
-        inbox: where a person is told, such as `engine.inbox`: an item for each alert that fires.
-        logger: the log that is told (a name or a logger; fired is a WARNING, cleared is INFO); None
-            for none.
-        interval: seconds between two looks at the rules; None where `check()` is called instead.
+        inbox: an inbox, such as `engine.inbox`, which gets an item for each alert that fires.
+        logger: a logger or its name (fired is a WARNING, cleared is INFO); None for none.
+        interval: seconds between two checks of the rules; None if `check()` is called instead.
 
-    >>> told = []
+    >>> received = []
     >>> rule = AlertRule("failing", "failure_rate", above=0.5, per="operation")
-    >>> alerts = Alerts([rule], notify=told.append, interval=None)
+    >>> alerts = Alerts([rule], notify=received.append, interval=None)
     >>> with Engine(sinks=[alerts]) as engine:
     ...     _ = engine.run("parse", int, "x")
-    >>> alert, = told
+    >>> alert, = received
     >>> alert.alert, alert.operation, alert.value
     ('failing', 'parse', 1.0)
     """
@@ -125,7 +124,7 @@ class Alerts:
             self._buffers.append((stats, [stats().get("lost", 0)]))
 
     def check(self) -> list[Alert]:
-        """Looks at the rules now, and tells what has fired or cleared.
+        """Checks the rules now, and notifies of what has fired or cleared.
 
         >>> Alerts([]).check()
         []
@@ -140,7 +139,7 @@ class Alerts:
         return due
 
     def flush(self) -> None:
-        """Looks once more; an engine that closes calls it.
+        """Checks the rules once more; an engine that closes calls it.
 
         >>> Alerts([]).flush()
         """
@@ -160,13 +159,13 @@ class Alerts:
         """How many events the watched sinks have lost since the last time."""
         found = 0
         for stats, before in self._buffers:
-            with suppress(Exception):  # a sink that cannot say has its own log
+            with suppress(Exception):  # a sink that cannot count has its own log
                 lost = stats().get("lost", 0)
                 found, before[0] = found + max(0, lost - before[0]), lost
         return found
 
     def _notify_all(self) -> None:
-        """Tells what waits to be told, in order: one thread at a time, and under no lock."""
+        """Sends the waiting notifications, in order: one thread at a time, and under no lock."""
         while True:
             with self._lock:
                 if self._is_notifying or not self._waiting:
@@ -204,7 +203,7 @@ class Alerts:
 
 
 def _look(alerts: ref[Alerts], stopped: threading.Event, interval: float) -> None:
-    """Looks at the rules again and again, until nobody holds the alerts any more."""
+    """Checks the rules again and again, until the alerts are garbage-collected."""
     while not stopped.wait(interval):
         found = alerts()
         if found is None:
@@ -212,7 +211,7 @@ def _look(alerts: ref[Alerts], stopped: threading.Event, interval: float) -> Non
         try:
             found.check()
         except Exception as error:
-            report(error, "the alert rules could not be looked at")
+            report(error, "the alert rules could not be checked")
         del found
 
 

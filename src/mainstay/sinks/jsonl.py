@@ -1,7 +1,7 @@
 """Events in a file, one line of JSON each; several processes may append to the same one.
 
-Whoever writes holds the lock of a file beside it, for one batch: lines are whole, and files are
-rotated by one process at a time. A line that a killed process left half is ended, not mended.
+A writer holds the lock of a file beside it, for one batch: lines are whole, and one process at a
+time rotates files. A line that a killed process left half is ended, not mended.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class JsonlSink(BufferedSink):
     """Appends events to a file, as `mainstay.events.decode` reads them again.
 
     Args:
-        path: the file; its folder is made where it is not there.
+        path: the file; its folder is created if it does not exist.
         rotate: bytes after which a new file is begun; the old one is then `path.1`.
         keep: how many old files there are at most.
         fsync: whether each batch is on the disk, and not just with the system, before it counts.
-        successes: whether calls that never failed are told of too.
+        successes: whether calls that succeed at the first attempt are written too.
         spill: the folder for what cannot be written for now; False for none.
         timeout: seconds that `flush` and a strict sink wait.
-        strict: a call fails with SinkError where its event was not written in time.
+        strict: a call fails with SinkError if its event was not written in time.
 
     >>> import tempfile
     >>> from mainstay import Engine, events
@@ -89,7 +89,7 @@ class JsonlSink(BufferedSink):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Holds the lock that all who write to this file share."""
+        """Holds the lock that all writers of this file share."""
         held = os.open(f"{self.path}.lock", _OPEN, 0o600)
         try:
             if not lock(held, _PATIENCE):
@@ -100,7 +100,7 @@ class JsonlSink(BufferedSink):
             os.close(held)
 
     def _make_room(self, size: int) -> None:
-        """Begins a new file where this one would grow too large; the oldest goes."""
+        """Begins a new file if this one would grow too large; the oldest is deleted."""
         if self._rotate is None or not self.path.exists():
             return
         present = self.path.stat().st_size

@@ -2,8 +2,8 @@
 
 Levels: each attempt DEBUG; a scheduled retry at the policy's `log_level`; success INFO after
 retries and DEBUG without; given up ERROR. The fields are on the record, under `mainstay`;
-JsonFormatter writes them, one JSON object a line. What tells who may do what (a circuit that opens,
-an order, an operator) goes to the logger's child `security`, so that it can be sent elsewhere.
+JsonFormatter writes them, one JSON object a line. Security events (a circuit that opens, an order,
+an operator) go to the logger's child `security`, so that they can be sent elsewhere.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
 
 _WINDOW = 3600.0
-"""Seconds for which a server knows a message again, in a stream that is made here."""
+"""Seconds for which a server detects duplicates, in a stream that is created here."""
 _IDLE = 30.0
-"""Seconds after which an unused connection is not trusted: nobody has answered its pings."""
+"""Seconds after which an unused connection is not trusted: its pings were not answered."""
 _REMEMBERED = 20_000
 _AT_ONCE = 500
 """Messages on their way; a server's queue holds 10,000 for all its clients."""
@@ -39,14 +39,14 @@ class NatsSink(BufferedSink):
     """Publishes events to a JetStream stream, as `mainstay.events.decode` reads them again.
 
     Args:
-        url: `nats://host:4222`, with `user:password@` or `token@` where needed, `tls://` for TLS;
+        url: `nats://host:4222`, with `user:password@` or `token@` if needed, `tls://` for TLS;
             several hosts with commas between.
-        stream: the stream; it is made where it is not there.
+        stream: the stream; it is created if it does not exist.
         subject: what the events are published under.
-        successes: whether calls that never failed are told of too.
+        successes: whether calls that succeed at the first attempt are published too.
         spill: the folder for what cannot be delivered for now; False for none.
         timeout: seconds for connecting, for a batch, for `flush` and for a strict sink.
-        strict: a call fails with SinkError where its event was not acknowledged in time.
+        strict: a call fails with SinkError if its event was not acknowledged in time.
 
     Example:
         >>> sink = NatsSink("nats://127.0.0.1:4222", stream="RETRIES", spill=False)
@@ -75,7 +75,7 @@ class NatsSink(BufferedSink):
         self._client: Client | None = None
         self._pid = PROCESS.pid
         self._turn = threading.Lock()
-        """Held by whoever uses the connection: a delivery, or who closes it."""
+        """Held by the thread that uses the connection: a delivery, or `close`."""
         self._used = 0.0
         self._known: OrderedDict[str, int] = OrderedDict()
         """How often a message was delivered, by its hash: two events may be alike."""

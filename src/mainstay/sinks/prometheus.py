@@ -1,4 +1,4 @@
-"""Events as Prometheus metrics, counted in the thread they happen in. It waits for nobody.
+"""Events as Prometheus metrics, counted in the thread they happen in, without I/O.
 
 Counters and histograms are prometheus_client's own, so that its multiprocess mode adds them up over
 processes. What is read when Prometheus asks (circuits, budgets, buffers, success ratio) comes from

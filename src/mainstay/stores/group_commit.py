@@ -1,9 +1,9 @@
-"""Group commit: one thread that carries out all steps that wait, together.
+"""Group commit: one thread carries out all waiting steps in one transaction.
 
 Async callers hand in a step and await its answer. The steps of one turn of an event loop go to the
-thread together, at the end of that turn: whatever has gathered while a commit was under way is in
-the next one, and the loop and the thread do not fight for the interpreter meanwhile. The answers
-come back with one call per event loop.
+thread together, at the end of that turn: steps that gather while a commit is under way are in the
+next one, and the loop and the thread do not compete for the interpreter meanwhile. The answers come
+back with one call per event loop.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ class Writer:
         self._carry_out = carry_out
         self._name = name
         self._turns: dict[AbstractEventLoop, _Turn] = {}
-        """What each event loop has gathered in its present turn; only its own thread has to do
-        with it."""
+        """What each event loop has gathered in its present turn; only the loop's thread uses it."""
         self._queue: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._is_closed = False
 
     async def submit(self, step: Any, patience: float) -> Any:
-        """The answer to a step; raises what it raised."""
+        """The answer to a step; raises the error that the step raised."""
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
             return await trio.to_thread.run_sync(self._alone, step)
         if self._is_closed or clock.current is not clock.SYSTEM:
-            # Which says that it is closed; and where time is virtual, it would jump past a thread.
+            # A closed store raises its own error; virtual time would jump past a thread.
             return self._alone(step)
         loop = sys.modules["asyncio"].get_running_loop()
         turn = self._turns.get(loop)
@@ -96,7 +95,7 @@ class Writer:
             del items  # nothing is held while nothing is to be done
 
     def _answer(self, items: list[_Item]) -> None:
-        """One transaction, with the steps that somebody still waits for."""
+        """One transaction, with the steps whose callers still wait."""
         live = [item for item in items if not item[1].done()]
         try:
             answers = self._carry_out([step for step, _, _ in live]) if live else []
@@ -106,7 +105,7 @@ class Writer:
         _deliver([*live, *gone], [*answers, *([None] * len(gone))])
 
     def _gather(self) -> list[_Item] | None:
-        """All that waits, at least one; None where it is over."""
+        """All waiting steps, at least one; None if the writer is closed."""
         items: list[_Item] = []
         turn = self._queue.get()
         while turn is not None:
@@ -163,7 +162,7 @@ def _deliver(items: list[_Item], answers: list[Any]) -> None:
             mine, theirs = [item for item, _ in pairs], [answer for _, answer in pairs]
         try:
             loop.call_soon_threadsafe(_settle, mine, theirs)
-        except RuntimeError:  # the loop was closed; nobody waits any more
+        except RuntimeError:  # the loop was closed: no caller waits any more
             continue
 
 

@@ -1,8 +1,8 @@
 """The blocks of an audit log as rows: what SQLite and PostgreSQL have in common.
 
 The records of a block are one JSON array, a record on each line and a comma between them on a line
-of its own. No record has a line break in it, so the array is taken apart without reading it; that a
-single byte is looked for makes it as fast as it can be.
+of its own. No record has a line break in it, so the array is split without parsing it; searching
+for a single byte is the fastest split.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mainstay.core.audit.chain import Head
 
 MOST_PRUNED = 200
-"""Blocks that are dropped in one step; while it lasts, nobody else can write."""
+"""Blocks that are dropped in one step; meanwhile no other process can write."""
 _BETWEEN = b"\n,\n"
 
 
@@ -40,7 +40,7 @@ def body_of(records: Sequence[bytes]) -> bytes:
 
 
 def records_of(body: Any) -> list[bytes]:
-    """The records of such an array; whoever changed the row may have left anything there."""
+    """The records of such an array; a row that was tampered with may hold anything."""
     data = _as_bytes(body)
     if data == b"[]":
         return []
@@ -48,7 +48,7 @@ def records_of(body: Any) -> list[bytes]:
     marks = lines[::2]
     is_whole = len(lines) % 2 and marks.count(b",") == len(marks) - 2
     if not is_whole or marks[0] != b"[" or marks[-1] != b"]":
-        return lines  # which cannot be right, and is named so
+        return lines  # which fail the verification
     return lines[1::2]
 
 
@@ -73,7 +73,7 @@ def anchor_of(row: Sequence[Any] | None) -> Anchor | None:
 
 
 def heads_of(rows: Iterable[Sequence[Any]]) -> list[Head]:
-    """The heads of rows; one that nobody can read speaks for nothing."""
+    """The heads of rows; one that cannot be read is left out."""
     found: list[Head] = []
     for row in rows:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Opens the store of a URL, if it can do what is needed."""
+"""Opens the store of a URL, if it has the abilities that are needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORES = {
     "redis": ("mainstay.stores.redis.store", "RedisStore"),
     "nats": ("mainstay.stores.nats.store", "NatsStore"),
 }
-"""The home of each, by the scheme of its URLs."""
+"""The module and class of each store, by the scheme of its URLs."""
 ALSO = {
     "postgres": "postgresql",
     "rediss": "redis",
@@ -65,7 +65,7 @@ def _opened(url: str) -> Store:
         known = ", ".join(f"{scheme}://" for scheme in STORES)
         from mainstay.core.redact.redactor import REDACTOR
 
-        reason = f"no store answers to {REDACTOR.text(url)!r}"
+        reason = f"there is no store for {REDACTOR.text(url)!r}"
         raise StoreError(reason, hint=f"known stores: {known}")
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened

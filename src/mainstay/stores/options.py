@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def options_of(url: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options a URL gives, and the defaults of the others; refuses what nobody knows.
+    """The options of a URL, with defaults for the others; refuses an unknown option.
 
     >>> options_of("sqlite:///a.db?timeout=2", {"timeout": 5.0})
     {'timeout': 2.0}
@@ -27,7 +27,7 @@ def options_of(url: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_secrets(reason: str) -> str:
-    """What a server or its client said, as people may read it.
+    """An error text of a server or its client, without secrets.
 
     >>> without_secrets("cannot reach redis://:hunter2@db")
     'cannot reach redis://:[redacted]@db'

@@ -1,4 +1,4 @@
-"""A store whose steps are timed, for whoever listens to that."""
+"""A store whose steps are timed, for sinks that want the steps of the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TimedStore:
-    """A store that tells what each of its steps took. Everything else is the store's own.
+    """A store that reports the seconds of each step. Everything else is the store's own.
 
     Args:
         store: the store.
@@ -71,7 +71,7 @@ class TimedStore:
             return self.store.purge(limit)
 
     def report(self, step: str, seconds: float, failed: bool) -> None:
-        """Tells the listeners; one that raises is reported and changes nothing."""
+        """Calls the listeners; one that raises is reported and changes nothing."""
         for listener in self._listeners:
             try:
                 listener(self._kind, step, seconds, failed=failed)
@@ -82,7 +82,7 @@ class TimedStore:
 
 
 class _Timing:
-    """One step: in real time, whatever clock is installed."""
+    """One step, in real time even if a test has installed another clock."""
 
     __slots__ = ("_began", "_step", "_store")
 

@@ -126,7 +126,7 @@ def test_a_webhook_that_is_away_is_tried_again_and_one_that_refuses_is_not(tmp_p
     items = [Item(kind="alert", subject=s, operation=s, text="t") for s in "abc"]
     with server([503, 429, 204, 302, 404]) as (url, got):
         raised(NotifyWebhook(url, secret=SECRET, spill=tmp_path), *items)
-        wait_until(lambda: caplog.text.count("is not told of") == 2, "two reports")
+        wait_until(lambda: caplog.text.count("is not notified") == 2, "two reports")
     assert [decode(body).operation for _, _, body in got] == ["a", "a", "a", "b", "c"]
     assert len({headers["Mainstay-Delivery"] for _, headers, _ in got[:3]}) == 1
     assert {path for path, _, _ in got} == {"/hook?x=1"}

@@ -294,7 +294,7 @@ def test_a_server_that_comes_later_is_used_when_it_is_there(server, opened):
     """The store needs no server to be made; it says what it tried."""
     server.stop()
     store = opened(server.url, timeout=0.5)
-    with pytest.raises(StoreUnavailable, match=r"tried to connect \d+ x, and heard last: "):
+    with pytest.raises(StoreUnavailable, match=r"tried to connect \d+ x, the last error: "):
         store.transact("s", "k", put(b"1"))
     with pytest.raises(StoreUnavailable, match="Connect call failed"):
         asyncio.run(store.aread("s", "k"))

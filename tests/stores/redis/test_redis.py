@@ -939,7 +939,7 @@ def test_a_step_that_always_loses_ends_in_time(valkey_url, space, monkeypatch):
         later.append(5.0)
         return Change(b"mine"), None
 
-    with pytest.raises(StoreUnavailable, match="within 30 s: others were faster every time"):
+    with pytest.raises(StoreUnavailable, match="within 30 s: it lost every race to write"):
         store.transact(space, "k", decide)
     assert 3 < len(later) < 8, "rounds of five seconds, and what they took"
     store.close()

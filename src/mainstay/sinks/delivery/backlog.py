@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """Stands in the queue behind the events that somebody waits for.
+    """Stands in the queue behind the events that a caller waits for.
 
     Args:
         kept_will_do: whether being safe on disk is enough.
@@ -41,7 +41,7 @@ class Ticket:
 
 
 class Batch:
-    """Events that are delivered together, who waits for them, and the file they are in."""
+    """Events that are delivered together, the tickets behind them, and their file."""
 
     __slots__ = ("events", "file", "number", "tickets")
 
@@ -60,7 +60,7 @@ class Backlog:
     Attributes:
         queue: where calls append.
         counts: how many were taken out of the queue, spilled, recovered and lost.
-        unreadable: files that were set aside since somebody last asked.
+        unreadable: files that were set aside, until the buffer has logged them.
     """
 
     def __init__(self, batch: int, spill: Spill | None) -> None:
@@ -69,7 +69,7 @@ class Backlog:
         self.reset()
 
     def reset(self) -> None:
-        """Empty, as a forked child begins: its parent has what was there."""
+        """Empties it, as for a forked child: its parent delivers what was there."""
         self.queue: deque[Event | Facts | Ticket] = deque()
         self.current: Batch | None = None
         self.counts = dict.fromkeys(("taken", "spilled", "recovered", "lost"), 0)
@@ -83,7 +83,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to deliver and nobody to tell."""
+        """Whether there is nothing to deliver and no caller waits."""
         return not self.queue and self.current is None and not self._files
 
     @property
@@ -93,7 +93,7 @@ class Backlog:
         return not self.queue and (current is None or current.file is not None)
 
     def release(self) -> None:
-        """Leaves the files to whoever delivers to the same place next."""
+        """Leaves the files to the next process that delivers to the same destination."""
         with self._order:
             self.current = None
             self._tickets.clear()
@@ -190,7 +190,7 @@ class Backlog:
         return events, tickets
 
     def _events_of(self, facts: Facts) -> list[Event]:
-        """The events of a call that left its facts; one that cannot be told costs no other."""
+        """The events of a call that left its facts; none, and a report, if they make none."""
         try:
             return facts.events()
         except Exception as error:
@@ -206,7 +206,7 @@ class Backlog:
         self.counts["taken"] -= len(batch.events)
 
     def _write(self, batch: Batch, *, first: bool = False) -> None:
-        """Brings a batch to disk; who wanted no more than that is told."""
+        """Writes a batch to disk; callers that wait for no more than that go on."""
         assert self.spill is not None
         if batch.events:
             batch.file, lost = self.spill.write(batch.events, batch.number, first=first)

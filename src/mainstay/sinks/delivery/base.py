@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class BufferedSink:
-    """Takes events at once, and keeps them from a thread of its own. A subclass says how.
+    """Takes events at once, and delivers them from a thread of its own; a subclass defines how.
 
-    `successes` says whether calls that never failed are told of too.
+    `successes`: whether calls that succeed at the first attempt are delivered too.
     """
 
     def __init__(

@@ -1,12 +1,11 @@
-"""What stands between a call and a sink that does I/O: a bounded queue and one thread.
+"""A buffer between a call and a sink that does I/O: a bounded queue and one thread.
 
 `put()` appends and returns. The thread delivers batches, in order; a batch that fails is repeated
 with a growing delay. When the queue is full its oldest events go to disk, and come back before
-newer ones (backlog.py, spill.py). A second thread brings them there, and only then: the first may
-be waiting for the other side.
+newer ones (backlog.py, spill.py). A second thread writes them, since the first may be waiting for
+the destination.
 
-Everything here lives in real time: what waits for another machine gains nothing from a virtual
-clock.
+Everything here runs in real time: waiting for another machine gains nothing from a virtual clock.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
 _JITTER = Jitter.percent(0.2)
-_random = random.Random()  # noqa: S311 -- our own, so that nobody's seeded numbers move
+_random = random.Random()  # noqa: S311 -- our own, so that no seeded generator of the program moves
 _QUIET_ROUNDS = 50
 """Rounds without anything to do after which the thread ends; the next event starts another."""
 _ROOM = 4
@@ -48,7 +47,7 @@ class Buffer:
     """Takes events from calls at once, and delivers them in batches from a thread of its own.
 
     Args:
-        deliver: takes a list of events; raises where it could not keep them. It is called by one
+        deliver: takes a list of events; raises if it could not keep them. It is called by one
             thread at a time, and again with the same events until it returns.
         name: what the log calls it and its files are known by: the kind of sink and where it
             delivers to, without secrets.
@@ -59,7 +58,7 @@ class Buffer:
             none: then what finds no room is lost, and counted.
         timeout: seconds that `flush` and a strict `put` wait.
         strict: `put` returns when the event is delivered, and raises SinkError when it is not.
-        at_end: is called before the process ends, and may put what was not told yet.
+        at_end: is called before the process ends, and may put events that are still due.
 
     >>> kept = []
     >>> buffer = Buffer(kept.extend, name="example")
@@ -103,12 +102,12 @@ class Buffer:
         flush_at_exit(self, Buffer.end)
 
     def _reset(self) -> None:
-        """Empty, as a forked child begins: its parent delivers what it has taken."""
+        """Empties it, as for a forked child: its parent delivers what it has taken."""
         self._backlog.reset()
         self._queue = self._backlog.queue
         self.known: set[str] = set()
-        """What a sink has put and need not put again: a child cannot tell when its parent's is
-        written, and puts it anew."""
+        """What a sink has put and need not put again; a forked child puts it again, since it does
+        not know when its parent's is written."""
         self._thread: threading.Thread | None = None
         self._is_spilling = False
         self._lock = threading.Lock()
@@ -132,7 +131,7 @@ class Buffer:
         self.add(event)
 
     def add(self, event: Event | Facts) -> None:
-        """Takes an event and waits for nothing, also where it is strict: another one follows."""
+        """Takes an event and waits for nothing, even if it is strict: another one follows."""
         queue = self._queue
         if len(queue) >= self._half and not self._has_room():
             return
@@ -145,9 +144,9 @@ class Buffer:
     ) -> bool:
         """Takes an event and waits until it is delivered; whether it was, in time.
 
-        Those who wait at the same time share one delivery. An event that was not delivered in time
-        still waits its turn. Where being safe on disk will do, nobody waits for another side that
-        is away.
+        Callers that wait at the same time share one delivery. An event that was not delivered in
+        time stays in the queue. With `kept_will_do` being safe on disk is enough: no caller waits
+        for an unavailable destination.
         """
         if len(self._queue) >= self._half and not self._has_room():
             return False
@@ -171,7 +170,7 @@ class Buffer:
     def close(self) -> bool:
         """Flushes, and ends the thread; a later event starts another.
 
-        What could not be delivered stays on disk, for whoever delivers to the same place next.
+        What could not be delivered stays on disk, for the next process with this destination.
         """
         is_done = self.flush()
         thread = self._thread
@@ -182,9 +181,9 @@ class Buffer:
         return is_done
 
     def end(self) -> None:
-        """What the process's end does: the last word, and a flush."""
+        """What the end of the process does: `at_end`, and a flush."""
         if self._at_end is not None:
-            with suppress(SinkError):  # nobody is there to hear it; it stays in the queue
+            with suppress(SinkError):  # there is no caller to raise it to; it stays in the queue
                 self._at_end()
         self.flush()
 
@@ -206,7 +205,7 @@ class Buffer:
             raise SinkError(self.name, what, self.timeout) from self._error
 
     def _wait_for(self, ticket: Ticket, timeout: float | None) -> bool:
-        """Sees that somebody is at it, and waits; then the disk has to do, where it may."""
+        """Starts the thread and waits; after the timeout the disk is enough, if it may be."""
         with self._lock:
             self._flushing += ticket.kept_will_do
         try:
@@ -224,7 +223,7 @@ class Buffer:
     # --- the thread ------------------------------------------------------------------------------
 
     def _start(self) -> bool:
-        """Starts the thread where there is none; whether there is one."""
+        """Starts the thread if there is none; whether there is one."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return True
@@ -232,7 +231,7 @@ class Buffer:
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # at the interpreter's end, or where there are too many
+            except RuntimeError:  # at the interpreter's end, or if there are too many
                 return False
             self._thread = thread
             self._is_ending = False
@@ -262,7 +261,7 @@ class Buffer:
             return False
 
     def _rest(self) -> None:
-        """Lets events gather, for longer after each failure; who waits ends it at once."""
+        """Lets events gather, for longer after each failure; a waiting caller ends it at once."""
         pause = self._every
         if self._in_a_row:
             delay = _CURVE.base(self._in_a_row)
@@ -276,7 +275,7 @@ class Buffer:
         self._hurries = False
 
     def _pump(self) -> None:
-        """Delivers until nothing is left, or the other side fails."""
+        """Delivers until nothing is left, or a delivery fails."""
         with self._delivering:
             while (batch := self._next()) is not None:
                 try:
@@ -324,7 +323,7 @@ class Buffer:
         return False
 
     def _make_room(self) -> None:
-        """Has the queue's older half brought to disk by a thread that does nothing else."""
+        """Starts a thread that writes the queue's older half to disk."""
         with self._lock:
             is_time = SYSTEM.monotonic() >= self._disk_until
             if self._is_spilling or self._backlog.spill is None or not is_time:

@@ -1,7 +1,7 @@
 """Keeps on disk what could not be delivered: a folder per process, a file per batch, in order.
 
-A file is written once, delivered as one batch, and deleted. Whoever lives holds the lock of its
-folder; the folders of the dead are taken over by the next process that delivers to the same place.
+A file is written once, delivered as one batch, and deleted. A running process holds the lock of its
+folder; the next process with the same destination takes over the folders of processes that ended.
 A process killed between delivering and deleting leaves a batch that is delivered twice.
 """
 
@@ -32,8 +32,8 @@ class Spill:
     """The files of one destination.
 
     Args:
-        name: the destination's name; its hash is part of the folder's, so that nobody delivers to
-            one place what was meant for another.
+        name: the destination's name; its hash is part of the folder's, so that no event goes to
+            another destination.
         folder: where to keep them; None for the user's own state folder, or a temporary one.
     """
 
@@ -48,7 +48,7 @@ class Spill:
 
     @property
     def where(self) -> str:
-        """The folder, for people."""
+        """The folder, for messages."""
         return str(self._own or self._homes[0])
 
     def take_over(self) -> list[Path]:
@@ -100,7 +100,7 @@ class Spill:
             self._leave(path.parent)
 
     def set_aside(self, path: Path) -> Path:
-        """Keeps a file that cannot be read out of the way, for a person; where it is now."""
+        """Renames a file that cannot be read, for an operator; its new path."""
         aside = path.with_suffix(".bad")
         with suppress(OSError):
             path.rename(aside)
@@ -109,7 +109,7 @@ class Spill:
         return aside
 
     def forget(self) -> None:
-        """Lets go of everything, as a forked child must: the files are its parent's."""
+        """Closes everything, as a forked child must: the files are its parent's."""
         for file in self._locks.values():
             with suppress(OSError):
                 os.close(file)
@@ -134,13 +134,13 @@ class Spill:
                     return folder
             except OSError as error:
                 refusal = error
-        raise refusal or OSError(f"{self.where} is taken by somebody else")
+        raise refusal or OSError(f"{self.where} is locked by another process")
 
     def _is_ours_now(self, folder: Path) -> bool:
-        """Takes the lock of a folder, unless its owner lives."""
+        """Takes the lock of a folder, unless its owner still runs."""
         try:
             file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError:  # somebody else has cleared it away
+        except OSError:  # another process has removed it
             return False
         if try_lock(file) and (folder / _LOCK).exists():
             self._locks[folder] = file
@@ -149,7 +149,7 @@ class Spill:
         return False
 
     def _leave(self, folder: Path) -> None:
-        """Clears an empty folder away; one with something set aside stays."""
+        """Removes an empty folder; one with a file that was set aside stays."""
         file = self._locks.pop(folder, None)
         with suppress(OSError):
             (folder / _LOCK).unlink()
@@ -178,7 +178,7 @@ def spilled(folder: str | os.PathLike[str] | None = None) -> list[Spilled]:
     """What waits on disk, of every destination; nothing is touched.
 
     Args:
-        folder: where to look; None for where a Spill keeps its files unless it is told.
+        folder: where to look; None for the default folders of Spill.
     """
     given = [Path(folder)] if folder is not None else list(_state_folders())
     homes = [home for each in given for home in sorted(_folders_in(each), key=str)]
@@ -218,14 +218,14 @@ def _safe(name: str) -> str:
 def _state_folders() -> Iterator[Path]:
     """Where a user's programs keep their state; else a folder of the user's own for a while."""
     given = os.environ.get("XDG_STATE_HOME") or os.environ.get("LOCALAPPDATA")
-    with suppress(RuntimeError):  # nobody's home is known
+    with suppress(RuntimeError):  # the home folder is not known
         yield (Path(given) if given else Path.home() / ".local" / "state") / "mainstay" / "spill"
-    who = os.getuid() if hasattr(os, "getuid") else "user"
-    yield Path(tempfile.gettempdir()) / f"mainstay-{who}" / "spill"
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    yield Path(tempfile.gettempdir()) / f"mainstay-{user}" / "spill"
 
 
 def _make_private(folder: Path, levels: int) -> None:
-    """Makes folders that only their user can read; refuses what somebody else has put there."""
+    """Creates folders that only their user can read; refuses those of another user."""
     chain = [folder, *folder.parents][:levels]
     chain[-1].parent.mkdir(parents=True, exist_ok=True)
     for each in reversed(chain):

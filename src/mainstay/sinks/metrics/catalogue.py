@@ -14,7 +14,7 @@ STEPS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 
 
 class Metric(Struct, frozen=True):
-    """One metric: its name, what sort it is, its labels, and what it says.
+    """One metric: its name, its kind, its labels, and its help text.
 
     >>> METRICS["effect_retry_total"].labels
     ('effect_type', 'attempt', 'outcome')
@@ -26,7 +26,7 @@ class Metric(Struct, frozen=True):
     text: str
     bounds: tuple[float, ...] = ()
     is_read: bool = False
-    """Read when somebody asks for it, not counted when something happens."""
+    """Read when it is collected, not counted when an event happens."""
 
 
 def _counted(name: str, labels: str, text: str, bounds: tuple[float, ...] = ()) -> Metric:

@@ -1,7 +1,7 @@
-"""Values that are read when somebody asks: circuits, budgets, records, buffers, the outbox.
+"""Values that are read when metrics are collected: circuits, budgets, records, buffers, outbox.
 
 An engine is watched by a weak reference: one that is gone is watched no more. Reading takes no part
-in any call; what cannot be read is left out, and the log says so once.
+in any call; what cannot be read is left out, and logged once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUFFERED = {
 
 
 class WatchingMeter(Meter):
-    """A meter that also reads what the engines it watches have to say."""
+    """A meter that also reads the engines it watches."""
 
     def __init__(self, max_names: int, window: float) -> None:
         super().__init__(max_names, window)
@@ -95,7 +95,7 @@ class WatchingMeter(Meter):
     def _tried(
         self, read: Callable[[Any, str], Iterable[Reading]], what: Any, name: str
     ) -> list[Reading]:
-        """What there is to read; nothing, and one complaint, where that cannot be done."""
+        """The readings; none, and one log record, if they cannot be read."""
         try:
             return list(read(what, name))
         except Exception as error:

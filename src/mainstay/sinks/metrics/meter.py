@@ -1,7 +1,7 @@
 """Which event counts for what, and how the values of labels stay few.
 
-The same for Prometheus and OpenTelemetry; each of them only says how a number is added. Labels are
-few and fixed: never an id, a key, a tenant or an exception's text. Names that a program chooses
+The same for Prometheus and OpenTelemetry; each of them only defines how a number is added. Labels
+are few and fixed: never an id, a key, a tenant or an exception's text. Names that a program chooses
 (operations, circuits, categories) are counted: past a limit they are all "other".
 """
 
@@ -36,7 +36,7 @@ _STATES = frozenset(state.value for state in CircuitState)
 
 
 class LabelValues:
-    """The values of one label that programs choose: so many, and then "other".
+    """The values of one label that programs choose: up to a limit, and then "other".
 
     >>> names = LabelValues("operation", 1)
     >>> names("fetch"), names("order-17"), names("fetch")
@@ -53,7 +53,7 @@ class LabelValues:
         self._lock = threading.Lock()
 
     def __call__(self, name: str) -> str:
-        """The name, or "other" where it came too late."""
+        """The name, or "other" if the limit is reached."""
         return self._known.get(name) or self._learn(name)
 
     def _learn(self, name: str) -> str:
@@ -99,7 +99,7 @@ class Share:
 
 
 class Meter:
-    """Counts events. Those below it say how a number is added to a metric.
+    """Counts events. A subclass defines how a number is added to a metric.
 
     Args:
         max_names: how many operations, circuits and the like have a label of their own.
@@ -141,7 +141,7 @@ class Meter:
         self.add("effect_partial_failure_total", (self.operation(effect_type),))
 
     def store_step(self, store: str, step: str, seconds: float, *, failed: bool) -> None:
-        """Notes what a step of a store took; the engine tells it."""
+        """Adds the seconds of a step of the store; the engine calls it."""
         labels = (self.store(store), step, "error" if failed else "ok")
         self.add("mainstay_store_seconds", labels, seconds)
 
@@ -226,7 +226,7 @@ def _refused(meter: Meter, e: Any) -> tuple[Addition, ...]:
 
 
 def _interrupted(meter: Meter, e: Any) -> tuple[Addition, ...]:
-    """A call that was cut off from outside says nothing of what it called."""
+    """A cancelled call is no evidence about what it called."""
     return (("mainstay_calls_total", (meter.operation(e.operation), "cancelled"), 1.0),)
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class CallTrace:
-    """The spans of one call; drivers tell it of attempts, and the call's events come to it."""
+    """The spans of one call; receives its attempts from the drivers, and its events."""
 
     __slots__ = (
         "_attempt", "_attempts", "_call", "_count", "_inside", "_operation", "_token", "_tracer",
@@ -95,7 +95,7 @@ class CallTrace:
             self._count(event)
 
     def call_ended(self) -> None:
-        """Ends what is still open: nothing more is heard of the call."""
+        """Ends the spans that are still open."""
         self._detach()
         self._end_attempt()
         self._end_call()
@@ -230,7 +230,7 @@ def _span_context(text: str) -> SpanContext | None:
 
 
 def _fail(span: Span, name: str, message: str) -> None:
-    """Marks a span as failed, in the words of the semantic conventions."""
+    """Marks a span as failed, as the semantic conventions define it."""
     kind = name or "result_not_accepted"
     span.set_attribute("error.type", kind)
     span.add_event("exception", {"exception.type": kind, "exception.message": message})
@@ -240,7 +240,7 @@ def _fail(span: Span, name: str, message: str) -> None:
 def _http_status(outcome: object) -> int | None:
     """The HTTP status of a failure, or of a response that was returned.
 
-    Only what is called a response is asked: a proxy of some service might call it.
+    Only a class named Response is read: on a proxy of some service, reading might call it.
     """
     holder: Any = outcome.value if isinstance(outcome, Returned) else outcome
     is_asked = isinstance(outcome, BaseException) or "Response" in type(holder).__name__

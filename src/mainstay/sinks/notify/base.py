@@ -1,8 +1,8 @@
-"""What all who tell of new inbox items have in common: a buffer, and one event at a time.
+"""What all notifications of new inbox items have in common: a buffer, and one event at a time.
 
 It takes the event and returns; a thread of its own delivers, and repeats with growing delays what
-could not be delivered for now. What will never be taken is reported and let go, or it would stand
-in the way of everything after it.
+could not be delivered for now. A notification that is refused for good is reported and dropped, or
+it would block everything after it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """The other side will never take this one."""
+    """The receiver will never accept this notification."""
 
 
 class Notifier(BufferedSink):
-    """Tells of new items, one by one; a subclass says how.
+    """Sends a notification for each new item; a subclass defines how.
 
-    `least` is the severity from which on items are told of.
+    `least` is the lowest severity of items that are notified.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Notifier(BufferedSink):
                 try:
                     self._send(event)
                 except Refused as error:
-                    report(error, "%s: item %s is not told of", self.name, event.item)
+                    report(error, "%s: item %s is not notified", self.name, event.item)
                 self._sent.add(delivery_of(event))
         self._sent.clear()
 
@@ -72,8 +72,8 @@ class Notifier(BufferedSink):
     def _in_time(self, open_socket: Callable[[], Socket | None]) -> Iterator[None]:
         """Cuts a connection when the time for the delivery is up.
 
-        A socket's own timeout is of one read: whoever answers byte by byte would hold up every
-        notification after this one for as long as they like.
+        A socket's own timeout is for one read: a server that answers byte by byte would hold up
+        every later notification without limit.
         """
         is_late = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Tells of new inbox items by e-mail, over SMTP."""
+"""Notifications of new inbox items by e-mail, over SMTP."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class NotifyMail(Notifier):
         to: the addresses it goes to.
         port: its port; by default 587, and 465 with "tls".
         security: "starttls", "tls" from the start, or "none".
-        user: who logs in, where that is needed.
-        password: with what.
-        least: the severity from which on items are told of.
+        user: the user name, if the server needs a login.
+        password: its password.
+        least: the lowest severity of items that are notified.
         spill: the folder for what cannot be delivered for now; False for none.
         timeout: seconds for one delivery.
 

@@ -1,6 +1,6 @@
-"""Tells people of new inbox items: through a function, a signed webhook, or e-mail.
+"""Notifications of new inbox items: by a function, a signed webhook, or e-mail.
 
-Each is a sink that hears `inbox_raised`, which is told once for a new item and not for its
+Each is a sink that receives `inbox_raised`, which is emitted once for a new item and not for its
 repetitions.
 """
 
@@ -35,27 +35,27 @@ __all__ = [
 class NotifyHook(Notifier):
     """Calls a function with the event of each new item, in a thread of its own.
 
-    What the function raises is reported, and the item not told again.
+    If the function raises, the error is reported and the notification is not repeated.
 
     Args:
-        tell: the function.
-        least: the severity from which on items are told of.
+        notify: the function.
+        least: the lowest severity of items that are notified.
 
     >>> from mainstay import Engine, Item
-    >>> told = []
-    >>> sink = NotifyHook(lambda event: told.append(event.text))
+    >>> texts = []
+    >>> sink = NotifyHook(lambda event: texts.append(event.text))
     >>> with Engine(sinks=[sink]) as engine:
     ...     item = Item(kind="alert", subject="a", operation="fetch", text="failing")
     ...     for _ in range(3):
     ...         done = engine.inbox.put(item)
-    >>> told
+    >>> texts
     ['failing']
     """
 
     def __init__(self, notify: Callable[[InboxRaised], object], *, least: str = "low") -> None:
         check = Checker("NotifyHook")
         if not callable(notify):
-            check.note("tell", notify, "a function of one event")
+            check.note("notify", notify, "a function of one event")
         check.close()
         self._notify = notify
         super().__init__("notify hook", least=least, spill=False)
@@ -68,12 +68,12 @@ class NotifyHook(Notifier):
 
 
 class NotifySink:
-    """Tells of new items by webhook, e-mail or both, as a configuration names them.
+    """Notifies of new items by webhook, e-mail or both, as a configuration names them.
 
     Args:
         webhook: the options of NotifyWebhook; without a secret it is not signed.
         email: the options of NotifyMail.
-        least: the severity from which on items are told of.
+        least: the lowest severity of items that are notified.
 
     >>> NotifySink(webhook={"url": "https://example.org/hook"}).stats()["lost"]
     0
@@ -101,9 +101,7 @@ class NotifySink:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything is delivered, or safe on disk here; whether it is."""
-        results = [
-            way.flush(timeout) for way in self._ways
-        ]  # each of them, whatever the first says
+        results = [way.flush(timeout) for way in self._ways]  # each of them, also after a False
         return all(results)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Tells of new inbox items by a signed webhook; and how the other side checks one."""
+"""Notifications of new inbox items by a signed webhook, and the check for its receiver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FOR_NOW = frozenset({408, 425, 429})
 
 
 class NotifyWebhook(Notifier):
-    """Posts each new item as JSON to a URL, signed, so that the other side knows whose it is.
+    """Posts each new item as JSON to a URL, signed, so that the receiver can check its origin.
 
     The header `Mainstay-Signature` is `v1=` and the HMAC-SHA256, in hexadecimal, of the timestamp
     in `Mainstay-Timestamp`, a full stop, and the body. `Mainstay-Delivery` is the same when one is
@@ -43,7 +43,7 @@ class NotifyWebhook(Notifier):
     Args:
         url: where to, http or https.
         secret: what both sides know, of at least 16 characters; None not to sign.
-        least: the severity from which on items are told of.
+        least: the lowest severity of items that are notified.
         spill: the folder for what cannot be delivered for now; False for none.
         timeout: seconds for one delivery.
 
@@ -136,10 +136,10 @@ def signature_of(secret: bytes, timestamp: str, body: bytes) -> str:
 def is_genuine(
     secret: str, timestamp: str | None, body: bytes, signature: str | None, *, within: float = 300.0
 ) -> bool:
-    """Whether a webhook comes from one who has the secret, and now: for the side that gets it.
+    """Whether a webhook was signed with the secret, and just now: for its receiver.
 
     Whatever is missing or is no time or signature is not genuine. A secret of less than 16
-    characters is refused: with an empty one, everybody's would be genuine.
+    characters is refused: with an empty one, every webhook would be genuine.
 
     >>> now = str(int(clock.current.wall()))
     >>> signed = signature_of(b"0123456789abcdef", now, b"{}")

@@ -21,7 +21,7 @@ thread_time: Callable[[], float] = getattr(time, "thread_time", time.process_tim
 class CpuMeter:
     """One thread's meter: the share grows by what the thread uses, divided by who is under way.
 
-    Another thread that asks hears what was known last.
+    Another thread that reads it gets the last known share.
 
     >>> used = iter([0.0, 0.0, 3.0, 5.0])
     >>> meter = CpuMeter(lambda: next(used))

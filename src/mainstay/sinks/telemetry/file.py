@@ -1,7 +1,7 @@
 """The file that telemetry is added to, by several processes at once.
 
 Each adds what is new under a lock, to what the file holds by then, and puts a whole new file in
-the old one's place. Whoever is killed on the way leaves the last whole file, and no lock.
+the old one's place. A process that is killed meanwhile leaves the last whole file, and no lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATIENCE = 5.0
 
 
 def add_to_file(path: Path, new: Telemetry, most: int) -> None:
-    """Adds telemetry to a file, which is made where there is none."""
+    """Adds telemetry to a file, which is created if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.lock")
     with beside.open("a+b") as guard:
@@ -37,9 +37,9 @@ def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
     """The telemetry in a file.
 
     >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp(), "telemetry.json")
-    >>> add_to_file(place, Telemetry(), most=10)
-    >>> read_telemetry(place).records
+    >>> path = Path(tempfile.mkdtemp(), "telemetry.json")
+    >>> add_to_file(path, Telemetry(), most=10)
+    >>> read_telemetry(path).records
     []
     """
     try:
@@ -47,7 +47,7 @@ def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"{path} holds no telemetry that this version reads: {error}",
-            hint="give another path, or move that file away",
+            hint="give another path, or move that file",
         ) from error
 
 

@@ -39,7 +39,7 @@ _OPEN = ("open", "forced_open")
 
 
 class Recorder:
-    """Hears events, one at a time, and makes records of them, without energy.
+    """Receives events, one at a time, and makes records of them, without energy.
 
     >>> recorder = Recorder("etl", cpu=lambda: 0.0)
     >>> recorder.record_of(AttemptFailed(operation="poll", call_id="7f", attempt_number=1,

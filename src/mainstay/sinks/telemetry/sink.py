@@ -1,8 +1,8 @@
 """Telemetry of pipelines: a record for every attempt, added up in a file.
 
 The sink makes records in the calling thread, which alone knows what CPU time it has used, and
-keeps a sum of them that does not grow. A thread of its own brings it to the file every second, and
-tries on for as long as the file cannot be written; nobody waits for it.
+keeps a sum of them that does not grow. A thread of its own adds it to the file every second, and
+retries for as long as the file cannot be written; no call waits for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TelemetrySink:
         model: how energy is computed; its defaults are round assumptions.
         keep: how many of the latest records the file holds; the totals hold all of them.
         every: seconds between two writes.
-        hears_successes: whether calls that succeed at once are counted too.
+        hears_successes: whether calls that succeed at the first attempt are counted too.
         cpu: what reads the CPU time of the calling thread, in seconds.
 
     >>> import tempfile
@@ -91,7 +91,7 @@ class TelemetrySink:
         flush_at_exit(self, TelemetrySink.flush)
 
     def _reset(self) -> None:
-        """Empty, as a forked child begins: its parent writes what it has heard."""
+        """Empties it, as for a forked child: its parent writes what it has received."""
         self._recorder = Recorder(self.pipeline_id, self._cpu)
         self._waiting: list[TelemetryRecord] = []
         self._sum = Telemetry()
@@ -112,7 +112,7 @@ class TelemetrySink:
                 self._start_locked()
 
     def _is_wanted(self, record: TelemetryRecord) -> bool:
-        """Another sink may want to hear of calls that succeed at once where this one does not."""
+        """The successes of first attempts arrive also if only another sink wants them."""
         return self.wants.successes or record.attempt != 1 or record.outcome != "success"
 
     def _add_up_locked(self) -> None:
@@ -166,7 +166,7 @@ class TelemetrySink:
             return True
 
     def _log_change(self, error: Exception | None) -> None:
-        """Says once that the file cannot be written, and once that it can again."""
+        """Logs once that the file cannot be written, and once that it can again."""
         was_failing, self._is_failing_now = self._is_failing_now, error is not None
         if error is not None and not was_failing:
             text = describe(error)[1]

@@ -1,4 +1,4 @@
-"""The file an audit log is written to: how far it is known, and what a killed writer has left."""
+"""The file an audit log is written to: its known end, and what a killed writer left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JournalFile:
-    """The file that is written to, and how far it is known."""
+    """The file that is written to, and its end as far as it was read."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -26,7 +26,7 @@ class JournalFile:
         self.end = 0
 
     def open(self, path: Path, *, ends: Tail | None = None) -> None:
-        """Opens the file, or goes on with it, and looks at what others have appended."""
+        """Opens the file if it is not open, and reads what others have appended."""
         if self._file is None or self._is_another(path):
             self.forget()
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
@@ -49,7 +49,7 @@ class JournalFile:
         self.forget()
 
     def write(self, data: bytes, *, syncs: bool) -> None:
-        """Appends bytes; where the disk refuses, as far as possible none of them."""
+        """Appends bytes; if the disk refuses, as far as possible none of them."""
         assert self._file is not None
         number, left = self._file.fileno(), memoryview(data)
         try:
@@ -64,7 +64,7 @@ class JournalFile:
         self.end += len(data)
 
     def _is_another(self, path: Path) -> bool:
-        """Whether the file was ended by somebody else, or this is a forked child."""
+        """Whether another process has rotated the file, or this is a forked child."""
         assert self._file is not None
         if self._pid != PROCESS.pid:
             return True
@@ -76,13 +76,13 @@ class JournalFile:
         return (mine.st_ino, mine.st_dev) != (now.st_ino, now.st_dev)
 
     def _catch_up(self) -> None:
-        """Reads what was appended since, and marks what a killed writer has left."""
+        """Reads what was appended since, and marks what a killed writer left behind."""
         assert self._file is not None
         size = os.fstat(self._file.fileno()).st_size
         if size == self.end:
             return
         if size < self.end:
-            self.tail, self.end = Tail(), 0  # it was cut: begin anew
+            self.tail, self.end = Tail(), 0  # it was truncated: read it from the start
         start = self.end or start_before(self._file, size)
         self._follow(start, self.tail.link if self.end else None)
         if start and not self.tail.block:

@@ -1,9 +1,9 @@
 """An audit log in a file of JSON lines, for several processes at once.
 
-Writers share the lock of a file beside it (`audit.jsonl.lock`). A writer looks at what others have
-appended since, marks what a killed one has left, and appends a block with one write. A file that
-has grown to `rotate` bytes becomes `audit.000001.jsonl`, and the next one begins with its last
-link and with the plans that were declared in it.
+Writers share the lock of a file beside it (`audit.jsonl.lock`). A writer reads what others have
+appended since, marks what a killed one left behind, and appends a block with one write. A file that
+has grown to `rotate` bytes becomes `audit.000001.jsonl`, and the next one begins with its last link
+and with the plans that were declared in it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class JsonlJournal:
 
     Attributes:
         torn: how many writes that were cut off the last reading has passed over.
-        passed: the heads that a reading of blocks has passed by, until somebody takes them out.
+        passed: the heads that a reading of blocks has passed by, until a reader removes them.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class JsonlJournal:
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[JournalFile]:
-        """The place to write to, with the lock that all writers share."""
+        """The file to write to, with the lock that all writers share."""
         if self._reads_only:
             raise StoreError(f"{self.path} was opened to be read")
         with self._lock, _translated(self.url, what):
@@ -197,7 +197,7 @@ class JsonlJournal:
             lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 if not wait_for_lock(lock, self._timeout):
-                    raise TimeoutError(f"somebody else held {name} for {self._timeout:g} s")
+                    raise TimeoutError(f"another process held {name} for {self._timeout:g} s")
                 is_new = not self.path.exists() or not self.path.stat().st_size
                 ends = self.tail() if is_new and self._older() else None
                 self._target.open(self.path, ends=ends)
@@ -261,7 +261,7 @@ def _heads_in(file: BinaryIO) -> list[Head]:
 
 @contextmanager
 def _translated(url: str, what: str) -> Iterator[None]:
-    """Puts the system's trouble into words."""
+    """Raises StoreUnavailable for an error of the operating system."""
     try:
         yield
     except OSError as error:

@@ -3,7 +3,7 @@
 | line | is |
 | --- | --- |
 | `{"link":"…","block":{…}}` | a block's header |
-| `{"link":"…","record":{…}}` | a record; as many follow a header as it says |
+| `{"link":"…","record":{…}}` | a record; a header has the number of records that follow |
 | `{"link":"…","anchor":{…}}` | the first line of a file that goes on from another |
 | `{"head":{…}}` | a head, between blocks |
 | `{"torn":{"bytes":n}}` | the n bytes before are what a killed writer has left |
@@ -88,7 +88,7 @@ def torn_line(count: int, *, ends_a_line: bool) -> bytes:
 class Records(Sequence[bytes]):
     """The records in lines, each cut out when it is asked for.
 
-    Who verifies needs none of them for longer than a hash takes.
+    Verification needs none of them for longer than a hash takes.
     """
 
     __slots__ = ("_lines",)
@@ -107,7 +107,7 @@ class Records(Sequence[bytes]):
 
 
 class Found(NamedTuple):
-    """What a reader comes to, and where the file goes on after it."""
+    """One thing that a reader found, and where it ends in the file."""
 
     end: int
     block: Block | None = None
@@ -119,8 +119,8 @@ class Found(NamedTuple):
 class Reader:
     """Goes through a file, from its beginning or that of a block on.
 
-    What is neither a block nor marked as torn comes as a block that cannot be right. What a killed
-    writer has left at the very end is passed over; `end` is where that begins.
+    What is neither a block nor marked as torn is returned as a block that fails verification. What
+    a killed writer left at the very end is skipped; `end` is where that begins.
 
     Args:
         file: open for reading.
@@ -159,7 +159,7 @@ class Reader:
             return Found(end, head=_head_of(line)), self._file.readline()
         if line[_AFTER:].startswith(_ANCHOR):
             return Found(end, anchor=_anchor_of(line)), self._file.readline()
-        if line.startswith(_TORN):  # of something that is not there any more
+        if line.startswith(_TORN):  # what it marks is gone
             return Found(end), self._file.readline()
         return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
 
@@ -206,7 +206,7 @@ class Reader:
 
 
 def _goes_on(line: bytes) -> bool:
-    """Whether a line is one that a writer begins with, who has found all before in order."""
+    """Whether a line begins a write; its writer has found everything before it in order."""
     return line[_AFTER:_HEADER_AT] == _BLOCK or line.startswith(_HEAD)
 
 

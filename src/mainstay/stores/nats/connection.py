@@ -1,8 +1,8 @@
-"""One connection to a NATS server: questions go out, and who asked waits for the answer.
+"""One connection to a NATS server: requests go out, and each caller waits for its answer.
 
-It is never mended, but replaced. What was asked on a lost connection is told so at once; whether to
-ask again is for others to say. nats-py runs here and nowhere else; other modules know its
-messages by type only.
+It is never mended, but replaced. A request on a lost connection fails at once with LostError; its
+caller decides whether to repeat it. Only this module and runtime/nats_client.py run nats-py; others
+know its messages by type only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainstay.stores.nats.url import NatsUrl
 
 CLOSE_TIMEOUT = 1.0
-"""Seconds for a connection to say goodbye."""
+"""Seconds for closing a connection in good order."""
 
 
 class LostError(Exception):
@@ -33,11 +33,11 @@ class LostError(Exception):
 
 
 CONNECTION_ERRORS = (NatsError, OSError, LostError)
-"""What connecting and asking fail with; a timeout is an OSError."""
+"""The errors of connecting and of requests; a timeout is an OSError."""
 
 
 class _Awaited:
-    """An answer that is awaited: so many messages, or fewer and a status."""
+    """An awaited answer: the wanted number of messages, or fewer and a status."""
 
     __slots__ = ("future", "messages", "wanted")
 
@@ -54,7 +54,7 @@ class _Awaited:
 
     def lose(self) -> None:
         if not self.future.done():
-            self.future.set_result([])  # an error would be complained of where nobody waits
+            self.future.set_result([])  # an exception that is never retrieved would be logged
 
 
 class NatsConnection:
@@ -70,7 +70,7 @@ class NatsConnection:
         self._awaited: dict[str, _Awaited] = {}
 
     async def open(self, discovered: Iterable[str]) -> None:
-        """Connects to one of the servers, or raises what the last one said."""
+        """Connects to one of the servers, or raises the error of the last one."""
         timeout = self.address.timeout
         await connect(
             self.client,
@@ -92,7 +92,7 @@ class NatsConnection:
             await awaited.receive(message)
 
     async def lose(self) -> None:
-        """Tells all who wait that no answer will come."""
+        """Ends the wait of every request: no answer will come."""
         self.is_lost = True
         for awaited in list(self._awaited.values()):
             awaited.lose()
@@ -100,7 +100,7 @@ class NatsConnection:
     async def ask(
         self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
     ) -> Msg:
-        """Sends a message and waits for the answer; for ever, or until the line is lost."""
+        """Sends a message and waits for the answer; for ever, or until the connection is lost."""
         token, awaited = str(next(self._tokens)), _Awaited(1)
         self._awaited[token] = awaited
         try:
@@ -111,7 +111,7 @@ class NatsConnection:
             del self._awaited[token]
 
     async def fetch(self, subject: str, payload: bytes, wanted: int) -> list[Msg]:
-        """Asks for so many messages; they come under their own names, to an inbox of their own."""
+        """Requests a number of messages; they arrive at an inbox of their own."""
         inbox, awaited = self.client.new_inbox(), _Awaited(wanted)
         subscription = await self.client.subscribe(inbox, cb=awaited.receive)
         self._awaited[inbox] = awaited
@@ -135,7 +135,7 @@ class NatsConnection:
         try:
             await self.client.publish(subject, payload, inbox, headers)
         except (NatsError, OSError) as error:
-            await self.lose()  # it says so itself only later, and would be asked again until then
+            await self.lose()  # nats-py reports it only later, and would be asked again until then
             raise LostError from error
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # nats-py keeps a cancellation to itself
@@ -146,11 +146,11 @@ class NatsConnection:
         return messages
 
     async def close(self) -> None:
-        """Ends it: with a goodbye, or where the server does not listen without."""
+        """Closes it in good order, or aborts it if the server does not answer."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.client.close()
-        except Exception:  # noqa: S110 -- it is cut below, whatever went wrong
+        except Exception:  # noqa: S110 -- it is aborted below in any case
             pass
         finally:
             await self.lose()

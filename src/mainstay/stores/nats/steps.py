@@ -1,7 +1,7 @@
-"""What a NATS store is asked to do, each as one operation in the loop of its thread.
+"""The steps of a NATS store, each as one operation in the loop of its thread.
 
-A write names the revision it was decided on. Readings are asked again where the connection was
-lost; writings are not, because they may have been carried out.
+A write names the revision it was decided on. If the connection is lost, a read is repeated; a write
+is not, because it may have been carried out.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 
 class NatsStep(Operation):
-    """One operation in the loop, made of questions to the server."""
+    """One operation in the loop, made of requests to the server."""
 
     def __init__(self, thread: NatsThread, what: str) -> None:
         super().__init__(thread.address, what)
         self.thread = thread
 
-    # --- what stores are asked -------------------------------------------------------------------
+    # --- the steps of a store --------------------------------------------------------------------
 
     async def transact(self, space: str, key: str, decide: Decide[Any]) -> Any:
-        """Reads, decides and writes, until nobody is faster; this process's own callers queue."""
+        """Reads, decides and writes, until it wins the race; callers of this process queue."""
         subject = self.address.subject(space, key)
         self.doing = "waiting for other steps of this process"
         async with self.thread.locks.setdefault(subject, asyncio.Lock()), self.thread.room:
@@ -187,7 +187,7 @@ class NatsStep(Operation):
         return await self._write(subject, b"", {EXPECTED: str(revision), "KV-Operation": "DEL"})
 
     async def _write(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
-        """The new revision; 0 where somebody was faster."""
+        """The new revision; 0 if it lost the race."""
         connection = await self.thread.connection(self)
         self._check_size(connection, payload, headers)
         self.doing = "writing, so it may have been written or not"
@@ -213,7 +213,7 @@ class NatsStep(Operation):
     async def api(
         self, call: str, payload: bytes = b"", missing: int = 0, name: str = ""
     ) -> Answer:
-        """An answer of JetStream's own; asked again where the connection was lost."""
+        """An answer of JetStream's API; repeated if the connection was lost."""
         while True:
             connection = await self.thread.connection(self)
             self.doing = f"asking for {call}"
@@ -226,17 +226,17 @@ class NatsStep(Operation):
     def _checked(
         self, connection: NatsConnection, reply: Msg, allowed: tuple[int, ...] = ()
     ) -> Answer:
-        """What the server answered; raises where it is an error that was not to be expected."""
+        """The answer of the server; raises if it is an error that is not allowed."""
         try:
             answer = answer_of(reply)
         except NoResponderError as error:
-            self.thread.drop(connection)  # the next one looks whether the bucket is there
+            self.thread.drop(connection)  # the next one checks whether the bucket exists
             raise self.failed(str(error)) from None
         if answer.error is None or answer.error.err_code in allowed:
             return answer
         if answer.error.err_code == NO_STREAM:
             self.thread.drop(connection)
-        raise self.failed(f"JetStream said: {answer.error.description}")
+        raise self.failed(f"JetStream answered: {answer.error.description}")
 
 
 class _Sweep:
@@ -270,15 +270,15 @@ class _Sweep:
         expired: list[tuple[str, int]] = []
         marks: list[tuple[str, int]] = []
         for message in await self._next():
-            address = message.metadata.sequence.stream
+            sequence = message.metadata.sequence.stream
             if len(expired) >= limit:
                 break
             headers = message.headers or {}
             if "KV-Operation" in headers:
-                marks.append((message.subject, address))
+                marks.append((message.subject, sequence))
             elif float(headers.get(EXPIRES, "inf")) <= now:
-                expired.append((message.subject, address))
-            self.position, self.left = address + 1, message.metadata.num_pending
+                expired.append((message.subject, sequence))
+            self.position, self.left = sequence + 1, message.metadata.num_pending
         counts = await asyncio.gather(*(self._drop(*at) for at in expired))
         await asyncio.gather(*(self._clear(*at) for at in marks))
         return sum(counts)
@@ -294,7 +294,7 @@ class _Sweep:
             messages = await connection.fetch(subject, asked, wanted)
         except LostError:
             raise step.failed("the connection was lost while looking for expired ones") from None
-        self.left = 0  # unless the last message says otherwise
+        self.left = 0  # unless the last message has another number
         return [message for message in messages if status(message) is None]
 
     async def _drop(self, subject: str, revision: int) -> int:
@@ -313,7 +313,7 @@ class _Sweep:
 
 
 class Raised:
-    """What a decision raised: carried past the loop, which some exceptions would end."""
+    """What a decision raised, carried past the loop, which some exceptions would stop."""
 
     __slots__ = ("error",)
 
@@ -322,7 +322,7 @@ class Raised:
 
 
 def unwrapped(answer: Any) -> Any:
-    """The answer of an operation, or what the decision raised, raised where it was asked."""
+    """The answer of an operation; raises in the caller what the decision raised."""
     if isinstance(answer, Raised):
         raise answer.error
     return answer

@@ -1,12 +1,12 @@
 """The store of a NATS server: a JetStream key-value bucket, shared by processes.
 
 A step reads the record and its revision, decides, and writes only if the revision is still the
-same; who finds that somebody was faster reads and decides again. Records are read where they are
-written, at the leader of the bucket, so a decision to keep is as fresh as one to write.
+same; a step that lost the race reads and decides again. Records are read where they are written, at
+the leader of the bucket, so a decision to keep is as fresh as one to write.
 
-Here is what callers see, and the way from their threads and event loops into the store's own
-thread and back. `nats_steps` says what a step does there, `nats_link` keeps the thread, `nats_line`
-is a connection, `nats_wire` what is said on it, and `nats_place` the URL and the names.
+Here are the methods for callers, and the way from their threads and event loops into the store's
+own thread and back. steps.py has what a step does there, thread.py the thread, connection.py a
+connection, wire.py the messages on it, and url.py the URL and the subjects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class NatsStore:
     """Keeps records in a bucket of a NATS server with JetStream, safe between processes.
 
-    Nothing is connected until the store is used; then the bucket is made where it is not there.
+    The store connects when it is first used, and then creates the bucket if it does not exist.
 
     Args:
         url: `nats://user:password@host:4222`, or `tls://…`, or a token instead of user and
@@ -108,7 +108,7 @@ class NatsStore:
         return self._wait("describe", lambda at: at.describe())  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Ends the connection and the thread; steps under way are told that it was closed."""
+        """Ends the connection and the thread; steps under way fail with StoreUnavailable."""
         with self._guard:
             self._is_closed, thread, self._nats_thread = True, self._nats_thread, None
         if thread is not None:
@@ -135,7 +135,7 @@ class NatsStore:
                 f"no answer within {self.timeout:g} s, and its own thread does not answer either"
             )
             raise StoreUnavailable(self.url, what, reason) from None
-        except BaseException:  # Ctrl+C: nobody waits any more
+        except BaseException:  # Ctrl+C: no caller waits any more
             future.cancel()
             raise
         return unwrapped(answer)
@@ -157,4 +157,4 @@ class NatsStore:
 
 
 _inherited: list[NatsThread | None] = []
-"""What a forked child keeps as it is, for ever: finalising it would act on the parent's sockets."""
+"""What a forked child never finalises: that would act on the parent's sockets."""

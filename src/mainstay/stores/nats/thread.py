@@ -47,7 +47,7 @@ _AT_ONCE = 256
 
 
 class Operation:
-    """An operation's account of itself: what it does, and what went wrong on the way."""
+    """The state of an operation, for error messages: what it does, and what failed."""
 
     def __init__(self, address: NatsUrl, what: str) -> None:
         self.address = address
@@ -62,12 +62,12 @@ class Operation:
         return StoreUnavailable(self.address.shown, self.what, without_secrets(reason))
 
     def reason(self) -> str:
-        """Why there was no answer, as far as that is known."""
+        """Why there was no answer, as far as it is known."""
         text = f"no answer within {self.address.timeout:g} s while {self.doing}"
         if self.lost_races:
-            text += f"; others were faster {self.lost_races} times"
+            text += f"; lost the race to write {self.lost_races} times"
         if self.tries:
-            text += f"; tried to connect {self.tries} x, and heard last: {self.error}"
+            text += f"; tried to connect {self.tries} x, the last error: {self.error}"
         return text
 
 
@@ -75,7 +75,7 @@ class Operation:
 
 
 class NatsThread:
-    """A thread with a loop, and in it the connection; all but submit and close run in there."""
+    """A thread with a loop and the connection; all methods but submit and close run in it."""
 
     def __init__(self, address: NatsUrl, clock: Clock) -> None:
         self.address = address
@@ -127,7 +127,7 @@ class NatsThread:
     # --- operations ------------------------------------------------------------------------------
 
     async def _bounded(self, begin: Callable[[], Op], work: Callable[[Op], Work]) -> Any:
-        """Runs an operation for as long as it may take; then lets go of it, whatever it does."""
+        """Runs an operation until its timeout; then cancels it."""
         step = begin()
         if self._is_closing:
             raise step.failed("it was closed")
@@ -150,12 +150,12 @@ class NatsThread:
             raise step.failed(f"{_text_of(error)}, while {step.doing}") from error
 
     def _suspect(self, step: Operation) -> None:
-        """Gives up a connection on which nothing was heard since an operation began."""
+        """Drops a connection that has received nothing since an operation began."""
         if self._connection is not None and self._connection.received < step.began:
             self.drop(self._connection)
 
     def drop(self, connection: NatsConnection) -> None:
-        """Ends a connection; the next operation opens another and looks at the bucket again."""
+        """Ends a connection; the next operation opens another and checks the bucket again."""
         if self._connection is connection:
             self._connection = None
         self._tidy(connection.close())
@@ -168,7 +168,7 @@ class NatsThread:
     # --- the connection --------------------------------------------------------------------------
 
     async def connection(self, step: Operation) -> NatsConnection:
-        """The connection; where there is none one is opened, by one for all who wait."""
+        """The connection; if there is none, one task opens it for all that wait."""
         while self._connection is None or self._connection.is_lost:
             if self._opening is None:
                 self._opening = asyncio.create_task(self._open())
@@ -181,7 +181,7 @@ class NatsThread:
             except CONNECTION_ERRORS as error:
                 step.tries, step.error = step.tries + 1, _text_of(error)
                 if "authorization" in step.error.lower():
-                    raise step.failed(f"the server said: {step.error}") from None
+                    raise step.failed(f"the server answered: {step.error}") from None
                 await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 -- to spread
         return self._connection
 
@@ -207,7 +207,7 @@ class NatsThread:
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Takes note of what a task raised, which may be when nobody waits for it any more."""
+    """Retrieves the exception of a task, or asyncio would log it if no caller waits any more."""
     if not task.cancelled():
         task.exception()
 
@@ -227,15 +227,15 @@ def _text_of(error: BaseException) -> str:
 
 
 async def _prepare(connection: NatsConnection) -> None:
-    """Makes the bucket where it is not there; refuses one that would lose records."""
+    """Creates the bucket if it does not exist; refuses one that would lose records."""
     address = connection.address
     answer = await _api(connection, "STREAM.INFO")
     if answer.error is not None and answer.error.err_code == NO_STREAM:
         answer = await _api(connection, "STREAM.CREATE", configuration(address))
         if answer.error is not None and answer.error.err_code == NAME_IN_USE:
-            answer = await _api(connection, "STREAM.INFO")  # another has made it, otherwise
+            answer = await _api(connection, "STREAM.INFO")  # another process created it
     if answer.error is not None:
-        reason = without_secrets(f"JetStream said: {answer.error.description}")
+        reason = without_secrets(f"JetStream answered: {answer.error.description}")
         raise StoreUnavailable(address.shown, f"open its bucket {address.bucket!r}", reason)
     found = differences(answer.config, address)
     if found:
@@ -270,7 +270,7 @@ async def _measure_by_writing(connection: NatsConnection, clock: Clock) -> None:
     answer = await _api(connection, "STREAM.MSG.GET", asked)
     if answer.message is None:
         raise StoreUnavailable(
-            connection.address.shown, "tell the time", "its own message is not there"
+            connection.address.shown, "read the time", "its own message is missing"
         )
     clock.learn(sent, received, answer.message.time.timestamp())
 

@@ -1,7 +1,7 @@
-"""Where a NATS store is: its URL taken apart, and the names its records have in the bucket.
+"""The URL of a NATS store, and the subjects of its records in the bucket.
 
 Any text is a key, and few characters are allowed in a name: so keys are written in base64, and
-where that is too long as a hash. Nothing here speaks to a server.
+if that is too long as a hash. Nothing here connects to a server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST = 512
 
 
 class NatsUrl:
-    """A URL, taken apart: servers, credentials, options, and how it is shown."""
+    """The parts of a URL: servers, credentials, options, and its form without secrets."""
 
     def __init__(self, url: str) -> None:
         servers = self.servers = NatsServers(url)

@@ -1,8 +1,8 @@
-"""What is said to a NATS server and what it says: the time, answers, records, a bucket's shape.
+"""The messages to and from a NATS server: the time, answers, records, a bucket's configuration.
 
 The clock is the server's: it is measured against this machine's steady clock (`Clock`), on every
 connection and every ten seconds. The wall clock of this machine is never looked at. These are
-values only; who asks for them, and when, is elsewhere.
+values only: steps.py and thread.py send and receive them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DRIFT = 200e-6
 if hasattr(time, "CLOCK_BOOTTIME"):  # goes on while the machine sleeps
 
     def steady() -> float:
-        """Seconds on a clock of this machine that nobody sets."""
+        """Seconds on a clock of this machine that is never set."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:  # pragma: no cover -- where there is none
@@ -58,9 +58,9 @@ class Clock:
         return self._measured is None or steady() - self._measured > _MEASURE_EVERY
 
     def learn(self, sent: float, received: float, moment: float) -> None:
-        """Takes a reading of the server: it was that moment somewhere between sent and heard.
+        """Takes a reading of the server's clock, made between `sent` and `received`.
 
-        A slow answer that does not contradict what is known says less than that, and is left.
+        A slow answer that agrees with what is known is less precise than that, and is left out.
         """
         half, offset = (received - sent) / 2, moment - (sent + received) / 2
         if self._measured is not None:
@@ -79,7 +79,7 @@ class Clock:
         return self._half
 
 
-# --- what the server says -------------------------------------------------------------------------
+# --- answers of the server ------------------------------------------------------------------------
 
 
 class _Error(Struct):
@@ -132,29 +132,29 @@ EXPIRES = "Mainstay-Expires"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_STREAM, NO_MESSAGE, NAME_IN_USE, NO_CONSUMER = 10059, 10037, 10058, 10014
 WRONG_SEQUENCE = (10071, 10164)
-"""The codes of "wrong last sequence": somebody else wrote in between."""
+"""The codes of "wrong last sequence": another writer won the race."""
 
 
 def answer_of(reply: Msg) -> Answer:
-    """What JetStream answered; raises where there is none to answer."""
+    """The answer of JetStream; raises NoResponderError if there is none."""
     if status(reply) == "503":
         raise NoResponderError
     return _answers.decode(reply.data)
 
 
 def status(message: Msg) -> str | None:
-    """The status of a message that is only that; None for one that says something."""
+    """The status of a message without content; None for any other."""
     return message.headers.get("Status") if message.headers else None
 
 
 class NoResponderError(Exception):
-    """The server has nobody who would answer."""
+    """The server has no responder for the request."""
 
     def __str__(self) -> str:
-        return "nobody answers for its bucket: JetStream is off there, or the bucket is gone"
+        return "nothing answers for its bucket: JetStream is off there, or the bucket is gone"
 
 
-# --- what a bucket must be like -------------------------------------------------------------------
+# --- the configuration of a bucket ----------------------------------------------------------------
 
 _SHAPE = {
     "storage": "file",

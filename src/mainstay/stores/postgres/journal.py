@@ -92,12 +92,12 @@ class PostgresJournal:
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
         """Drops blocks written before a time, but never the last; how many records.
 
-        It drops so many that others hardly notice: where there are more, ask again.
+        It drops a bounded number, so that other writers wait briefly; call it again for more.
         """
         return self._store.drive("prune", lambda: _prune(before, make))
 
     def close(self) -> None:
-        """Closes the store, where it is this log's own."""
+        """Closes the store, if it is this log's own."""
         if self._closes:
             self._store.close()
 

@@ -1,13 +1,13 @@
 """Connections to PostgreSQL: a bounded number of them, and none that waits for ever.
 
 There is one pool for threads, and one for each event loop, because an async connection belongs to
-its loop. A connection is made by whoever needs it, in its own time: a server that refuses is heard
-of at once, and no thread or task stands by. Rules of the room:
+its loop. A step that needs a connection makes it, within its own timeout: a refusal of the server
+is raised at once, and no thread or task is kept for it. Rules of the room:
 
-- A connection goes back only when it is idle. Whatever else came of it (a cancellation, an answer
-  that did not come in time, a transaction left open), it is closed, and the server undoes the rest.
-- One that turns out to be dead takes all idle ones along: they are of the same age.
-- Each process has pools of its own, so that a forked child never speaks on its parent's sockets.
+- A connection goes back only if it is idle. After anything else (a cancellation, an answer that did
+  not come in time, a transaction left open) it is closed, and the server rolls back.
+- If one turns out to be dead, all idle ones are closed: they are of the same age.
+- Each process has pools of its own, so that a forked child never uses its parent's sockets.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SET idle_in_transaction_session_timeout = {milliseconds};
 SELECT set_config(name, '100', false) FROM pg_settings
 WHERE name = 'client_connection_check_interval'
 """
-"""What a new session is told. Who stands still in the middle of a step loses its lock, and others
-go on; what waits for a lock when its client leaves is dropped (from PostgreSQL 14 on)."""
+"""The settings of a new session. A step that stalls loses its lock, and others go on; a statement
+that waits for a lock when its client leaves is cancelled (from PostgreSQL 14 on)."""
 
 
 class TimedOutError(psycopg.OperationalError):
@@ -53,7 +53,7 @@ class TimedOutError(psycopg.OperationalError):
 
 
 _TimedOut: type[Exception] = getattr(psycopg.errors, "_WaitTimeout", TimedOutError)
-"""What psycopg raises where it bounds a wait itself, as it does since 3.3."""
+"""What psycopg raises if it bounds a wait itself, as it does since 3.3."""
 
 
 class Connection(psycopg.Connection["tuple[Any, ...]"]):
@@ -61,8 +61,8 @@ class Connection(psycopg.Connection["tuple[Any, ...]"]):
 
     until: float = math.inf
     own_cursor: Any = None
-    """One for all statements about one record, which come one after the other: to make one is half
-    of a trip's work here."""
+    """One for all statements about one record, which come one after the other: making one is half
+    of the client's work of a round trip."""
 
     def wait(self, gen: Any, interval: float = 0.0, timeout: float | None = None) -> Any:  # noqa: ARG002 -- psycopg's
         """Waits for an answer; a connection that was left waiting is closed."""
@@ -101,7 +101,7 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
 
 
 def _leave(pgconn: Any, error: BaseException) -> None:
-    """Ends a connection that was left waiting, and says in our words that it took too long."""
+    """Ends a connection that was left waiting, and raises TimedOutError if it took too long."""
     if pgconn.transaction_status == TransactionStatus.ACTIVE:
         pgconn.finish()
     if type(error) is _TimedOut:
@@ -109,7 +109,7 @@ def _leave(pgconn: Any, error: BaseException) -> None:
 
 
 def _until(gen: Any, until: float) -> Generator[Any, Any, Any]:
-    """The generator of a psycopg that knows no limits, until it is too late."""
+    """The generator of a psycopg without timeouts, until the deadline."""
     try:
         wants = next(gen)
         while SYSTEM.monotonic() < until:
@@ -156,7 +156,7 @@ class Pool:
         self.idle = _Idle()
         self._settings = settings
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """A place for each connection that may be in use, as a semaphore that is quick."""
+        """An entry for each connection that may be in use: a faster semaphore."""
         for _ in range(size):
             self._room.put(None)
 
@@ -189,7 +189,7 @@ class Pool:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Takes it back; its place is free also where that is interrupted."""
+        """Takes it back; its entry is free also if that is interrupted."""
         try:
             self.idle.push(connection)
         except BaseException:
@@ -304,7 +304,7 @@ class _Settings:
         )
 
     def params(self, until: float) -> dict[str, Any]:
-        """What to connect with; psycopg takes 2 seconds at least, and as much for each host."""
+        """The parameters of a connection; psycopg takes 2 seconds at least, for each host."""
         hosts = str(self._params.get("host", "")).count(",") + 1
         left = math.ceil(max(0.0, until - SYSTEM.monotonic()) / hosts)
         limit = min(left, int(self._params.get("connect_timeout") or left))

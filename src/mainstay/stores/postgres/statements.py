@@ -1,14 +1,14 @@
-"""What is said to PostgreSQL, apart from who says it: statements, and steps as generators.
+"""The statements for PostgreSQL, and steps as generators, without a connection.
 
-A step yields trips: a statement each, and what goes to the server together with it. It is sent the
-rows, and returns the reply. Sync and async code drive the same generators.
+A step yields round trips: a statement each, and what goes to the server together with it. It is
+sent the rows, and returns the reply. Sync and async code drive the same generators.
 
 **A record is changed without holding a lock meanwhile.** The first trip reads the record, the
 server's clock, and `xmin`, which PostgreSQL sets anew with every change of a row. The second
-writes, on the condition that `xmin` is what it was; an absent record is inserted unless somebody
-else did. Either is one statement, and so a transaction of its own. Who finds that somebody was
-faster queues up: the next reading locks the row, so that it is the latest, and stays so until it
-is written. In a transaction of the caller's own it is the same, and others wait for its end.
+writes, on the condition that `xmin` is unchanged; an absent record is inserted unless it exists by
+then. Either is one statement, and so a transaction of its own. A step that lost the race queues up:
+its next reading locks the row, so that the row is the latest and stays so until it is written. In
+a transaction of the caller's own it is the same, and others wait for its end.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ _SHORT = _LONGEST // 4
 
 
 class RoundTrip(NamedTuple):
-    """A statement, and what goes with it on the same way; its rows are the answer."""
+    """A statement, and what is sent together with it; its rows are the answer."""
 
     text: str
-    values: Values = {}  # noqa: RUF012 -- nobody changes it
+    values: Values = {}  # noqa: RUF012 -- it is never changed
     before: Statement | None = None
     after: Statement | None = None
 
@@ -133,7 +133,7 @@ def step_within(space: str, key: str, decide: Decide[Reply], timeout: float) -> 
 
 
 def patience(timeout: float) -> str:
-    """How long to wait for a lock: a little less, so that the server is the first to speak."""
+    """How long to wait for a lock: a little less, so that the server times out first."""
     return f"{max(1, int(timeout * 900))}ms"
 
 
@@ -173,7 +173,7 @@ def purge(limit: int) -> Steps[int]:
 
 
 def version() -> Steps[int]:
-    """The version of the schema; 0 where there is none."""
+    """The version of the schema; 0 if there is none."""
     rows = yield RoundTrip(_HAS_SCHEMA)
     if not rows[0][0]:
         return 0

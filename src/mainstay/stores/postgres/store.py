@@ -1,8 +1,8 @@
-"""The PostgreSQL store: records in one table, shared by whoever reaches the server.
+"""The PostgreSQL store: records in one table, shared by all processes that reach the server.
 
 A step is two round trips: one reads the record and the server's clock, one writes on the condition
-that nobody else did meanwhile. What is said to the server is in `postgres_steps`, the connections
-are in `postgres_pool`; here the two meet, and trouble is put into words.
+that the record is unchanged. The statements are in statements.py, the connections in pool.py; here
+the statements are executed, and errors are translated.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class PostgresStore:
     def within(self, connection: Any) -> PostgresStore:
         """This store on a connection of the caller's own: its steps commit with the caller's.
 
-        Where two transactions change the same record, the second waits for the end of the first,
-        for `timeout` at most, and then sees what it has committed. The pool is not used; a server
-        that does not answer is bounded by the connection's own settings.
+        If two transactions change the same record, the second waits for the end of the first, for
+        `timeout` at most, and then reads what it has committed. The pool is not used; if the server
+        does not answer, the connection's own settings bound the wait.
 
         Args:
             connection: psycopg's Connection or AsyncConnection, or a Connection of SQLAlchemy on
@@ -122,13 +122,13 @@ class PostgresStore:
         return _Within(self, connection)
 
     def journal(self, *, closes: bool = False, synchronous: str = "") -> Journal:  # noqa: ARG002
-        """The audit log of this database; the server says how safe a commit is."""
+        """The audit log of this database; the server's settings decide how durable a commit is."""
         from mainstay.stores.postgres.journal import PostgresJournal
 
         return PostgresJournal(self, closes=closes)
 
     def drive(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
-        """Drives steps of somebody else's on a connection for threads."""
+        """Drives steps of another module on a connection for threads."""
         return self._run(what, make)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class PostgresStore:
     def _drive(
         self, connection: Any, round_trips: Steps[Answer], what: str, *, may_be_stale: bool = False
     ) -> Answer:
-        """Goes trip by trip; only the server's own trouble is translated, never a decision's."""
+        """Drives the round trips; only errors of the server are translated, not of a decision."""
         try:
             round_trip = next(round_trips)
             while True:
@@ -209,7 +209,7 @@ class PostgresStore:
     def _translated(
         self, what: str, error: psycopg.Error, *, may_be_stale: bool = False
     ) -> _Stale | StoreUnavailable:
-        """The server's trouble in words."""
+        """The error for the caller: StoreUnavailable with the server's reason."""
         if may_be_stale and _is_lost(error):
             return _Stale()
         reason = without_secrets(self.address.hide(_reason(error, self.timeout)))
@@ -221,7 +221,7 @@ class PostgresStore:
 
 
 class _Within(PostgresStore):
-    """A store on somebody else's connection, in their transaction."""
+    """A store on a connection of the caller's, in the caller's transaction."""
 
     def __init__(self, store: PostgresStore, connection: Any) -> None:
         self.url = store.url
@@ -231,7 +231,7 @@ class _Within(PostgresStore):
         self._is_async = isinstance(self._theirs, psycopg.AsyncConnection)
 
     def close(self) -> None:
-        """Nothing: the connection is theirs."""
+        """Does nothing: the connection is the caller's."""
 
     def _step(self, space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
         return steps.step_within(space, key, decide, self.timeout)
@@ -271,7 +271,7 @@ def _driver_connection(connection: Any) -> Any:
     return found
 
 
-# --- one trip -------------------------------------------------------------------------------------
+# --- one round trip -------------------------------------------------------------------------------
 
 
 def _execute(connection: Any, round_trip: RoundTrip) -> Rows:
@@ -333,11 +333,11 @@ def _acursor(connection: Any) -> psycopg.AsyncCursor[tuple[Any, ...]]:
 
 
 def _has_rows(cursor: Any) -> bool:
-    """What `description` says too, at ten times the cost."""
+    """As `description` shows too, at ten times the cost."""
     return bool(cursor.pgresult and cursor.pgresult.nfields)
 
 
-# --- trouble in words -----------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 class _Stale(Exception):
@@ -365,11 +365,11 @@ _ADVICE = {
     "permission denied for table": "GRANT SELECT, INSERT, UPDATE, DELETE on the mainstay_ tables",
     'mainstay_kept" does not exist': "its tables are gone; open the store again to create them",
 }
-"""What to do about trouble, by words of the server."""
+"""What to do about an error, by a part of its text."""
 
 
 def _reason(error: psycopg.Error, timeout: float) -> str:
-    """What went wrong, and what to do about it."""
+    """The reason of an error, and what to do about it."""
     text = " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, TimedOutError | psycopg.errors.ConnectionTimeout):
         return f"{text} (timeout {timeout:g} s)"

@@ -1,4 +1,4 @@
-"""Where a PostgreSQL store is: its URL taken apart, and shown without its password."""
+"""The URL of a PostgreSQL store: its parts, and its form without the password."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def _joined(base: str, parts: list[str]) -> str:
 
 
 def _without_password(base: str) -> tuple[str, str]:
-    """The URL without its password, and the password; one that is not quoted has no secrets."""
+    """The URL without its password, and the password."""
     scheme, mark, rest = base.partition("://")
-    who, at, where = rest.rpartition("@")
-    user, _, password = who.partition(":")
-    return f"{scheme}{mark}{user}{at}{where}", password
+    login, at, host = rest.rpartition("@")
+    user, _, password = login.partition(":")
+    return f"{scheme}{mark}{user}{at}{host}", password

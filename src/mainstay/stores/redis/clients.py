@@ -1,7 +1,7 @@
-"""The Redis store's clients: whose connections they are, how long these wait, when they close.
+"""The Redis store's clients: their connections, timeouts, and when they close.
 
 All threads share one client, whose connections wait no longer than the step they work for. Each
-event loop has a client of its own, closed when the loop ends. What is said is none of their matter.
+event loop has a client of its own, closed when the loop ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def async_client(address: str, pool: int, timeout: float) -> Any:
     """The same for one event loop.
 
     Its sockets have no limits of their own, for which redis-py would start a task with every
-    command: a step is bounded as a whole, and whoever is cut off there ends its connection.
+    command: a step has one timeout as a whole, and a step that exceeds it ends its connection.
     """
     from redis import asyncio as aredis
 
@@ -62,7 +62,7 @@ def _limits(pool: int, timeout: float) -> dict[str, Any]:
 
 
 def drop_idle(pool: Any) -> None:
-    """Closes the connections of threads that nobody uses; before redis-py 7, all of them."""
+    """Closes the unused connections of threads; before redis-py 7, all of them."""
     if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
         pool.disconnect(inuse_connections=False)
     else:
@@ -70,7 +70,7 @@ def drop_idle(pool: Any) -> None:
 
 
 class _Deadline(threading.local):
-    """When the step of this thread must be over, and how long it may take."""
+    """When the step of this thread must end, and its timeout."""
 
     at = most = 0.0
 
@@ -96,7 +96,7 @@ class _BoundedConnection:
         return super().read_response(*args, **kwargs)  # type: ignore[misc]
 
     def _limit(self) -> None:
-        """Sets the socket's timeout only where much of the time is gone: it costs a system call."""
+        """Sets the socket's timeout once a tenth of the time is gone: it costs a system call."""
         left = DEADLINE.at - SYSTEM.monotonic()
         if left > 0.9 * DEADLINE.most and not self._is_limited:
             return
@@ -106,10 +106,10 @@ class _BoundedConnection:
 
 
 class _NotifyingPool:
-    """A pool whose connections reach the next who waits; mixed into redis-py's own.
+    """A pool whose free connection reaches the next waiting task; mixed into redis-py's own.
 
-    Who is told that one is free, and is cancelled before it takes it, need not tell anybody else
-    (asyncio's Condition may lose that): the next would wait for what is there.
+    If a task is notified of a free connection and is cancelled before it takes it, asyncio's
+    Condition may lose the notification: the next task would wait for a connection that is free.
     """
 
     _condition: Any
@@ -150,7 +150,7 @@ class LoopClients:
         return found[:2]
 
     def close(self) -> None:
-        """Closes all of them, each in its own loop; done twice, it does no harm."""
+        """Closes all of them, each in its own loop; a second call does nothing."""
         with self._lock:
             found = list(self._kept.items())
         for loop, (_, _, keeper) in found:
@@ -161,11 +161,11 @@ class LoopClients:
         import asyncio
 
         if loop is asyncio._get_running_loop():  # noqa: SLF001 -- the public one raises without one
-            task = loop.create_task(_ended(keeper))  # nobody can wait for it here
+            task = loop.create_task(_ended(keeper))  # no caller can wait for it here
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         elif loop.is_running():
-            with contextlib.suppress(TimeoutError):  # a loop that somebody blocks
+            with contextlib.suppress(TimeoutError):  # a loop that is blocked
                 asyncio.run_coroutine_threadsafe(_ended(keeper), loop).result(2.0)
         else:  # it runs for a moment, in another thread because here another loop may be running
             thread = threading.Thread(target=loop.run_until_complete, args=(_ended(keeper),))

@@ -1,11 +1,11 @@
-"""A line to a Redis server for one step: it takes a connection, and keeps it from script to script.
+"""A connection to a Redis server for one step, kept from script to script.
 
-redis-py's client takes a connection for each command, gives it back, and puts answers in form: for
-a script, whose answer is as it should be, that is three times the work of saying it. So scripts are
-said on the connection itself. Whatever else is asked goes to the client; and so does a script whose
-connection turns out to be dead, because the client connects anew.
+redis-py's client takes a connection for each command, gives it back, and parses the answer: for a
+script, whose answer needs no parsing, that is three times the work of sending it. So scripts are
+sent on the connection itself. Every other command goes to the client; and so does a script whose
+connection turns out to be dead, because the client reconnects.
 
-Nothing is kept while somebody waits: whoever it waits for may need this very connection.
+A step that waits keeps no connection: the step it waits for may need this one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _parameter = inspect.signature(redis.ConnectionPool.get_connection).parameters["command_name"]
 _TO_GET = ("EVALSHA",) if _parameter.default is inspect.Parameter.empty else ()
-"""What a pool wants to know before it gives a connection: since redis-py 5.3 nothing."""
+"""The arguments a pool needs to give a connection: none since redis-py 5.3."""
 
 
 class ScriptConnection:

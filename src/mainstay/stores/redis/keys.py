@@ -1,12 +1,12 @@
-"""What the Redis store's things are called: keys, scripts, addresses, and troubles.
+"""The keys, scripts, URLs and error messages of the Redis store.
 
-Nothing here talks to a server. What is said to one is a story: a generator that yields what it
-wants and is sent the answer; who tells it is in `redis_telling`.
+Nothing here connects to a server. What a server is sent is a flow: a generator that yields commands
+and is sent the answers; protocol.py runs it.
 
     mainstay:{space}:key    token and value; the server drops it by itself when it expires
     mainstay:{space}        the keys of a space in order: a sorted set with equal scores
     mainstay:{space}~       the keys that expire, by the moment they do
-    mainstay:{space}!key    who holds a record for a moment, having lost too often
+    mainstay:{space}!key    the step that holds a record for a moment, after it lost the race often
     mainstay:spaces         the spaces there are
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Flow: TypeAlias = Generator[tuple[Any, ...] | bytes | float, Any, Any]
-    """Yields a command to send, a record to take one's turn at, or seconds to wait."""
+    """Yields a command to send, a record to lock, or seconds to wait."""
 
 _THEIRS = "db username password client_name protocol socket_keepalive health_check_interval".split()
 TOKEN = 12
@@ -35,7 +35,7 @@ TOKEN = 12
 
 
 class Server(Protocol):
-    """What is known of a server by those who talk to it: the store's public attributes."""
+    """The attributes of a store that error messages need."""
 
     url: str
     timeout: float
@@ -47,7 +47,7 @@ class Server(Protocol):
 
 
 class RecordKeys:
-    """Where a record is: its key, the index of its space, of what expires, and who holds it."""
+    """The keys of a record: its own, two indexes of its space, and the one of its holder."""
 
     __slots__ = ("key", "keys", "name", "space")
 
@@ -63,7 +63,7 @@ class RecordKeys:
 def _base(prefix: str, space: str) -> bytes:
     """What the keys of a space begin with: the braces put them in one slot of a cluster."""
     tag = space.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
-    return encoded(f"{prefix}{{{tag or '%'}}}")  # an empty tag would count for nothing
+    return encoded(f"{prefix}{{{tag or '%'}}}")  # the server ignores an empty tag
 
 
 def encoded(text: str) -> bytes:
@@ -82,7 +82,7 @@ def milliseconds(expires: float | None) -> int | bytes:
 
 
 class _Script:
-    """A script of lua/, and the name the server gives it."""
+    """A script of lua/, and the hash by which the server knows it."""
 
     def __init__(self, name: str) -> None:
         file = files("mainstay.stores.redis").joinpath("lua", f"{name}.lua")
@@ -95,7 +95,7 @@ RELEASE, _SWEEP = _Script("release"), _Script("sweep")
 
 
 def run_script(script: _Script, keys: tuple[bytes, ...], *arguments: Any) -> Flow:
-    """The answer of a script; a server that does not know it is given it."""
+    """The answer of a script; it is sent in full if the server does not have it."""
     try:
         return (yield ("EVALSHA", script.sha, len(keys), *keys, *arguments))
     except theirs.NoScriptError:
@@ -103,7 +103,7 @@ def run_script(script: _Script, keys: tuple[bytes, ...], *arguments: Any) -> Flo
 
 
 def sweep(records: list[RecordKeys]) -> Flow:
-    """Removes what has expired or is gone, of places in one space; how many."""
+    """Removes the index entries of records of one space that are gone; how many."""
     if not records:
         return 0
     keys = [each.keys[0] for each in records]
@@ -134,12 +134,12 @@ def without_secrets(url: str) -> str:
     """The address alone: no password, and no options, which may hold one."""
     parts = urlsplit(url)
     name = f"{quote(unquote(parts.username))}@" if parts.username else ""
-    place = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=name + place, query="", fragment="").geturl()
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=name + host, query="", fragment="").geturl()
 
 
 def explained(error: Exception, store: Server) -> str:
-    """What went wrong, and what to do about it."""
+    """The reason of an error, and what to do about it."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     if isinstance(error, theirs.TimeoutError):
         return f"no answer within {store.timeout:g} s ({text})"

@@ -1,8 +1,8 @@
-"""How a story is told to a Redis server, step by step, and how those who write take turns.
+"""Runs a flow against a Redis server, and orders the writers of one record.
 
-A story yields a command, a record to take one's turn at, or seconds to wait. `Exchange` knows how
-far it is and until when it may go on; `perform` and `aperform` do what it asks for. Who writes the
-same record takes turns: within a process by a lock, among processes by holding the record.
+A flow yields a command, a record to lock, or seconds to wait. `Exchange` has its state and its
+deadline; `perform` and `aperform` do what it asks for. Writers of the same record go one after the
+other: within a process by a lock, among processes by holding the record on the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """A story on its way: what is asked, what was answered, what went wrong, and until when."""
+    """A flow under way: what it asks for, the answer or error, and the deadline."""
 
     __slots__ = ("_flow", "_store", "_what", "answer", "ask", "error", "result", "turn", "until")
 
@@ -43,7 +43,7 @@ class Exchange:
         self.result: Any = None
 
     def asks(self) -> bool:
-        """Whether the story wants something more, in `ask`; otherwise it has a `result`."""
+        """Whether the flow asks for something more, in `ask`; otherwise it has a `result`."""
         error, self.error = self.error, None
         answer, self.answer = self.answer, None
         try:
@@ -62,7 +62,7 @@ class Exchange:
         return True
 
     def end(self) -> None:
-        """Lets the next one have its turn."""
+        """Releases the lock of the record."""
         if self.turn is not None:
             self.turn.release()
 
@@ -70,11 +70,11 @@ class Exchange:
         if self._store.is_closed:
             raise StoreUnavailable(self._store.url, self._what, "it was closed")
         if SYSTEM.monotonic() > self.until:
-            run_script = f"not done within {self._store.timeout:g} s: others were faster every time"
-            raise StoreUnavailable(self._store.url, self._what, run_script)
+            reason = f"not done within {self._store.timeout:g} s: it lost every race to write"
+            raise StoreUnavailable(self._store.url, self._what, reason)
 
     def unavailable(self, error: Exception) -> Exception:
-        """What a client's error means to a caller; what is no such error stays as it is."""
+        """The error for the caller of a client's error; any other error stays as it is."""
         if self._store.is_closed:
             return StoreUnavailable(self._store.url, self._what, "it was closed")
         if not isinstance(error, theirs.RedisError | OSError):
@@ -84,7 +84,7 @@ class Exchange:
 
 
 def perform(connection: ScriptConnection, write_locks: WriteLocks, exchange: Exchange) -> None:
-    """What a story asks for."""
+    """Does what a flow asks for."""
     ask = exchange.ask
     if isinstance(ask, tuple):
         exchange.answer = connection.execute(ask)
@@ -125,8 +125,8 @@ async def aperform(
 class WriteLocks:
     """Callers of this process that write the same record go one after another.
 
-    Without that, of a hundred that write one record most lose again and again: each round one of
-    them wins, and the others have gone to the server for nothing. Two records that share a lock by
+    Without it, of a hundred callers that write one record most lose again and again: each round one
+    of them wins, and the others went to the server for nothing. Two records that share a lock by
     chance wait for each other's round trip.
     """
 
@@ -139,10 +139,10 @@ class WriteLocks:
 
 
 class Contention:
-    """How often others were faster, and what follows from it.
+    """How often a step lost the race to write, and what follows from it.
 
-    Who has lost a few times asks the server to hold the record for it while it decides once more:
-    otherwise a client that is far away or slow would lose to those nearby for ever.
+    After a few losses a step asks the server to hold the record for it while it decides once more:
+    otherwise a slow or distant client would lose to nearby ones for ever.
     """
 
     __slots__ = ("_started", "is_holding", "lost", "name")

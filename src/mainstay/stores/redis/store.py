@@ -5,9 +5,9 @@ and a second script writes if the record is still the one that was read. If it i
 the present record, so that the next try costs one round trip and not two. A record is a token, new
 with every write, followed by the value: equal tokens are equal records, and none comes back.
 
-What is said to the server is a generator, told once; two drivers, sync and asyncio, carry it out.
-Keys, scripts and messages are in `redis_names`, how a story is told in `redis_telling`, and the
-connections in `redis_clients`.
+What the server is sent is a generator, written once; two drivers, sync and asyncio, run it. Keys,
+scripts and messages are in keys.py, how a flow is run in protocol.py, and the connections in
+connection.py and clients.py.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
 _OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}
 _LARGEST = 512 * 1024 * 1024 - TOKEN
-"""What a server takes in one piece, unless it is told otherwise (proto-max-bulk-len)."""
+"""What a server takes in one piece by default (proto-max-bulk-len)."""
 _OLDEST = 7
-"""The first version whose scripts say what they do, so that a replica refuses to answer."""
+"""The first version whose scripts declare that they write, so that a replica refuses them."""
 
 
 class RedisStore:
@@ -134,7 +134,7 @@ class RedisStore:
         self._client.connection_pool.disconnect()
         self._loops.close()
 
-    # --- what is said to the server ---------------------------------------------------------------
+    # --- what the server is sent ------------------------------------------------------------------
 
     def _step(self, space: str, key: str, decide: Decide[Any]) -> Flow:
         if self._facts is None:
@@ -161,7 +161,7 @@ class RedisStore:
         return reply
 
     def _changing(self, at: RecordKeys, change: Change, claim: tuple[Any, ...]) -> Flow:
-        """Writes or drops it; a list with the record that is there where somebody was faster."""
+        """Writes or drops it; a list with the present record if it lost the race."""
         if change.value is None:
             return (yield from run_script(DROP, at.keys, *claim, at.name))
         if len(change.value) > _LARGEST:
@@ -170,7 +170,7 @@ class RedisStore:
             yield from self._registering(at.space)
         expires = milliseconds(change.expires)
         answer = yield from run_script(WRITE, at.keys, *claim, at.name, change.value, expires)
-        if answer == 2:  # the space was empty: somebody may have flushed the server
+        if answer == 2:  # the space was empty: the server may have been flushed
             yield from self._registering(at.space)
         return answer
 
@@ -220,7 +220,7 @@ class RedisStore:
         return count
 
     def _check_server(self) -> Flow:
-        """Looks at the server when it is first used, and warns of what would break the promise."""
+        """Checks the server when it is first used, and warns of a setting that may lose records."""
         facts = yield from self._ask_optional("INFO")
         version = str(facts.get("redis_version", _OLDEST))
         if int(version.partition(".")[0]) < _OLDEST:
@@ -258,7 +258,7 @@ class RedisStore:
         }
 
     def _ask_optional(self, *command: str) -> Flow:
-        """What a server may refuse to tell, without harm."""
+        """The answer to a command that a server may refuse; empty then."""
         try:
             return (yield command)
         except theirs.ResponseError:
@@ -284,7 +284,7 @@ class RedisStore:
         finally:
             exchange.end()
             connection.release()
-            if self.is_closed:  # while we were at it
+            if self.is_closed:  # meanwhile
                 drop_idle(client.connection_pool)
         return exchange.result
 

@@ -1,7 +1,7 @@
 """Many steps in one transaction of SQLite: one reading of all records, one writing of the changed.
 
 A step that follows another on the same record decides on what that one has left. What is written
-is the last state of each record: nobody sees a state between two steps of one transaction.
+is the last state of each record: a state between two steps of one transaction is never visible.
 """
 
 from __future__ import annotations

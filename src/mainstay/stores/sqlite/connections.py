@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class HeldConnection:
-    """A connection, and the lock of whoever uses or closes it.
+    """A connection, and the lock of the thread that uses or closes it.
 
     SQLite's own locks do not cover a connection that is closed under a running statement: the
-    process would be gone.
+    process would crash.
     """
 
     __slots__ = ("connection", "execute", "lock", "pid", "thread")
@@ -41,10 +41,10 @@ class HeldConnection:
 
 
 _inherited: list[sqlite3.Connection] = []
-"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
+"""What a forked child never closes: closing it would act on the parent's files."""
 
 
 class ThreadConnection(threading.local):
-    """What a thread has of its own."""
+    """The connection of a thread."""
 
     held: HeldConnection | None = None

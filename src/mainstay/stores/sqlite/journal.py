@@ -1,8 +1,8 @@
 """An audit log in SQLite: one row for each block, on a connection of its own.
 
 The tables come with the store's other ones (`sql/0002_audit.sql`). A block is one short
-transaction; `synchronous=NORMAL` outlives a kill, `FULL` a power cut too. Whoever only reads opens
-the file so that nothing in it can be changed.
+transaction; `synchronous=NORMAL` outlives a kill, `FULL` a power cut too. A reader opens the file
+read-only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SET_ANCHOR = "INSERT INTO mainstay_audit_anchor VALUES (?, ?, ?, ?, CAST(? AS T
 _OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT ?"
 
 _MAPPED = 1 << 30
-"""Bytes of a file that are read where they are, without a copy of each page."""
+"""Bytes of a file that are memory-mapped, without a copy of each page."""
 
 
 class SqliteJournal:
@@ -81,7 +81,7 @@ class SqliteJournal:
         self._pid = 0
         self._connection: sqlite3.Connection | None = None
         self._last: Tail | None = None
-        """Where the log ended when this journal wrote to it; the next may be somebody else's."""
+        """Where the log ended after this journal wrote; another process may have written since."""
 
     def tail(self) -> Tail:
         """Where the log ends."""
@@ -117,7 +117,7 @@ class SqliteJournal:
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
         """Drops blocks written before a time, but never the last; how many records.
 
-        It drops so many that others hardly notice: where there are more, ask again.
+        It drops a bounded number, so that other writers wait briefly; call it again for more.
         """
         with self._writing("prune") as connection:
             tail, old = _tail(connection), _anchor(connection)
@@ -199,13 +199,13 @@ class SqliteJournal:
         try:
             connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        except BaseException:  # nobody else could close it
+        except BaseException:  # no other code could close it
             connection.close()
             raise
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        """So that nothing is changed; a file in a folder that is closed to us is taken as it is."""
+        """Read-only; a file in a folder that cannot be written is taken as immutable."""
         where = f"file:{quote(str(Path(self.path).absolute()))}?mode=ro"
         try:
             return _opened_to_read(where)
@@ -214,7 +214,7 @@ class SqliteJournal:
 
 
 _inherited: list[sqlite3.Connection] = []
-"""What a forked child keeps as it is, for ever: ending it would act on the parent's files."""
+"""What a forked child never closes: closing it would act on the parent's files."""
 
 
 def _opened_to_read(where: str) -> sqlite3.Connection:

@@ -1,7 +1,7 @@
-"""What is said to SQLite: statements, and steps as functions of a connection.
+"""The statements for SQLite, and steps as functions of a connection.
 
-What needs a transaction is given to `whole`, or is a part of the caller's own. `exchange` needs
-none: one statement is a transaction of its own, without words to begin and to end it.
+A step that needs a transaction is given to `whole`, or is a part of the caller's own. `exchange`
+needs none: one statement is a transaction of its own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PURGE = (
     f" WHERE expires <= {_CLOCK} LIMIT ?)"
 )
 _AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
-"""A step with a hint has read its time before it has the lock. Who waited for it longer than these
-seconds, or saw the clock set meanwhile, writes nothing: SQLite looks at its clock after that."""
+"""A step with a hint reads the time before it has the lock. If it waited longer than these seconds
+for it, or the clock was set meanwhile, it writes nothing: SQLite's clock is read after that."""
 _INSERT = (
     "INSERT INTO mainstay_kept (space, key, value, expires) SELECT ?, ?, ?, ?"
     f" WHERE {_AT_ONCE} ON CONFLICT (space, key) DO NOTHING"
@@ -63,7 +63,7 @@ def whole(connection: sqlite3.Connection, work: Callable[..., Done], *args: Any)
         done = work(connection, *args)
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # who comes next undoes it
+        with suppress(sqlite3.Error):  # the next step rolls it back
             undo(connection)
         raise
     return done
@@ -116,7 +116,7 @@ def exchange(
     change: Change,
     moment: float,
 ) -> bool:
-    """Writes a record if it is what it was thought to be, and it is still that time; whether."""
+    """Writes a record if it equals the hint and the time is still right; whether it did."""
     value, expires = change.value, change.expires
     if hint is None:
         made = connection.execute(_INSERT, (space, key, value, expires, moment))

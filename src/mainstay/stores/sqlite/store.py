@@ -1,10 +1,9 @@
 """The embedded store: one SQLite file, shared by threads and processes.
 
-A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT; or one statement, where the
-caller has said what the record is and was right. Sync callers do that on a connection of their
-thread. Async callers hand it to one writer thread, which makes one transaction of all that wait: a
-commit is shared by everybody in it. The store's clock is the machine's, as it is SQLite's own;
-virtual time does not move it.
+A step is BEGIN IMMEDIATE, one SELECT, the decision, one write, COMMIT; or one statement, if the
+caller has given a hint that is right. Sync callers do that on a connection of their thread. Async
+callers hand it to one writer thread, which makes one transaction of all waiting steps: they share
+one commit. The store's clock is the machine's, as it is SQLite's own; it ignores virtual time.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     Done = TypeVar("Done")
 
 _NO_HINT = b"no hint"
-"""Told apart by what it is, not by what it holds."""
+"""Compared by identity."""
 _OPTIONS = {"timeout": 5.0, "synchronous": "FULL"}
 
 
@@ -79,7 +78,7 @@ class SqliteStore:
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
         try:
             self._migrate()
-        except BaseException:  # nobody else could close what is open by now
+        except BaseException:  # no other code could close what is open by now
             self.close()
             raise
 
@@ -98,11 +97,11 @@ class SqliteStore:
         return done
 
     def _guess(self, space: str, key: str, decide: Decide[Reply], hint: bytes | None) -> Reply:
-        """The reply, where the record is what it was thought to be and is changed at once."""
+        """The reply, if the record equals the hint and is changed in one statement."""
         now = steps.now()
         try:
             change, reply = decide(hint, now)
-        except Exception:  # it may be only of the hint
+        except Exception:  # the hint may be its cause
             raise _WrongHintError from None
         if change is KEEP or change.value is None:
             raise _WrongHintError
@@ -119,7 +118,7 @@ class SqliteStore:
         try:
             held = self._hold()
             with held.lock:
-                if not held.connection.in_transaction:  # the shorter way: nothing is to be ended
+                if not held.connection.in_transaction:  # the short path: none to end
                     row = held.execute(steps.READ, (space, key)).fetchone()
                     return (None if row is None else row[0]), steps.now()
         except sqlite3.Error as error:
@@ -208,7 +207,7 @@ class SqliteStore:
         return held
 
     def _open(self) -> HeldConnection:
-        """A connection that `close` will find, or none where it has been by meanwhile."""
+        """A connection that `close` will find; raises if the store was closed meanwhile."""
         held = HeldConnection(self._connect())
         with self._lock:
             self._drop_idle_locked()
@@ -228,7 +227,7 @@ class SqliteStore:
             held.close(0.0)
 
     def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
-        """The work on this thread's connection; says what went wrong."""
+        """The work on this thread's connection; translates errors."""
         try:
             held = self._hold()
             with held.lock:
@@ -254,11 +253,11 @@ class SqliteStore:
 
 
 class _WrongHintError(Exception):
-    """A hint was wrong, or of no use."""
+    """A hint was wrong, or of no use here."""
 
 
 class _Bound(SqliteStore):
-    """A store on somebody else's connection, in their transaction."""
+    """A store on a connection of the caller's, in the caller's transaction."""
 
     takes_hints = False
 
@@ -287,7 +286,7 @@ class _Bound(SqliteStore):
         return self._use(what, work, *args)
 
     def close(self) -> None:
-        """Nothing: the connection is theirs."""
+        """Does nothing: the connection is the caller's."""
 
 
 def path_of(url: str) -> str:
@@ -303,14 +302,14 @@ def path_of(url: str) -> str:
 
 
 def _translated(error: sqlite3.Error, store: SqliteStore) -> str:
-    """What went wrong, and what to do about it."""
+    """The reason of an error, and what to do about it."""
     text = without_secrets(str(error))
     hints = {
         "locked": f"another process held the lock for more than {store.timeout:g} s",
         "readonly": "the file or its folder cannot be written",
         "full": "the disk is full",
-        "malformed": "the file is damaged; restore a copy, or move it away to begin anew",
-        "not a database": "the file is damaged or something else; move it away to begin anew",
+        "malformed": "the file is damaged; restore a copy, or move it aside to start a new one",
+        "not a database": "the file is damaged or no database; move it aside to start a new one",
         "unable to open": "the file cannot be opened; does its folder exist?",
         "no such table": "its tables are gone; was the file replaced while it was in use?",
     }
