@@ -1,9 +1,8 @@
 """The sink that writes the audit log.
 
 Calls hand their events to a Buffer; its thread seals them into a block and appends it. So a call
-pays for one append to a queue, unless it is to wait: with `durability="call"` it goes on when its
-event is committed. What is in no block yet is lost by a kill; the journal is append-only, and shows
-where it ends.
+pays for one append to a queue; with `durability="call"` it waits until its event is committed. What
+is in no block yet is lost by a kill; the journal is append-only, and shows where it ends.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _PRUNES = 5
 
 
 class AuditLog:
-    """Writes every event to an append-only log that shows when it was changed.
+    """Writes every event to an append-only log whose verification shows a change.
 
     Args:
         where: `sqlite:///audit.db`, `postgresql://…`, the path of a .jsonl file, a store that can,
@@ -59,7 +58,7 @@ class AuditLog:
         durability: "buffered", written within 100 ms or so; or "call", written before the call
             goes on.
         key: an Ed25519 private key that signs heads: PEM, or the path of it.
-        heads: where heads are brought besides the log: a path, "log:NAME" for a logger, a function
+        heads: where heads are written besides the log: a path, "log:NAME" for a logger, a function
             of one head, or a list of these.
         every: how many records lie between two heads.
         keep: seconds for which records are kept; None for ever.
@@ -94,21 +93,12 @@ class AuditLog:
         spill: str | os.PathLike[str] | bool | None = None,
         successes: bool | str = False,
     ) -> None:
-        check = Checker("AuditLog")
-        if successes not in (True, False, "counted"):
-            check.note("successes", successes, 'True, False or "counted"')
-        self.durability = check.choice("durability", durability, _DURABILITY)
-        self._every = check.count("every", every, 1_000_000_000)
-        self._keep = check.optional_seconds("keep", keep)
-        if rotate is not None:
-            check.count("rotate", rotate, 1 << 50)
-        check.close()
-        self.name = identity_of(where)
-        if rotate is not None and not self.name.endswith((".jsonl", ".json", ".log")):
-            raise UsageError(f"{self.name} is no file of lines", hint="rotate= is for those only")
+        _check_options(durability, every, keep, rotate, successes)
+        self.name = _name_of(where, rotate)
         load(where)
-        self._where = where
-        self._rotate = rotate
+        self.durability = durability
+        self._where, self._rotate = where, rotate
+        self._every, self._keep = every, keep
         self._signer = _signer(key)
         self._external_heads = ExternalHeads(heads)
         self.wants = SinkWants(successes=successes is True, evidence=True, facts=True)
@@ -127,9 +117,7 @@ class AuditLog:
         self._waits = durability == "call" and not strict
         self._put = self._buffer.put if strict else self._buffer.add
         self._journal: Journal | None = None
-        self._writer = ""
-        self._pid = 0
-        self._batch = 0
+        self._writer, self._pid, self._batch = "", 0, 0
         self._under_way: list[Event] | None = None
         self._seen: int | None = None
         self._has_head = True
@@ -139,7 +127,7 @@ class AuditLog:
     def __call__(self, event: Event) -> None:
         """Takes an event, after the plan it refers to."""
         if type(event) is CallSucceeded and event.total_attempts == 1 and not self.wants.successes:
-            return  # told for others, or with the key of a call
+            return  # emitted for other sinks, or with the key of a call
         proof = event.proof
         if proof and proof.plan not in self._buffer.known:
             plan = plan_before(event, set())
@@ -207,7 +195,7 @@ class AuditLog:
     # --- for the buffer's thread -----------------------------------------------------------------
 
     def _deliver(self, events: list[Event]) -> None:
-        """Appends a block; where the last try ended in doubt, looks first whether it is there."""
+        """Appends a block; if the last try ended in doubt, checks first whether it is there."""
         journal = self._open()
         if self._under_way is not events:
             self._under_way, self._seen = events, None
@@ -294,7 +282,7 @@ class AuditLog:
             self._external_heads.keep(heads[-1])
 
     def _noted(self, tail: Tail, anchor: Anchor) -> Block:
-        """The block that says in the chain what was dropped; its head shows who said so."""
+        """The block that records in the chain what was dropped; its head is the evidence."""
         note = {
             "pruned": {
                 "number": anchor.number,
@@ -303,6 +291,28 @@ class AuditLog:
             }
         }
         return seal(tail, (), writer=self._writer, time=_now(), note=note)
+
+
+def _check_options(
+    durability: str, every: int, keep: float | None, rotate: int | None, successes: bool | str
+) -> None:
+    check = Checker("AuditLog")
+    if successes not in (True, False, "counted"):
+        check.note("successes", successes, 'True, False or "counted"')
+    check.choice("durability", durability, _DURABILITY)
+    check.count("every", every, 1_000_000_000)
+    check.optional_seconds("keep", keep)
+    if rotate is not None:
+        check.count("rotate", rotate, 1 << 50)
+    check.close()
+
+
+def _name_of(where: Where, rotate: int | None) -> str:
+    """The name of the log; raises UsageError if it cannot be rotated."""
+    name = identity_of(where)
+    if rotate is not None and not name.endswith((".jsonl", ".json", ".log")):
+        raise UsageError(f"{name} is no file of lines", hint="rotate= is for those only")
+    return name
 
 
 def _signer(key: Any) -> Signer | None:
