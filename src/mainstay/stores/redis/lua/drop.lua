@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Deletes the record if it is still the one that was read, and nobody else holds it; otherwise
+-- Deletes the record if it is still the one that was read, and no other step holds it; otherwise
 -- answers as write.lua does.
 -- KEYS: record, index, expiring, hold    ARGV: token that was read, name, ms to hold it or '', key
 local held = redis.call('GET', KEYS[4])

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Removes records whose time has come, and the index entries of those the server has dropped; how
--- many. Looked at again here, because somebody may have written since they were listed.
+-- many. Looked at again here, because they may have been written since they were listed.
 -- KEYS: index, expiring, record...    ARGV: key...
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,5 +1,5 @@
 #!lua
--- Writes the record if it is still the one that was read, and nobody else holds it. Otherwise
+-- Writes the record if it is still the one that was read, and no other step holds it. Otherwise
 -- answers as read.lua does, and whether the caller holds it now: it may, if it asked to, where
 -- nobody does. 2 where the space was empty before, else 1.
 -- KEYS: record, index, expiring, hold
