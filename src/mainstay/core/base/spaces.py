@@ -18,6 +18,8 @@ class Space(StrEnum):
     """Items that wait for a person, by their id."""
     OPERATORS = "operators"
     """People who may act on items, by their name."""
+    FIRST_OPERATOR = "operators.first"
+    """The name of the first operator, who needs no authorisation: one record."""
     CIRCUITS = "circuits"
     """Circuits that processes share, by the name of the breaker."""
     BUDGETS = "budgets"

@@ -1,8 +1,8 @@
-"""Operators: who may act on the inbox, as reducers over one record each.
+"""Operators: the people who may act on the inbox, as reducers over one record each.
 
-A try is counted before the secret is looked at, and taken off the count where it was right: so many
-who guess at once get no more tries than one, and a crash counts too. Names that nobody has are
-counted the same way, in a record that expires, or the answer would tell which names there are.
+An attempt is counted before the secret is checked, and the count is cleared if it was right: so
+parallel guesses get no more attempts than serial ones, and a crash counts too. Unknown names are
+counted the same way, in a record that expires, or the answer would reveal which names exist.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 SPACE = Space.OPERATORS.value
-FIRST = "operators.first"
-"""Where it is kept who was the first: that one needs nobody's leave."""
+FIRST = Space.FIRST_OPERATOR.value
+"""The space of the name of the first operator, who needs no authorisation."""
 
 MOST_TRIES, WINDOW = 5, 900.0
-"""So many wrong tries within so many seconds, and the name is locked."""
+"""Wrong attempts within WINDOW seconds after which the name is locked."""
 FIRST_LOCK, LONGEST_LOCK = 60.0, 3600.0
 """Seconds of the first lock; each one after it lasts twice as long, up to the longest."""
 SIGNED_WITHIN = 300.0
 """Seconds by which a signature's time may be off the store's clock."""
 _CLAIM = 60.0
-"""Seconds after which whoever wanted to be the first, and never was, stands in nobody's way."""
+"""Seconds after which a claim to be the first, if no operator came of it, is void."""
 _GHOST = WINDOW + LONGEST_LOCK
 
 
@@ -49,7 +49,7 @@ class Hash(Struct, frozen=True):
 
 
 class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody who may act.
+    """A person who may act.
 
     >>> Operator(name="ann").is_enabled
     True
@@ -69,11 +69,11 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     signed: float = 0.0
     """The time of the last signature that was taken: an older one is a repetition."""
     is_ghost: bool = False
-    """Whether nobody has this name, and only the tries are counted."""
+    """Whether the name is unknown, and only its attempts are counted."""
 
 
 class AuthAttempt(Struct, frozen=True):
-    """The answer to a try: whom to check, or for how long the name is locked."""
+    """The answer to an attempt: the operator to check, or for how long the name is locked."""
 
     operator: Operator
     locked_for: float = 0.0
@@ -124,7 +124,7 @@ def is_timely(at: float, now: float) -> bool:
 
 
 def count_attempt(value: bytes | None, name: str, now: float) -> tuple[Change, AuthAttempt]:
-    """Counts a try, and says whom to check; or that the name is locked, also for the right secret.
+    """Counts an attempt; returns the operator to check, or for how long the name is locked.
 
     >>> change, answer = count_attempt(None, "ann", now=0.0)
     >>> answer.operator.is_ghost, answer.locked_for
@@ -164,15 +164,15 @@ def passed(
 ) -> tuple[Change, str]:
     """A try was right: what was counted is forgotten. The answer is why it is refused all the same.
 
-    A lock that came while it was looked at is lifted, or whoever does several things at once with
-    the right secret would be locked for it.
+    A lock that came while it was checked is lifted, or several acts at once with the right secret
+    would lock the name.
 
     Args:
         value: the record as it is now.
         checked: the operator as it was when the secret was looked at.
         signed: the time of the signature, where there is one.
         now: the time.
-        is_fresh: whether it was signed here and now, so that it is nobody's repetition.
+        is_fresh: whether it was signed here and now, so that it is no repetition.
     """
     operator = None if value is None else decode(value)
     if operator is None or (operator.hash, operator.public_key) != (
@@ -194,14 +194,13 @@ def _locked(operator: Operator, now: float) -> Operator:
     return replace(operator, tries=(), locks=operator.locks + 1, locked_until=now + seconds)
 
 
-# --- who there is ---------------------------------------------------------------------------------
+# --- adding and changing -------------------------------------------------------------------------
 
 
 def claim_first(value: bytes | None, name: str, is_there: bool, now: float) -> tuple[Change, bool]:
-    """Whether one may be the first operator: of two who want to be, one is.
+    """Whether a name may be the first operator: of two claims at once, one wins.
 
-    Whoever claimed it and was never added stands in the way for a minute; `is_there` says whether
-    that one was.
+    A claim of which no operator came holds for a minute; `is_there` is whether one came of it.
     """
     before = None if value is None else msgspec.json.decode(value, type=tuple[str, float])
     if before is not None and before[0] != name and (is_there or now - before[1] < _CLAIM):
@@ -210,7 +209,7 @@ def claim_first(value: bytes | None, name: str, is_there: bool, now: float) -> t
 
 
 def first_of(value: bytes) -> str:
-    """Who claimed to be the first."""
+    """The name that claimed to be the first."""
     return msgspec.json.decode(value, type=tuple[str, float])[0]
 
 
@@ -259,7 +258,7 @@ def is_somebody(value: bytes) -> bool:
 
 
 def is_enabled(value: bytes) -> bool:
-    """Whether a record is of an operator who may act."""
+    """Whether a record is of an operator that is enabled."""
     try:
         found = decode(value)
     except StoredValueError:
