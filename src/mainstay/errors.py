@@ -17,7 +17,7 @@
     │   │   └── CommandNotRun         ... before it began: not found, or not to be run
     │   ├── OutcomeUnknown            an unsafe call may or may not have been applied
     │   ├── StoreUnavailable          a store did not do what it was asked
-    │   ├── LeaseLost                 somebody else took over while we were at it
+    │   ├── LeaseLost                 another call took over the key meanwhile
     │   ├── StoredFailure             a recorded failure whose class cannot be rebuilt
     │   ├── StoredValueError          (LookupError) a recorded result that cannot be rebuilt
     │   └── SinkError                 a strict sink could not keep an event
@@ -28,15 +28,15 @@
         ├── CallShed                  an adaptive throttle kept a call from an overloaded service
         ├── BulkheadFull              no room, and none in the queue or not in time
         ├── Conflict                  the same key is being worked on elsewhere
-        ├── IdentityRefused           somebody who wanted to act is not who they say, or is locked
-        └── CallAbandoned             a person has said that this call is not to be made
+        ├── IdentityRefused           an operator was not authenticated, or is locked
+        └── CallAbandoned             a person has decided that this call is not made
 
     MainstayWarning (UserWarning)
-    ├── NestedRetryWarning            a retry inside a retry; says the product that was avoided
-    ├── PolicyNotFoundWarning         an operation nobody configured runs on the default policy
+    ├── NestedRetryWarning            a retry inside a retry, with the product that was avoided
+    ├── PolicyNotFoundWarning         an operation without configuration runs on the default policy
     └── ConfigWarning                 a configuration with problems was left aside
 
-A message says what happened with the values, and what to do next. The values are attributes.
+A message has what happened with the values, and what to do next. The values are attributes.
 Codes are stable; docs/reference/errors.md has a section for each.
 """
 
@@ -386,7 +386,7 @@ class OutcomeUnknown(DependencyError):
 
 
 class StoreUnavailable(DependencyError):
-    """A store did not do what it was asked; what was tried, and why it failed, is said.
+    """A store did not do what it was asked; the message has what was tried, and why it failed.
 
     >>> StoreUnavailable("sqlite:///a.db", "write", "database is locked").operation
     'write'
@@ -404,9 +404,9 @@ class StoreUnavailable(DependencyError):
 
 
 class LeaseLost(DependencyError):
-    """Somebody else took over this key while we were at it; our result was not recorded.
+    """Another call took over this key meanwhile; the result of this one was not recorded.
 
-    It happens where a process stood still for longer than its lease. `value` holds what the
+    It happens if a process stood still for longer than its lease. `value` holds what the
     function returned, and `__cause__` what it raised.
 
     >>> LeaseLost("charge", "order-7").key
@@ -455,7 +455,7 @@ class StoredValueError(DependencyError, LookupError):
 class SinkError(DependencyError):
     """A strict sink could not keep an event of this call; it may still do so later.
 
-    The sink's own trouble is the `__cause__`; the call's own failure, where there was one, the
+    The sink's own error is the `__cause__`; the call's own failure, if there was one, the
     `__context__`.
 
     >>> SinkError("audit sqlite:///audit.db", "retry_attempt", 5.0).sink
@@ -683,10 +683,10 @@ class Conflict(Refused):
 
 
 class IdentityRefused(Refused):
-    """Somebody wanted to act on the inbox, and was not let.
+    """An operator was not allowed to act on the inbox.
 
-    A wrong secret and a name that nobody has read the same. After too many tries the name is
-    locked, also for the right secret; `retry_after` says for how long.
+    A wrong secret and an unknown name have the same message. After too many attempts the name is
+    locked, also for the right secret, for `retry_after` seconds.
 
     >>> IdentityRefused("the name or the secret is wrong", operator="ann").operator
     'ann'
@@ -708,7 +708,7 @@ class IdentityRefused(Refused):
 
 
 class CallAbandoned(Refused):
-    """Nobody knew what became of a call, and a person has given it up; its key raises this.
+    """The outcome of a call was unknown, and a person has abandoned it; its key raises this.
 
     >>> CallAbandoned("charge", "ann", "the customer has cancelled").by
     'ann'
@@ -742,7 +742,7 @@ class NestedRetryWarning(MainstayWarning):
 
 
 class PolicyNotFoundWarning(MainstayWarning):
-    """An operation that nobody configured runs under the default policy.
+    """An operation without configuration runs under the default policy.
 
     >>> issubclass(PolicyNotFoundWarning, UserWarning)
     True

@@ -212,10 +212,10 @@ class Follower(Protocol):
 class Store(Protocol):
     """Keeps records and changes them in one step.
 
-    `transact` is the heart of it: the store reads the record, lets the pure `decide(value, now)`
-    choose what to write and what to answer, and writes, as one step and on the store's own clock.
-    `decide` may be called more than once, where a store finds that somebody was faster. Whoever
-    writes a store of their own can run `mainstay.testing.StoreContract` against it.
+    `transact` is its main operation: the store reads the record, lets the pure
+    `decide(value, now)` choose what to write and what to answer, and writes, as one step and on
+    the store's own clock. If a store has lost the race for a record, it calls `decide` again. Run
+    `mainstay.testing.StoreContract` against a store of your own.
 
     Attributes:
         url: where it is, without secrets.
@@ -224,8 +224,8 @@ class Store(Protocol):
             a step that writes nothing; False where a step begins with that reading anyway.
 
     A store may have `takes_hints = True`: its `transact` takes a fourth argument, what the caller
-    thinks the record is (None for nothing). A hint may be wrong; it changes what a step costs, and
-    never what comes of it. Who derives from such a store or wraps it need not know of hints: a
+    expects the record to be (None for nothing). A hint may be wrong; it changes the cost of a step,
+    and never its result. A store that derives from such a one or wraps it may ignore hints: a
     `transact` without room for one is given none.
 
     Example:
@@ -253,7 +253,7 @@ class Store(Protocol):
 class Journal(Protocol):
     """Keeps the blocks of an audit log, in order, for several processes at once.
 
-    `append` is the heart of it: under a lock that all writers share, the journal reads where the
+    `append` is its main operation: under a lock that all writers share, the journal reads where the
     log ends, lets `make(tail, carried)` seal what comes next, and keeps it, as one step. `carried`
     are records of a part that was closed just now, and that the new part needs at its start.
     `prune` drops the blocks that were written before a time, and keeps an anchor in their place.
@@ -296,9 +296,9 @@ ABILITIES = {
 
 
 def takes_hints(store: Any) -> bool:
-    """Whether a step of the store may be given a hint: it says so, and has room for one.
+    """Whether a step of the store may be given a hint: it declares so, and has room for one.
 
-    What is said may be inherited, or passed on by a wrapper, by one whose own `transact` has none.
+    The declaration may be inherited, or passed on by a wrapper, whose own `transact` has no room.
 
     >>> from mainstay.stores.memory import MemoryStore
     >>> takes_hints(MemoryStore())

@@ -54,17 +54,17 @@ def test_a_key_is_its_text(key, expected):
 
 
 HASH_IT = "hash it: hashlib.sha256(key.encode()).hexdigest()"
-TELLS = "return what tells this call from any other"
+IDENTIFIES = "return what identifies this call"
 NO_KEYS = [
-    (None, f"a key cannot be None. {TELLS}"),
-    (True, f"a key cannot be True. {TELLS}"),
-    (False, f"a key cannot be False. {TELLS}"),
-    ("", f"a key cannot be empty. {TELLS}"),
-    (" \t\n", f"a key cannot be blank. {TELLS}"),
-    (b"", f"a key cannot be empty. {TELLS}"),
-    ((), f"a key cannot be empty. {TELLS}"),
-    ({}, f"a key cannot be empty. {TELLS}"),
-    (set(), f"a key cannot be empty. {TELLS}"),
+    (None, f"a key cannot be None. {IDENTIFIES}"),
+    (True, f"a key cannot be True. {IDENTIFIES}"),
+    (False, f"a key cannot be False. {IDENTIFIES}"),
+    ("", f"a key cannot be empty. {IDENTIFIES}"),
+    (" \t\n", f"a key cannot be blank. {IDENTIFIES}"),
+    (b"", f"a key cannot be empty. {IDENTIFIES}"),
+    ((), f"a key cannot be empty. {IDENTIFIES}"),
+    ({}, f"a key cannot be empty. {IDENTIFIES}"),
+    (set(), f"a key cannot be empty. {IDENTIFIES}"),
     ("x" * 513, f"a key of 513 characters is too long: 512 at most. {HASH_IT}"),
     ("a\0b", "a key cannot hold a NUL character. leave it out, or hash the key"),
     ("a\udc80", "value: text with the lone surrogate U+DC80 cannot be part of a key. give key=..."),
@@ -73,7 +73,7 @@ NO_KEYS = [
 
 
 @pytest.mark.parametrize(("key", "message"), NO_KEYS, ids=[why for _, why in NO_KEYS])
-def test_what_tells_no_call_from_another_is_no_key(key, message):
+def test_what_identifies_no_call_is_no_key(key, message):
     """An empty key would make every call the same one."""
     with pytest.raises(UsageError) as caught:
         key_text(key)

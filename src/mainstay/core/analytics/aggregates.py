@@ -16,7 +16,7 @@ MOST_WORDS = 32
 """Different reasons that are kept for one name; the rest are counted as OTHER."""
 OTHER = "other"
 COUNTS = (
-    "first_time",  # calls whose first attempt succeeded, each heard
+    "first_time",  # calls whose first attempt succeeded, each with an event
     "counted",  # the same, of which the record has only the number
     "recovered",  # calls that succeeded after a retry
     "exhausted",  # calls given up, out of attempts or of time
@@ -76,7 +76,7 @@ class Figures:
             self.waited_in_vain += waited
 
     def leave(self, how: str, attempts: int, failed: int) -> None:
-        """A call was "interrupted" or is "unfinished": so many attempts began, so many failed."""
+        """A call was "interrupted" or is "unfinished", after attempts of which `failed` failed."""
         setattr(self, how, getattr(self, how) + 1)
         self.attempts += attempts
         self.retries_failed += max(0, failed - 1)
@@ -110,7 +110,7 @@ class Figures:
 
     @property
     def calls(self) -> int:
-        """Calls that the record knows of, refused ones included."""
+        """Calls in the record, refused ones included."""
         return self._ended + self.interrupted + self.unfinished + self.refused
 
     @property

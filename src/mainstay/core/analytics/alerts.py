@@ -1,11 +1,11 @@
 """Rules over a window: when an alert fires, and when it clears.
 
-A rule looks at one metric, for everything or for each operation, category or tenant apart. What it
-remembers is bounded: ten buckets for each group, so many groups, and "other" for the rest. An alert
+A rule looks at one metric, for everything or for each operation, category or tenant apart. Its
+memory is bounded: ten buckets for each group, 1,000 groups, and "other" for the rest. An alert
 fires once, when the metric has been past its threshold for long enough, and clears when it is well
 back: at four fifths of the threshold, so that a value at the brink does not flap.
 
-Nothing here knows the time: it comes in as `now`, in seconds of any one clock.
+Nothing here reads a clock: the time comes in as `now`, in seconds of any one clock.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COUNTED: dict[str, Callable[[Event], bool]] = {
     "budget_denied": _denied,
     "lost_events": lambda _event: False,
 }
-"""The metrics of rules, and what counts for each. Losses are no event: a sink tells of them."""
+"""The metrics of rules, and what counts for each. Losses are no event: a sink counts them."""
 
 GROUPS = ("operation", "retry_category", "tenant_id")
 
@@ -157,7 +157,7 @@ class AlertRule(Value):
         return value <= self.clear if self.above is not None else value >= self.clear
 
     def value(self, seen: int, counted: int) -> float:
-        """The metric of a window in which so many were seen, and so many of them count.
+        """The metric of a window, by the events seen in it and those of them that count.
 
         >>> AlertRule("storm", "retries_per_minute", above=10, window=30).value(8, 8)
         16.0

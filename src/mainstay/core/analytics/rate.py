@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIELDS = ("event_type", "retry_category", "operation", "tenant_id")
-"""What events are filtered and told apart by."""
+"""The fields by which events are filtered and grouped."""
 
 
 class Rate:

@@ -1,7 +1,7 @@
-"""Two counts over the last so many seconds, changed in place.
+"""Two counts over a sliding window of seconds, changed in place.
 
 For code that counts every call: a SlidingCounts (core/limits/budget.py) is a value, created anew
-with each count. Nothing here knows the time: it comes in as `now`, in seconds of any one clock.
+with each count. Nothing here reads a clock: `now` comes in, in seconds of any one clock.
 Code that shares one between threads holds a lock.
 """
 

@@ -1,8 +1,8 @@
 """Quantiles of any number of durations in little memory, with an error that is known.
 
 Durations are counted in buckets whose borders grow by a fixed factor, so that a bucket's middle is
-within a share of everything in it. Where the buckets grow too many, neighbours are joined: twice
-the width, about twice the error, and it says so. The idea is DDSketch (Masson, Rim and Lee, VLDB
+within a share of everything in it. If there are too many buckets, neighbours are joined: twice the
+width, about twice the error, which `error` states. The idea is DDSketch (Masson, Rim and Lee, VLDB
 2019), the joining that of UDDSketch (Epicoco and others, 2020). For the last durations only, kept
 exactly, see quantile.py.
 """
@@ -32,7 +32,7 @@ def bucket_of(seconds: float) -> int | None:
 
 
 class Sketch:
-    """Counts durations; tells any quantile of them within `error` of the exact one.
+    """Counts durations; returns any quantile of them within `error` of the exact one.
 
     >>> sketch = Sketch()
     >>> for seconds in range(1, 101):
@@ -57,7 +57,7 @@ class Sketch:
         self.count(bucket_of(seconds))
 
     def count(self, bucket: int | None, times: int = 1) -> None:
-        """Counts a duration whose bucket is known, for whoever keeps it in several sketches."""
+        """Counts a duration whose bucket is known, for code that counts it in several sketches."""
         self.total += times
         if bucket is None:
             self._zeros += times

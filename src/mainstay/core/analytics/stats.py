@@ -2,12 +2,12 @@
 
 Events come as (writer, bytes). A call is known by its writer and `call_id`; what it did is in the
 event that ends it, so that between its events only the attempts and the waits so far are kept, and
-of so many calls at most (OPEN_CALLS). Names are ranked (top_k.py), delays sketched (sketch.py).
+of at most OPEN_CALLS calls. Names are ranked (top_k.py), delays sketched (sketch.py).
 
 Rules:
 - A call counts where it ended, with its waits; a range of time looks at the end.
-- Calls whose first attempt succeeded are in a record only where it heard successes or counted them
-  (`calls_counted`). Where neither is the case, shares are of calls that met a failure.
+- Calls whose first attempt succeeded are in a record only if successes were recorded or counted
+  (`calls_counted`). Otherwise shares are of calls that met a failure.
 - What is left open at the end is `unfinished`: under way, or cut off with its process.
 """
 
@@ -183,7 +183,7 @@ class Stats:
     def retry_attempt(self, writer: str, fact: Fact) -> None:
         call = self._follow(writer, fact)
         call.waits.append(fact.delay_seconds)
-        if not fact.call_id:  # nothing tells it from other calls
+        if not fact.call_id:  # it cannot be distinguished from other calls
             self._wait(call, self._figures_of(call))
 
     def call_succeeded(self, writer: str, fact: Fact) -> None:

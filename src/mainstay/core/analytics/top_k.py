@@ -4,7 +4,7 @@ Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): where the table is fu
 the place of the lightest, and its weight. Any name that has more than a share of 1/size of the
 stream is in the table at the end. Here what the lightest had counted is not lost but goes to
 `other`, so that the rows and `other` together are exact; a row that came late may miss what went
-there before, and says at most how much.
+there before, and `missed` is at most how much.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
 A log is a row of blocks. A block is a header and records, each of them canonical JSON, and a link
 for each: `link = SHA-256(link before + bytes)`, where the first header's link before is 32 zero
-bytes. So each link speaks for everything before it. A block keeps all of its links: where one
+bytes. So each link covers everything before it. A block keeps all of its links: where one
 differs from what its bytes give, that record is the first bad one.
 
-A head says which link a log had at the end of a block. Kept elsewhere, or signed, it shows that a
-log was cut or rewritten, which the chain alone cannot: whoever may write the log may also compute
-new links. Signatures are bytes that come from outside.
+A head is the link that a log had at the end of a block. Kept elsewhere, or signed, it shows that a
+log was cut or rewritten, which the chain alone cannot: a process that may write the log may also
+compute new links. Signatures are bytes that come from outside.
 
-| part | says |
+| part | holds |
 | --- | --- |
 | `Tail` | where a log ends: what the next block goes on from |
-| `Header` | which block it is, its first record's number, how many, who wrote it and when |
+| `Header` | which block it is, its first record's number, how many, its writer and time |
 | `Anchor` | where a log begins whose older blocks were pruned, and what was kept of them |
 | `Head` | what the tail was at some time, with a signature |
 | `Flaw` | the first thing that is not as it was written |
@@ -51,7 +51,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What stands before the records of a block, linked as they are.
 
     Attributes:
-        batch: the writer's own count, by which it knows a block again.
+        batch: the writer's own count, by which it recognises its block.
         note: what else happened to the log, such as `{"pruned": {...}}`.
     """
 
@@ -287,7 +287,7 @@ _plan = msgspec.json.Decoder(_Plan).decode
 
 
 def _plan_in(record: bytes) -> str:
-    """Which plan a record declares; none, where somebody has changed it so that nobody can read it.
+    """Which plan a record declares; none if it was changed and cannot be read.
 
     The log must go on all the same.
     """

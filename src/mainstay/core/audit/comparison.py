@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAMES = 256
 MOST_MINUTES = 20_000
-"""Two weeks of minutes; of a longer record, spans of two minutes, four and so on are told apart."""
+"""Two weeks of minutes; of a longer record, spans of two minutes, four and so on are kept."""
 
 
 def compare(
@@ -170,7 +170,7 @@ class Load:
     def series(self) -> list[tuple[float, float, float]]:
         """Of each span: when it begins, and the attempts per second, recorded and new.
 
-        Of a time in which nothing happened, only the first and the last span are told.
+        Of a time in which nothing happened, only the first and the last span are shown.
         """
         shown: dict[int, list[int]] = {}
         for number, counts in sorted(self._spans.items()):

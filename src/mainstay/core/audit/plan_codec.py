@@ -1,8 +1,8 @@
 """A plan as a record holds it, and back: the policy, how safe repeating is, the guards' rules.
 
 Other than a policy's own plain form this one leaves nothing out: a class, a name, a kind and a
-function are told apart, since each is matched in its own way. A function is kept by its name only;
-what it answered is in the evidence of each failure.
+function are distinguished, since each is matched in its own way. A function is kept by its name
+only; what it answered is in the evidence of each failure.
 """
 
 from __future__ import annotations

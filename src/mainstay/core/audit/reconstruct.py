@@ -1,4 +1,4 @@
-"""Exceptions and policies that were recorded, made again so that the core cannot tell.
+"""Exceptions and policies that were recorded, rebuilt so that the core decides the same on them.
 
 A stand-in has classes of the recorded names in the recorded order, and carries what was looked at.
 Built-in exceptions and our own are themselves; of any other, a class of that name is made, and

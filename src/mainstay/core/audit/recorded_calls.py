@@ -68,7 +68,7 @@ class Call(msgspec.Struct):
     plan: PlanDeclared | None = None
     enclosing: Enclosing | None = None
     refusal: str = ""
-    """What a guard said that ended it, and whether that was before its wait or after."""
+    """The reason of the guard that ended it, and whether it came before the wait or after."""
     refused_after_wait: bool = False
     unused_wait: float = 0.0
     """A wait after which no attempt came."""
@@ -87,7 +87,7 @@ class Call(msgspec.Struct):
 
 
 class Traffic:
-    """Makes calls of events; `left_out` says how many could not be made, and why."""
+    """Makes calls of events; `left_out` counts those that could not be made, by reason."""
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
@@ -152,7 +152,7 @@ def _at_once(event: Event, count: int, seconds: float = 0.0) -> Call:
 
 
 def _call(events: list[Event], plans: dict[str, PlanDeclared]) -> Call | str:
-    """The call that these events tell of, or why it cannot be put together."""
+    """The call that these events describe, or why it cannot be put together."""
     first, last = events[0], events[-1]
     opening = first.proved and first.proved.opening
     if isinstance(last, CallInterrupted):
@@ -197,7 +197,7 @@ def _filled(call: Call, events: list[Event]) -> Call | str:
 
 
 def _take_in(call: Call, event: Event) -> None:
-    """What was told between the last failure and this event."""
+    """The answers between the last failure and this event."""
     answers: list[Answer] = event.proved.answers if event.proved else []
     for answer in answers:
         if type(answer) is list:

@@ -1,10 +1,10 @@
 """Replay: every recorded decision made again, by the core itself, and compared.
 
 `Replay` is fed records in the order of the log, from any number of writers. The events of one call
-are put together; when the call ends, its life is run again on stand-ins and the recorded answers,
-and each event it tells is compared with the one that was recorded. What guards said and how
-circuits changed is decided again from what they looked at. The first difference is kept, with both
-sides.
+are put together; when the call ends, its flow is run again on stand-ins and the recorded answers,
+and each event it yields is compared with the one that was recorded. The answers of guards and the
+changes of circuits are decided again from the state that they looked at. The first difference is
+kept, with both sides.
 
 A record that lacks the proof (a sink that did not want evidence, a log that begins in the middle of
 a call) is counted, never guessed.
@@ -45,7 +45,7 @@ MOST_OPEN = 100_000
 
 
 class Divergence(Struct, frozen=True):
-    """A decision that came out otherwise than it was recorded."""
+    """A decision that differs from the recorded one."""
 
     number: int
     """The record's number in the log."""
@@ -65,14 +65,14 @@ class Divergence(Struct, frozen=True):
 
 
 class ReplayReport(Struct):
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
         events: how many records there were.
         calls: how many calls were run again, and `decisions` how many events were compared.
         unfinished: calls that have no end in the log.
         unproved: what could not be replayed, and why.
-        divergence: the first decision that came out otherwise.
+        divergence: the first decision that differs.
 
     >>> ReplayReport().ok
     True
@@ -87,7 +87,7 @@ class ReplayReport(Struct):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing came out otherwise."""
+        """Whether nothing differs."""
         return self.divergence is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class ReplayReport(Struct):
 
 
 class Replay:
-    """Takes records one by one; `report` says what came of it.
+    """Takes records one by one; `finish` returns the report.
 
     >>> replay = Replay()
     >>> replay.feed(1, "w", CallSucceeded(operation="fetch", total_attempts=1))
@@ -201,7 +201,7 @@ class Replay:
         self._check_witness(number, event, plan)
 
     def _check_witness(self, number: int, event: Event, plan: Declared) -> bool:
-        """What each guard said; whether one of them says otherwise now."""
+        """Compares the answers of the guards; whether one of them differs now."""
         for guard, state, answer in (event.proved and event.proved.witness) or ():
             again = _tried(decide_again, guard, plan.rules.get(guard), state)
             if again is UNKNOWN:
@@ -233,7 +233,7 @@ class Replay:
 
 
 def _tried(function: Callable[..., Result], *arguments: Answer) -> Result | str:
-    """What a function answers; what it raises as text, since a record may say anything at all."""
+    """What a function answers; what it raises as text, since a record may hold anything."""
     try:
         return function(*arguments)
     except Exception as error:

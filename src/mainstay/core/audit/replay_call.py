@@ -1,4 +1,4 @@
-"""The life of a recorded call, run again: on stand-ins, with the answers that were given then."""
+"""The flow of a recorded call, run again: on stand-ins, with the recorded answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Declared:
 
 
 class CallReplay:
-    """The events that the life of a recorded call tells when it is run again.
+    """The events that the flow of a recorded call yields when it is run again.
 
     Each recorded event brings the answers that were given before it, and the outcome of its
     attempt.
@@ -58,10 +58,10 @@ class CallReplay:
         """The attempts of a retry further in that had given up."""
 
     def __iter__(self) -> Iterator[Event | str]:
-        """Whatever the life tells; a sentence where it does something else than was recorded."""
+        """The events of the flow; a sentence if it does something that was not recorded."""
         first = self._call[0]
         opening = first.proved and first.proved.opening
-        assert opening, "a call whose beginning is not in the log is not told again"
+        assert opening, "a call whose beginning is not in the log is not replayed"
         plan = Plan(self._declared.policy, first.operation, 1, self._declared.idempotency)
         plan.is_guarded = self._declared.is_guarded
         flow = call_flow(
@@ -93,7 +93,7 @@ class CallReplay:
                 return
 
     def _outcome(self) -> Outcome | Stop | None:
-        """How the next attempt ended, as the next recorded event tells; None where none does."""
+        """How the next attempt ended, by the next recorded event; None if there is none."""
         self._index += 1
         event = self._event()
         while isinstance(event, RetryAttempt):  # decided on the outcome before
@@ -116,7 +116,7 @@ class CallReplay:
     def _failure(self, event: AttemptFailed) -> Outcome:
         """The stand-in of a failure, with the answers up to the end of the decision on it."""
         evidence = event.proved and event.proved.evidence
-        assert evidence, "a failure without evidence is not told again"
+        assert evidence, "a failure without evidence is not replayed"
         self._bring(event)
         following = self._call[self._index + 1 : self._index + 2]
         if following and isinstance(following[0], RetryAttempt | GivenUp):
@@ -129,7 +129,7 @@ class CallReplay:
         return failure
 
     def _bring(self, event: Event) -> None:
-        """Takes in the answers that an event has; what the life finds by itself is laid ready."""
+        """Takes the answers of an event; what the flow finds by itself is put where it looks."""
         self._found = None
         for answer in event.proved.answers if event.proved else ():
             if type(answer) is dict and "inner" in answer:
@@ -154,5 +154,5 @@ _MISSING = object()
 
 
 def _stopped(text: str) -> Stop:
-    """The reason of that text: the core knows its own by their identity."""
+    """The reason of that text: the core compares its own by identity."""
     return TOO_LATE if text == TOO_LATE.text else Stop(text)

@@ -1,7 +1,7 @@
-"""What a guard said, said again: from its rule and what it looked at.
+"""The decision of a guard, made again from its rule and the state that it looked at.
 
-A witness is [guard, state, said]; the guard is its class and name, the rule stands in the plan. The
-same plain functions decide here that decide in the guard.
+A witness is [guard, state, answer]; the guard is its class and name, the rule is in the plan.
+The same plain functions decide here and in the guard.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     """What the guard looked at, in the order of its function's arguments."""
 
 UNKNOWN = object()
-"""Said of a guard that is not one of ours, or whose rule is not in the record."""
+"""The answer for a guard that is not one of ours, or whose rule is not in the record."""
 
 
 def decide_again(guard: str, rule: GuardRule | None, state: GuardState) -> Answer:
-    """What the guard's own rule makes of the state.
+    """The answer of the guard's rule to the state.
 
     >>> rule = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
     >>> decide_again("RetryBudget:retries", rule, [4, 2])

@@ -1,13 +1,13 @@
-"""What if: recorded calls, lived again under another policy, by the very same generator.
+"""What if: recorded calls, run again under another policy by the same flow.
 
-What attempt n met in the record, it meets here. Three things a record cannot know, and each is
-said with the result:
+Attempt n has the outcome that it has in the record. A record does not hold three things, and the
+result states each:
 
 - An attempt that was never made: assumed by a rule, `rate`, `fail` or `succeed`. By `rate` it
   succeeds with the share of retried attempts that did, after such a failure of that operation in
   the record; drawn from the call's key, so that a second run gives the same.
-- Whether a call would have met something else at another moment: taken as it was.
-- What guards would have said to other traffic: they say what they said.
+- Whether an attempt at another moment would have ended otherwise: its outcome stays.
+- What guards would have answered to other traffic: their answers stay.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def recorded(call: Call) -> Outcome:
 
 
 def ready(policy: Policy) -> Policy:
-    """The policy with rules that know recorded exceptions by their names.
+    """The policy with rules that match recorded exceptions by their names.
 
     Raises:
         UsageError: where a rule is a function, which can judge only a real exception.
@@ -132,7 +132,7 @@ def rerun(call: Call, policy: Policy, chances: Chances) -> Outcome:
 
 
 class _Again:
-    """One call, lived again."""
+    """One call, run again."""
 
     def __init__(self, call: Call, policy: Policy, chances: Chances) -> None:
         self.call, self.policy, self.chances = call, policy, chances

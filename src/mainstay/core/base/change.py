@@ -1,7 +1,7 @@
 """What a store is asked to do with a record: keep it as it is, write it, or drop it.
 
 A store runs `decide(value, now)` as one step with the reading before and the writing after it, on
-its own clock. So whatever is kept in a store is a reducer here, and no store knows what it keeps.
+its own clock. So all that is stored has a reducer here, and no store interprets what it holds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DROP = Change()
 
 
 def read_as(kind: type[Kind], value: bytes, what: str) -> Kind:
-    """A record as what it should be; one that somebody or something has damaged says so.
+    """A record as the type that it should be; one that is damaged raises StoredValueError.
 
     >>> read_as(int, b"", "number")
     Traceback (most recent call last):

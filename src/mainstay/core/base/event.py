@@ -41,7 +41,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
     """Where a listener wants evidence; elsewhere it is no field of the record at all."""
     level: ClassVar[str] = "DEBUG"
     is_security: ClassVar[bool] = False
-    """Whether it tells who may do what: a circuit that opens, an order, an operator."""
+    """Whether it is about access or control: an operator, an order, a circuit that opens."""
 
     @property
     def event_type(self) -> str:

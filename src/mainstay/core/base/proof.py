@@ -1,4 +1,4 @@
-"""What replay needs besides an event: how a call began, what a failure was, what was answered.
+"""What replay needs besides an event: how a call began, what a failure was, which answers it had.
 
 Data only: names of classes, numbers and answers. `core/events/evidence.py` gathers it.
 """
@@ -42,7 +42,7 @@ class Opening(Struct, frozen=True):
     """The moment of the deadline, on the monotonic clock; None where there is none."""
     attempt: int = 1
     delay: float = 0.0
-    """Which attempt the first one told of is, and how long was waited before it."""
+    """The number of the first recorded attempt, and the wait before it."""
     limit: int = 0
     """A smaller number of attempts than the policy's; 0 for the policy's own."""
 
@@ -50,9 +50,9 @@ class Opening(Struct, frozen=True):
 class Proof(Struct, frozen=True, omit_defaults=True):
     """What replay needs besides the event itself.
 
-    `answers` are those the life of the call was given since the event before, in order: a float
-    for a clock, an integer for the key, the enclosing retry as [operation, attempts] or null, what
-    the guards said as a delay or {"stop": why}; and what it found by itself: {"inner": attempts} of
+    `answers` are those that the flow received since the event before, in order: a float for a
+    clock, an integer for the key, the enclosing retry as [operation, attempts] or null, the answer
+    of the guards as a delay or {"stop": why}; and what it found by itself: {"inner": attempts} of
     a retry further in, {"base": seconds} of a backoff that is a function.
     """
 
@@ -61,7 +61,7 @@ class Proof(Struct, frozen=True, omit_defaults=True):
     evidence: Evidence | None = None
     answers: list[Answer] = []
     witness: list[list[Any]] | None = None
-    """What guards looked at: [guard, state, what it said] each."""
+    """What guards looked at: [guard, state, answer] each."""
     settings: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
     command: list[Any] | None = None

@@ -1,9 +1,9 @@
 """The circuit breaker: a table of states and signals, and the circuit as a value.
 
 `admit`, `record`, `order` and `advance` take the settings, the circuit and the time, and give the
-circuit as it is then. Nothing here knows a lock or a clock. Every change of state counts a
-generation; an attempt carries the generation it was admitted in, so that what comes back late
-speaks of nothing but its own time.
+circuit as it is then. Nothing here holds a lock or reads a clock. Every change of state counts a
+generation; an attempt carries the generation it was admitted in, so that a late
+outcome counts for its own generation only.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def record(
     slow: bool = False,
     before: int = 0,
 ) -> Circuit:
-    """An attempt has ended, after so many that succeeded and were only counted.
+    """An attempt has ended, after `before` successes that were only counted.
 
     Without a ticket it began while the circuit was closed and nothing was wrong.
 
@@ -346,7 +346,7 @@ def voted(settings: BreakerSettings, circuit: Circuit, seconds: float, now: floa
 def _change(
     settings: BreakerSettings, circuit: Circuit, signal: Signal, now: float, reason: str = ""
 ) -> Circuit:
-    """The one place where a state gives way to another: as the table says."""
+    """The one place where a state changes: by the table."""
     state = TABLE[circuit.state, signal]
     openings, open_seconds = circuit.openings, circuit.open_seconds
     if state is CircuitState.OPEN:
@@ -401,7 +401,7 @@ def moved_to(settings: BreakerSettings, circuit: Circuit, by: float) -> Circuit:
 
 
 def merged(one: Circuit, other: Circuit) -> Circuit:
-    """What two who kept the same circuit agree on: the greater generation, then more caution."""
+    """One circuit of two copies: the greater generation, then the more cautious state."""
     return max(one, other, key=_rank)
 
 

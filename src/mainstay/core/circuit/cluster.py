@@ -1,14 +1,15 @@
-"""What processes that share a circuit or a budget tell each other: a table with a seat for each.
+"""The state that processes of a circuit or a budget share: a table with a seat for each node.
 
-A seat holds what its node sees itself. Nobody's evidence is added to anybody's: a node opens by
-its own failures, or because most of the nodes that are there have opened by theirs. So one node
-with a bad network opens its own circuit and no other. Who was opened by the others has no vote.
-A node that comes to a table where nobody is left takes over what the last ones knew; where others
-are there, what those of its own host knew that have left. So short-lived processes of one host
-count failures together, also beside one that lives long.
+A seat holds what its node has observed itself. Evidence of nodes is not added up: a node opens by
+its own failures, or because most of the live nodes have opened by theirs. So one node with a bad
+network opens its own circuit and no other. A circuit that was opened by the others has no vote. If
+no node of a table is live, a new node inherits the circuits of the last ones; otherwise those of
+its own host that have left. So short-lived processes of one host count failures together, also
+beside a long-running one.
 
-An operator's order lies on the table, with a number. Each node obeys it once, at its next step, and
-its seat says so; a seat from before the order has no vote, and who takes it over obeys first.
+An operator's order is in the table, with a number. Each node follows it once, at its next step, and
+its seat holds that number; a seat from before the order has no vote, and a node that inherits it
+follows the order first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, merged
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
 _MOST_LEFT = 16
-"""Seats of nodes that have left, kept beside those of the living."""
+"""Seats of nodes that have left, kept beside those of live ones."""
 
 
 class Seat(Struct, frozen=True):
@@ -37,11 +38,11 @@ class Seat(Struct, frozen=True):
     obeyed: int = 0
     """The number of the last order that the circuit has followed."""
     silence: float = 10.0
-    """Seconds without a word after which the node counts as gone."""
+    """Seconds without a renewal after which the node counts as gone."""
 
 
 class Order(Struct, frozen=True):
-    """What an operator wants of a circuit in every process: who, when and why."""
+    """An operator's order to a circuit in every process: by whom, when and why."""
 
     number: int
     signal: Signal
@@ -67,8 +68,8 @@ def sit(
 ) -> tuple[Change, Table]:
     """Takes or renews a seat; the answer is the table.
 
-    Seats of nodes that are gone stay for as long as nobody else is there, so that the next one to
-    come finds what they knew. Of those that have left, some stay beside the living, until a new
+    Seats of nodes that are gone stay while no node is live, so that the next one inherits their
+    circuits. Of those that have left, some stay beside the live ones, until a new
     node of their host takes over.
     """
     table = Table() if value is None else decode(value)
@@ -101,7 +102,7 @@ def _host_of(node: str) -> str:
 
 
 def is_live(seat: Seat, now: float, silence: float) -> bool:
-    """Whether a node is there: it has not left, and was heard of lately."""
+    """Whether a node has not left, and has renewed its seat within `silence` seconds."""
     return not seat.has_left and now - seat.seen < silence
 
 
@@ -124,9 +125,9 @@ def _open_for(seat: Seat, now: float) -> float:
 
 
 def inherited(value: bytes | None, node: str, now: float, silence: float) -> Circuit | None:
-    """What a new node takes over: the circuit of those who were last, if nobody is there now.
+    """The circuit that a new node inherits: of the last nodes, if none is live.
 
-    Where others are there, of those that have left, on the same host.
+    If others are live, of those that have left, on the same host.
     """
     circuits = [circuit for circuit, _ in _left_behind(value, node, now, silence)]
     if not circuits:

@@ -1,4 +1,4 @@
-"""How a shared circuit stands, by the table that its nodes keep: for people, and for programs."""
+"""The status of a shared circuit, by the table of its nodes: for people, and for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NodeStatus(Struct, frozen=True):
-    """One node's circuit, as it was when the node was last heard of."""
+    """One node's circuit, as it was when the node last renewed its seat."""
 
     node: str
     state: CircuitState
@@ -21,16 +21,16 @@ class NodeStatus(Struct, frozen=True):
     failures: int
     seconds_in_state: float
     retry_after: float | None
-    """Seconds until asking again may help; None where only an operator can tell."""
+    """Seconds until asking again may help; None if it depends on an operator."""
     seen: float
-    """Seconds since it was heard of."""
+    """Seconds since it renewed its seat."""
     is_live: bool
     has_order: bool
     """Whether it has followed the last order, where there is one."""
 
 
 class Standing(Struct, frozen=True):
-    """A circuit in all its processes; the worst of those that are there speaks for it."""
+    """A circuit in all its processes; its state is the worst of the live nodes."""
 
     name: str
     places: tuple[NodeStatus, ...] = ()
@@ -39,12 +39,12 @@ class Standing(Struct, frozen=True):
 
     @property
     def live(self) -> tuple[NodeStatus, ...]:
-        """The nodes that are there."""
+        """The live nodes."""
         return tuple(each for each in self.places if each.is_live)
 
     @property
     def worst(self) -> NodeStatus | None:
-        """The worst of those that are there; of those that were, where nobody is."""
+        """The worst of the live nodes; if there is none, of those that have left."""
         return next(iter(self.live or self.places), None)
 
     @property
@@ -54,12 +54,12 @@ class Standing(Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody's calls are refused, or only probes are let through."""
+        """Whether a node refuses calls, or lets only probes through."""
         return self.state.gauge > 0
 
     @property
     def pending_nodes(self) -> int:
-        """How many of those that are there have yet to follow the last order."""
+        """How many live nodes have yet to follow the last order."""
         return sum(not each.has_order for each in self.live)
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Standing(Struct, frozen=True):
         }
 
     def states(self) -> dict[str, int]:
-        """How many of the nodes that are there are in each state, the worst first."""
+        """How many live nodes are in each state, the worst first."""
         found: dict[str, int] = {}
         for each in self.live:
             found[each.state.value] = found.get(each.state.value, 0) + 1

@@ -51,7 +51,7 @@ def _record(
 
 
 def _passed(settings: BreakerSettings, circuit: Circuit, now: float, successes: int) -> Circuit:
-    """The time and the successes counted in that nobody has asked for."""
+    """Counts the time and the successes that have passed without a command."""
     if successes:
         circuit = core.record(settings, circuit, None, now, failed=False, before=successes - 1)
     return core.advance(settings, circuit, now)
@@ -71,7 +71,7 @@ def _withdraw(_settings: BreakerSettings, circuit: Circuit, ticket: Ticket) -> C
 
 
 def _forget(_settings: BreakerSettings, circuit: Circuit) -> Circuit:
-    """Frees the place of the oldest probe: what it met says nothing."""
+    """Frees the place of the oldest probe: its outcome does not count."""
     if not circuit.probes:
         return circuit
     return core.withdraw(circuit, Ticket(circuit.generation, circuit.probes[0][0]))

@@ -12,7 +12,7 @@ __all__ = ["CircuitOrdered", "CircuitStateChanged"]
 class CircuitStateChanged(Event, frozen=True, kw_only=True, tag="circuit_state_changed"):
     """A circuit went from one state to another; `operation` is the circuit's name.
 
-    In metrics-only both states are the same, and `reason` says what would have opened it.
+    In metrics-only both states are the same, and `reason` is what would have opened it.
 
     >>> CircuitStateChanged(from_state="closed", to_state="open").event_type
     'circuit_state_changed'
@@ -35,7 +35,7 @@ class CircuitStateChanged(Event, frozen=True, kw_only=True, tag="circuit_state_c
 class CircuitOrdered(Event, frozen=True, kw_only=True, tag="circuit_ordered"):
     """An operator gave an order to a circuit in every process; `operation` is the circuit's name.
 
-    Each process that follows it tells of that by a `circuit_state_changed` of its own.
+    Each process that follows it emits a `circuit_state_changed` of its own.
 
     >>> CircuitOrdered(operation="pay", order="force open", operator="ann").event_type
     'circuit_ordered'

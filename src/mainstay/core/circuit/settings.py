@@ -46,19 +46,19 @@ class BreakerSettings(Value):
     """What makes a circuit open and close.
 
     Args:
-        failure_threshold: so many failures in a row open it; where there is no window.
+        failure_threshold: failures in a row that open it, if there is no window.
         recovery_timeout: seconds it stays open, or a Backoff by which each opening in a row lasts
             longer.
         recovery_jitter: spreads that time, so that many processes do not probe at once.
-        success_threshold: so many probes must succeed to close it.
-        half_open_probes: at most so many at once.
+        success_threshold: probes that must succeed to close it.
+        half_open_probes: probes at once, at most.
         probe_timeout: seconds after which a probe that has not ended is written off, as failed.
         window: `Window.calls(n)` or `Window.seconds(s)`: opens by rates instead of failures in a
             row.
         failure_rate: the share of failures that opens it.
         slow_after: seconds from which on a call is slow.
         slow_rate: the share of slow calls that opens it.
-        min_calls: fewer calls in the window say nothing.
+        min_calls: fewer calls in the window do not open it.
         ramp: seconds over which calls are let through again, little by little, after it closed.
         stable_after: closed for so long, and the next opening counts as a first one.
         count_on: only these failures count: exception classes, names or codes, Kinds, functions.
@@ -151,7 +151,7 @@ class BreakerSettings(Value):
         return type(self)(**{**{name: getattr(self, name) for name in self._fields()}, **fields})
 
     def counts(self, failure: BaseException) -> bool:
-        """Whether a failure speaks against the other side.
+        """Whether a failure counts against the other side.
 
         Cancellations, refusals of our own, the caller's mistakes and HTTP statuses from 400 to 499
         do not. A group does where one of its members does.
@@ -184,7 +184,7 @@ def _is_theirs(failure: BaseException) -> bool:
 
 
 def _botocore_status(failure: BaseException) -> int | None:
-    """The status of a botocore error; its code says more to a retry, and 400 is also a throttle."""
+    """The status of a botocore error; for a retry its code counts, and 400 is also a throttle."""
     response = attribute(failure, "response")
     metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     status = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None

@@ -1,4 +1,4 @@
-"""What a person or a health check wants to know of a circuit."""
+"""The state of a circuit, for people and health checks."""
 
 from __future__ import annotations
 

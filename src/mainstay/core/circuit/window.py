@@ -1,4 +1,4 @@
-"""Evidence over a window: the last so many calls, or the calls of the last so many seconds.
+"""Evidence over a window: the last n calls, or the calls of the last n seconds.
 
 A value and plain functions. Successes may come in bulk: the happy path only counts them, and a
 failure brings along how many there were since the last time. In a time window those are spread
@@ -54,7 +54,7 @@ class Window(Value):
 
     @classmethod
     def seconds(cls, size: float, buckets: int = 10) -> Window:
-        """The calls of the last `size` seconds, counted in so many buckets.
+        """The calls of the last `size` seconds, counted in buckets.
 
         >>> Window.seconds(30.0).buckets
         10

@@ -1,4 +1,4 @@
-"""What tells a call from another: its arguments by name, and a key as text.
+"""What distinguishes a call from another: its arguments by name, and a key as text.
 
 How a value becomes bytes is `canonical`'s business; which key a call has, its caller's.
 """
@@ -84,7 +84,7 @@ _BY_POSITION = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def _is_in_class(function: object) -> bool:
-    """Whether the name says so: `Shop.buy` does, `main.<locals>.buy` does not."""
+    """Whether its name is of a class: `Shop.buy` is, `main.<locals>.buy` is not."""
     owner = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
     return bool(owner) and not owner.endswith("<locals>")
 
@@ -95,7 +95,7 @@ _shapes: weakref.WeakKeyDictionary[Callable[..., object], Shape | None] = (
 
 
 def shape_of(function: Callable[..., object]) -> Shape | None:
-    """What is known of a function's parameters; None for a builtin that does not say."""
+    """What is known of a function's parameters; None for a builtin without a signature."""
     try:
         return _shapes[function]
     except (KeyError, TypeError):  # not seen yet, or something that cannot be a weak key
@@ -108,7 +108,7 @@ def shape_of(function: Callable[..., object]) -> Shape | None:
 def _new_shape(function: Callable[..., object]) -> Shape | None:
     try:
         return Shape(function, inspect.signature(function))
-    except ValueError:  # a builtin that does not say
+    except ValueError:  # a builtin without a signature
         return None
 
 
@@ -141,13 +141,13 @@ def key_text(key: object) -> str:
     """The text of what a key function returned: text as it is, anything else in canonical form.
 
     So 7 and "7" are one key. A long canonical form is replaced by its fingerprint; long text is
-    refused, since whoever reads a key expects the one that was given.
+    refused, since a reader of a key expects the one that was given.
 
     >>> key_text("order-7"), key_text(7), key_text(("eu", 7))
     ('order-7', '7', '["eu",7]')
     >>> key_text(" ")
     Traceback (most recent call last):
-    mainstay.errors.UsageError: a key cannot be blank. return what tells this call from any other
+    mainstay.errors.UsageError: a key cannot be blank. return what identifies this call
     """
     if (
         type(key) is str
@@ -159,9 +159,7 @@ def key_text(key: object) -> str:
         return key
     for is_wrong, word in _NO_KEYS:
         if is_wrong(key):
-            raise UsageError(
-                f"a key cannot be {word}", hint="return what tells this call from any other"
-            )
+            raise UsageError(f"a key cannot be {word}", hint="return what identifies this call")
     if isinstance(key, str) and not isinstance(key, Enum):
         return _checked_text(str.__str__(key))
     text = canonical(key).decode()

@@ -19,8 +19,8 @@ made of `repr()` would hold an address, and every call would be a new one.
 | bytes, date, time, timedelta, UUID, Path | `$bytes`, `$date`, `$time`, `$timedelta`, … |
 
 An object whose only key begins with `$` is always one of these, since no dict is written so. A
-subclass of a plain type counts as that type. Classes count by module and name: whoever renames one
-makes new keys; our own count by names that stay when they move. Fields of a dataclass with
+subclass of a plain type counts as that type. Classes count by module and name: a renamed class
+makes new keys; our own count by names that stay when a module moves. Fields of a dataclass with
 `compare=False` are left out, as they are from `==`.
 
 1 and 1.0 are kept apart because what a function does with them may differ (`f"{x}"`), and because
@@ -77,7 +77,7 @@ def canonical(value: object) -> bytes:
     if _is_simple(value, 4):
         try:
             return _simple(value)
-        except UnicodeEncodeError:  # a lone surrogate: the walk says where
+        except UnicodeEncodeError:  # a lone surrogate: the walk names its path
             pass
     return Canonical().visit(ROOT, value).encode()
 
@@ -96,7 +96,7 @@ def _is_simple(value: UserValue, room: int) -> bool:
     kind = type(value)
     if kind is int:
         return bool(LEAST <= value <= MOST)
-    if kind in _AS_IN_JSON or not room:  # what is deep, or without an end, is for the walk to say
+    if kind in _AS_IN_JSON or not room:  # the walk refuses what is too deep, or without an end
         return kind in _AS_IN_JSON
     if kind is dict:
         for key, each in value.items():

@@ -1,8 +1,8 @@
-"""Exceptions as what JSON has, and back: rebuilt where they would be the same, else stood for.
+"""Exceptions as what JSON has, and back: rebuilt if possible, else a StoredFailure.
 
 They are made by the constructor of the builtin they derive from, so no code of their class runs. An
 exception that cannot come back whole, because its class is gone or an argument is no data, comes
-back as a StoredFailure that says what it was. Causes are told as notes.
+back as a StoredFailure with its class and text. Causes become notes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def record_failure(exception: Exception) -> FailureRecord:
 
 
 def _salvaged(value: object) -> tuple[Json, bool]:
-    """A value as it is recorded, and whether it is whole; else what its repr says."""
+    """A value as it is recorded, and whether it is whole; else its repr."""
     try:
         return recorded(value), True
     except Exception:  # it cannot be recorded, or one of its properties raised
@@ -153,7 +153,7 @@ def _rebuilt(record: FailureRecord, text: str) -> Exception | None:
 
 
 def _builtin_base(cls: type) -> type:
-    """The builtin exception whose shape a class has: its constructor runs nobody's code."""
+    """The builtin exception whose shape a class has: its constructor runs no code of the user's."""
     while not _is_builtin(cls):
         cls = _base_of(cls)
     return cls

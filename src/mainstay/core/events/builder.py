@@ -1,4 +1,4 @@
-"""Builds the events of one call, with who and what filled in."""
+"""Builds the events of one call, with the fields that they share."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 class EventBuilder:
-    """Makes the events of one call, with who and what filled in.
+    """Makes the events of one call, with the fields that they share.
 
-    With an opening it also keeps what the call was told, and hands it on with the next event.
+    With an opening it also keeps the answers that the flow received, for the next proof.
     """
 
     __slots__ = ("_answers", "_opening", "_plan_id", "_same", "plan", "started", "took", "witness")
@@ -84,30 +84,30 @@ class EventBuilder:
 
     @property
     def keeps(self) -> bool:
-        """Whether somebody wants to know what the call was told."""
+        """Whether a listener wants the answers that the flow received."""
         return self._answers is not None
 
     def record_answer(self, answer: Answer) -> None:
-        """Keeps what the call was told, where somebody wants to know."""
+        """Keeps an answer, if a listener wants evidence."""
         if self._answers is not None:
             self._answers.append(answer)
 
     def goes_on(self, key: Answer, attempts: int) -> None:
-        """The key was drawn before; after the first attempt, the beginning was told before too."""
+        """The key was drawn before; after the first attempt, the opening was emitted before too."""
         if attempts == 1:
             self.record_answer(key)
         else:
             self._opening = None
 
     def saw(self, guard: str, state: list[Json], answer: Json) -> None:
-        """Keeps what a guard looked at and said."""
+        """Keeps what a guard looked at and answered."""
         if self.witness is not None:
             self.witness.append([guard, state, answer])
 
     def _proof(
         self, failed: tuple[Outcome, Classification] | None = None
     ) -> Proof | msgspec.UnsetType:
-        """What was told and seen since the last event."""
+        """The answers and the witness since the last event."""
         answers, witness = self._answers, self.witness
         if answers is None:
             return msgspec.UNSET
@@ -210,4 +210,4 @@ class EventBuilder:
 
 
 _NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED)
-"""Why a call is not retried that nobody ran out of means for."""
+"""Reasons for which a call is not retried though attempts are left."""

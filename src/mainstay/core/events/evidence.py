@@ -1,4 +1,4 @@
-"""What classification looked at in one failure: enough to judge it again without the exception.
+"""What classification looked at in one failure: enough to classify it again without it.
 
 Names of classes, numbers and answers only; no text of the exception's own is here, so nothing here
 can hold a secret but what a service calls its error codes, which are redacted.
@@ -100,7 +100,7 @@ _INSPECTED = (
 
 
 def _is_known_by_type(failure: BaseException) -> bool:
-    """Whether every bare exception of its type is alike."""
+    """Whether all exceptions of its type without attributes have the same evidence."""
     if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or hasattr(failure, "winerror"):
         return False
     return not any(hasattr(failure, name) for name in _INSPECTED)

@@ -1,4 +1,4 @@
-"""What a call under a policy comes to at worst, told to a person or as plain data.
+"""The worst case of a call under a policy, as text or as plain data.
 
 `explain_policy` works out the numbers of a case, then asks each of the rules about it.
 """
@@ -38,7 +38,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     subject: str
     attempts: int
-    """At most so many, the first included; fewer than max_attempts where the deadline allows no
+    """The most attempts, the first included; fewer than max_attempts if the deadline allows no
     more even if each fails at once."""
     added_load: float
     """Retries per call, while everything fails: 2.0 is three calls instead of one."""

@@ -152,7 +152,7 @@ def _after(curve: Curve) -> str:
 
 
 def _retry_after_past_deadline(case: Case) -> Iterator[str]:
-    """Of a value that somebody has chosen; the default is longer than many deadlines."""
+    """Only of a value that was set; the default is longer than many deadlines."""
     asked, deadline = case.policy.max_retry_after, case.policy.deadline
     if deadline is None or asked == DEFAULTS["max_retry_after"] or not case.is_retried:
         return

@@ -214,7 +214,7 @@ def span(curve: Curve, n: int, before: Span = (0.0, 0.0)) -> Span:
 
 
 def fit(case: Case, settings: BreakerSettings, failures: int) -> bool:
-    """Whether so many failures of one call come within the breaker's window."""
+    """Whether that number of failures of one call comes within the breaker's window."""
     if settings.window is None or settings.window.kind == "calls":
         return True
     shortest = in_order(low for low, _ in islice(_envelope(case.policy), failures - 1))

@@ -1,8 +1,8 @@
-"""The life of one keyed call, as a generator: begin, run or replay, record.
+"""The flow of one keyed call, as a generator: begin, run or replay, record.
 
-It asks for steps of the store, for pauses while another call has the key, and once for the call
-itself, which is retried as any other. What must not be lost is written before it is acted on: the
-attempt with the claim, the outcome before the caller hears of it.
+It yields commands for the store, pauses while another call has the key, and once the call itself,
+which is retried as any other. What must not be lost is written before it is acted on: the attempt
+with the claim, the outcome before the caller receives it.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ class Keyed(Struct, frozen=True, gc=False):
 class StoreCommand(Struct, frozen=True, gc=False):
     """Asks the store to carry out a command on the record; the answer is the reducer's.
 
-    To one that ends the call it may be the exception of a store that is away.
+    If the command ends the call, the answer may be the exception of an unavailable store.
     """
 
     command: Command
 
 
 class Pause(Struct, frozen=True, gc=False):
-    """Asks to wait so many seconds."""
+    """Asks to wait."""
 
     seconds: float
 
 
 class Invoke(Struct, frozen=True, gc=False):
-    """Asks for the call itself, with so many attempts left; the answer is its outcome.
+    """Asks for the call itself, with the attempts that are left; the answer is its outcome.
 
     The outcome is a Returned, or an exception; also of those that are not for us to keep.
     """
@@ -99,12 +99,12 @@ class Invoke(Struct, frozen=True, gc=False):
 
 
 class Escalate(Struct, frozen=True):
-    """Asks for an item in the inbox: a person must say what became of the call.
+    """Asks for an item in the inbox: a person must decide what became of the call.
 
     The answer is the item's id.
 
-    Where that was found out before, `is_new` is not set: there is an item, unless whoever found it
-    out was gone before it was raised.
+    If the doubt was found before, `is_new` is not set: there is an item, unless the process that
+    found it ended before it raised one.
     """
 
     reason: str
@@ -112,27 +112,27 @@ class Escalate(Struct, frozen=True):
     is_new: bool = True
     owner: str = ""
     epoch: int = 0
-    """Whose claim is in doubt: what a person says is about that one."""
+    """The claim that is in doubt: the decision of a person is about that one."""
 
 
 class EmitEvent(Struct, frozen=True, gc=False):
-    """Something to count and tell listeners: "hit", "record", "conflict", "lost" or "unknown"."""
+    """An event to count and emit: "hit", "record", "conflict", "lost" or "unknown"."""
 
     what: str
 
 
 class Notice(Struct, frozen=True):
-    """Something a developer should know of."""
+    """Something to warn a developer of."""
 
     category: type[Warning]
     text: str
 
 
 def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
-    """The whole life of a keyed call; ends with an exception to raise, a Replay or a Returned.
+    """The whole flow of a keyed call; ends with an exception to raise, a Replay or a Returned.
 
-    The way of a call that succeeds is written out here: every generator within another is a step
-    more for each of its words.
+    The path of a call that succeeds is written out here: a generator within another costs a step
+    more for each of its effects.
     """
     begin = Begin(call.owner, call.fingerprint, call.lease, policy.max_attempts, call.on_crash)
     answer = yield StoreCommand(begin)
@@ -157,7 +157,7 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
 
 
 def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
-    """It ended before, it was another call, or nobody knows."""
+    """It ended before, it was another call, or its outcome is unknown."""
     if type(answer) is Replay:
         yield EmitEvent("hit")
         yield answer
@@ -190,7 +190,7 @@ def _wait(call: Keyed, begin: Begin, answer: RecordAnswer) -> Generator[Any, Ans
 
 
 def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlow:
-    """It raised, or returned to the last what was not accepted."""
+    """It raised, or the last result was not accepted."""
     if isinstance(outcome, OutcomeUnknown):
         yield from _settle(call, Doubt(call.owner, run.epoch), outcome)
         yield EmitEvent("unknown")
@@ -224,7 +224,7 @@ def _is_final(outcome: Exception, policy: Policy) -> bool:
 
 
 def _is_cut_off(outcome: Outcome) -> bool:
-    """Whether the function was stopped on its way: nobody knows how far it came."""
+    """Whether the function was cut off: how far it came is unknown."""
     return isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
 
 
@@ -261,7 +261,7 @@ def _settle(call: Keyed, command: Settle | Doubt, outcome: Outcome) -> KeyedFlow
 
 
 def _unsettled(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) -> KeyedFlow:
-    """The store was away, or the lease was lost: a late result never overwrites."""
+    """The store was unavailable, or the lease was lost: a late result never overwrites."""
     yield from _unless_unavailable(call, answer, outcome)
     yield EmitEvent("lost")
     value, failure = (outcome.value, None) if isinstance(outcome, Returned) else (None, outcome)
@@ -273,7 +273,7 @@ def _unsettled(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) 
 def _unless_unavailable(
     call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome
 ) -> KeyedFlow:
-    """Where the store could not be told: says what happened, and never hides a failure."""
+    """If the store was unavailable: raises with a note of what happened, and hides no failure."""
     if not isinstance(answer, Exception):
         return
     is_value = isinstance(outcome, Returned)

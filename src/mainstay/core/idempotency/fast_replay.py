@@ -1,8 +1,8 @@
 """A replayed hit in one reading: what a record of a call that has returned gives the next one.
 
-Replays are many, and this is all that most of them need of a record. Whatever is not as plain as
-that (a failure, another payload, a record that has expired, an outcome that cannot be read) is a
-MISS here; `idempotency` and `outcome` then say what it is.
+Replays are many, and this is all that most of them need of a record. Anything else (a
+failure, another payload, a record that has expired, an outcome that cannot be read) is a MISS here,
+and goes the way of `record` and `outcome`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainstay.core.codec.encode import NESTED
 from mainstay.core.codec.outcome import VERSION
 
 MISS = object()
-"""Not to be told by a glance."""
+"""The record needs more than the fast path."""
 
 
 def hit(record: bytes, fingerprint: str, now: float) -> UserValue:
@@ -40,7 +40,7 @@ def hit(record: bytes, fingerprint: str, now: float) -> UserValue:
             return MISS
         value = outcome.value
         return read(value) if type(value) in NESTED else value
-    except Exception:  # of whatever shape: who looks closer says what is wrong
+    except Exception:  # of whatever shape: the full reading raises what is wrong
         return MISS
 
 

@@ -1,10 +1,10 @@
 """The idempotency record: a reducer over commands, run by a store as one step on its own clock.
 
     absent -> RUNNING -> SUCCEEDED | FAILED | UNKNOWN
-    UNKNOWN -> SUCCEEDED | FAILED | absent, as a person says
+    UNKNOWN -> SUCCEEDED | FAILED | absent, as a person decides
 
-Whoever begins gets the record with an owner of its own and the next epoch; every later command
-carries both, and one that does not match has lost its lease. A command may come twice, because its
+A call that begins gets the record with an owner of its own and the next epoch; every later command
+carries both, and one that does not match has lost its lease. A command may arrive twice, if its
 reply was lost: the second has the same answer and changes nothing.
 """
 
@@ -63,7 +63,7 @@ class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     metadata: str = ""
     """What the caller wants kept beside the outcome, as JSON; empty for nothing."""
     resolved: str = ""
-    """The item of the inbox by which a person said what became of it."""
+    """The item of the inbox by which a person resolved it."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Settle(Struct, frozen=True, gc=False):
 class Release(Struct, frozen=True, gc=False):
     """It failed in a way that may be tried again: as if it had not begun.
 
-    Without an epoch, from one who was cut off before it heard whether it had begun.
+    Without an epoch, from a call that was cut off before it received the reply to its Begin.
     """
 
     owner: str
@@ -115,7 +115,7 @@ class Release(Struct, frozen=True, gc=False):
 
 @final
 class Doubt(Struct, frozen=True, gc=False):
-    """Nobody can say whether it was applied."""
+    """Whether it was applied is unknown."""
 
     owner: str
     epoch: int
@@ -123,7 +123,7 @@ class Doubt(Struct, frozen=True, gc=False):
 
 @final
 class Resolve(Struct, frozen=True):
-    """A person says what became of it: so it ended; or, without a state, let it run again.
+    """A person resolves it: it ended so; or, without a state, it may run again.
 
     It is about the claim that the item was raised for, and about no other: without an owner, about
     whichever is in doubt.
@@ -139,7 +139,7 @@ class Resolve(Struct, frozen=True):
 
 @final
 class Forget(Struct, frozen=True):
-    """A person says that a call left unfinished begins anew: its attempts are forgotten."""
+    """A person lets an unfinished call begin anew: its attempts are forgotten."""
 
 
 # --- replies --------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Replay(Struct, frozen=True, gc=False):
 
 @final
 class Busy(Struct, frozen=True, gc=False):
-    """Somebody else is at it, for so much longer at most unless they renew."""
+    """Another call holds the lease, for `retry_after` seconds at most unless it renews."""
 
     retry_after: float
 
@@ -177,7 +177,7 @@ class Mismatch(Struct, frozen=True, gc=False):
 
 @final
 class Unknown(Struct, frozen=True, gc=False):
-    """Nobody can say whether it was applied; `is_new` where that was found out just now."""
+    """Whether it was applied is unknown; `is_new` if that was found just now."""
 
     attempts: int
     reason: str
@@ -261,7 +261,7 @@ def _end_of(command: Command) -> RecordState | None:
 
 
 def _again(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
-    """The same claim, with a whole lease: much of the first may have gone by unheard."""
+    """The same claim, with a whole lease: part of the first may have passed by now."""
     record = replace(record, lease_until=now + command.lease)
     return _written(record), Run(record.epoch, record.attempts)
 
@@ -285,7 +285,7 @@ def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
 
 
 def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Change, Answer]:
-    """What a person said, unless the record has moved on since."""
+    """Applies the decision of a person, unless the record has changed since."""
     if record is None:
         return KEEP, _DONE if command.state is None else _LOST
     if command.owner and (record.owner, record.epoch) != (command.owner, command.epoch):
@@ -344,7 +344,7 @@ def _read(value: bytes) -> Record:
     try:
         return decode(value)
     except (ValueError, RecursionError):
-        return read_as(Record, value, "call")  # which says that it is damaged
+        return read_as(Record, value, "call")  # which raises that it is damaged
 
 
 def glimpse(value: bytes, fingerprint: str, now: float) -> Replay | None:

@@ -1,4 +1,4 @@
-"""The inbox: items that wait for a person, the actions that are legal, operators."""
+"""The inbox: items that wait for a person, the actions that are legal, and the operators."""
 
 from __future__ import annotations
 

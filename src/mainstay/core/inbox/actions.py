@@ -1,7 +1,7 @@
-"""Acting on items, as reducers: of two who decide at once one wins, and the other is told.
+"""Acting on items, as reducers: of two decisions at once one wins, and the other gets Already.
 
-Deciding is one step, carrying out what was decided another, closing the third. Whoever decided may
-be gone before the second: then anybody may carry it out, and nobody can decide otherwise.
+To decide is one step, to carry out the decision another, to close the item the third. If a process
+ends between the first and the second, any other may carry out the decision, and none can change it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Won(Struct, frozen=True):
 
 
 class Already(Struct, frozen=True):
-    """Somebody was faster: the item's decision says who, when and what."""
+    """Lost the race: the item's decision holds by whom, when and what."""
 
     won: ClassVar[bool] = False
     item: Item
 
     @property
     def text(self) -> str:
-        """Who decided what."""
+        """The decision that won."""
         decision = self.item.decision
         if decision is None:  # of one that was closed before decisions were kept
             return f"it was closed before ({self.item.status})"
@@ -88,7 +88,7 @@ def act(
     *,
     token: str = "",
 ) -> tuple[Change, Answer]:
-    """Decides an item, where nobody has; without a revision, whatever state it is in.
+    """Decides an item that is open; without a revision, whichever revision it has.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
     >>> change, answer = act(encode(item), "retry", "ann", "it is back", "", 1, now=5.0)
@@ -146,9 +146,9 @@ def is_json(text: str) -> bool:
 
 
 def close(value: bytes | None, decision: Decision, result: str, now: float) -> tuple[Change, bool]:
-    """Closes an item whose decision was carried out; whether this was the one who closed it.
+    """Closes an item whose decision was carried out; whether this call closed it.
 
-    One that has a decision of another occasion by now stays as it is.
+    An item that has another decision by now stays as it is.
     """
     item = None if value is None else decode(value)
     if item is None or item.status != "decided" or item.decision != decision:

@@ -17,7 +17,7 @@ __all__ = [
 
 
 class InboxRaised(Event, frozen=True, kw_only=True, tag="inbox_raised"):
-    """A new item for a person was raised; a repetition emits no second event.
+    """A matter for a person has come up; its repetitions emit no event.
 
     >>> InboxRaised(item="3f2a", item_kind="exhausted").event_type
     'inbox_raised'
@@ -84,7 +84,7 @@ class InboxClosed(Event, frozen=True, kw_only=True, tag="inbox_closed"):
 
 
 class OperatorRefused(Event, frozen=True, kw_only=True, tag="operator_refused"):
-    """Somebody who wanted to act was not let: a wrong secret, a name nobody has, too many tries.
+    """An operator was refused: a wrong secret, an unknown name, too many attempts.
 
     >>> OperatorRefused(operator="ann", about="retry 3f2a").event_type
     'operator_refused'
@@ -101,7 +101,7 @@ class OperatorRefused(Event, frozen=True, kw_only=True, tag="operator_refused"):
 
 
 class OperatorAdded(Event, frozen=True, kw_only=True, tag="operator_added"):
-    """Somebody may act on the inbox from now on.
+    """An operator may act on the inbox from now on.
 
     >>> OperatorAdded(operator="bob", authorised_by="ann").event_type
     'operator_added'

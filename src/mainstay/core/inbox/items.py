@@ -39,7 +39,7 @@ SEVERITIES = {
     "governance": "high",
     "corrupted_state": "critical",
 }
-"""How bad a kind is, where whoever raises the item does not say; "normal" for the others."""
+"""The severity of a kind, if the item has none of its own; "normal" for the others."""
 
 RANKS = ("critical", "high", "normal", "low")
 """Severities, the worst first."""
@@ -58,7 +58,7 @@ class Happening(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What somebody decided about an item, and why."""
+    """A decision about an item, and why."""
 
     action: str
     by: str
@@ -66,7 +66,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     why: str = ""
     evidence: str = ""
     token: str = ""
-    """Tells one decision from another: the same one may come twice, its reply was lost."""
+    """Distinguishes decisions: one may arrive twice, if its reply was lost."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class Item(Struct, frozen=True, kw_only=True):
     revision: int = 1
     """Counts every change of it, also across the times it was closed and raised anew."""
     occasion: str = ""
-    """Tells one time that the matter came up from another, where that can be told."""
+    """Distinguishes the times that the matter came up, if that is possible."""
     data: dict[str, Any] = {}
     """What the room that raised it needs to act, such as where a record is."""
     history: tuple[Happening, ...] = ()
@@ -135,8 +135,8 @@ class Item(Struct, frozen=True, kw_only=True):
 def put(value: bytes | None, item: Item, now: float, *, is_new: bool = True) -> tuple[Change, Item]:
     """Raises a matter: a new item, or one more time for one that is not over.
 
-    One that is not new is raised only where there is no item of it, open or closed: whoever found
-    it out may have died before it was raised. What was decided on another occasion says nothing of
+    One that is not new is raised only if there is no item of it, open or closed: the process that
+    found it may have ended before it raised one. A decision on another occasion does not count for
     this one.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")

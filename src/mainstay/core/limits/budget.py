@@ -1,7 +1,7 @@
 """How many retries there may be: a share of the calls, or tokens that failures use up.
 
-Rules are frozen values, and so are the counts of a sliding window. Nothing here knows the time: it
-comes in as `now`, in seconds of any one clock. The driver's RetryBudget and TokenBudget hold the
+Rules are frozen values, and so are the counts of a sliding window. Nothing here reads a clock: the
+time comes in as `now`, in seconds of one clock. The driver's RetryBudget and TokenBudget hold the
 present counts, a lock and the clock; the adaptive throttle counts by the same window.
 """
 
@@ -20,7 +20,7 @@ LAG = 1.0
 
 MIN_WINDOW = 0.01
 MOST = 1_000_000
-"""The greatest floor, burst and token count anybody means."""
+"""The greatest floor, burst and token count that is allowed."""
 
 _NOTHING = ((0, 0),) * BUCKETS
 
@@ -94,7 +94,7 @@ class SlidingCounts(Value):
 
 
 def _plus(counts: SlidingCounts, back: int, first: int, second: int) -> SlidingCounts:
-    """The counts with more in the bucket so many back."""
+    """The counts with more in the bucket that is `back` before the newest."""
     buckets = list(counts.buckets)
     buckets[back] = buckets[back][0] + first, buckets[back][1] + second
     return SlidingCounts(counts.window, counts.newest, tuple(buckets))
@@ -106,7 +106,7 @@ def _patience(width: float) -> int:
 
 
 def spent(sort: str, name: str) -> str:
-    """What a call is told that a budget has no retry for.
+    """The reason for a call that a budget has no retry left for.
 
     >>> spent("retry", "search")
     "the retry budget 'search' is spent"
@@ -149,7 +149,7 @@ class RatioRule(Value):
         self._fill(name=name, ratio=ratio, floor=floor, window=window)
 
     def allowed(self, calls: int) -> float:
-        """How many retries a window with so many calls may have."""
+        """How many retries a window with that many calls may have."""
         return max(float(self.floor), self.ratio * calls)
 
     def allows(self, calls: int, retries: int) -> bool:

@@ -15,7 +15,7 @@ from mainstay.core.retry.kinds import Kind, kind_of
 # --- the adaptive throttle ------------------------------------------------------------------------
 
 REFUSALS = frozenset({Kind.OVERLOAD, Kind.THROTTLED, Kind.TIMEOUT, Kind.TRANSIENT, Kind.UNKNOWN})
-"""Failures that say something of the other side's health. The rest it has accepted and answered."""
+"""Failures that count for the other side's health. The rest it has accepted and answered."""
 
 
 def is_refusal(failure: BaseException) -> bool:
@@ -83,7 +83,7 @@ class ThrottleRule(Value):
 
 
 class RateRule(Value):
-    """So many retries a second, some of them at once, none waiting too long for its turn."""
+    """A number of retries a second, some of them at once, none waiting too long for its turn."""
 
     __slots__ = ("burst", "max_wait", "name", "per_second")
     name: str
@@ -261,7 +261,7 @@ def _amount(limit: object) -> float | None:
 
 
 def readable(size: float) -> str:
-    """A size as people say it.
+    """A size with its unit.
 
     >>> readable(612_400_000), readable(999)
     ('612 MB', '999 B')

@@ -210,7 +210,7 @@ _HOLDER = re.compile(r"\?|\$[0-9]{1,3}|%s|\*+|\.{3}")
 
 
 def _is_sign(value: str) -> bool:
-    """Whether it is a single sign, as in "unexpected token: '}'": nobody's secret."""
+    """Whether it is a single sign, as in "unexpected token: '}'": no secret."""
     return len(value) == 1 and not value.isalnum()
 
 

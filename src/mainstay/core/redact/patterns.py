@@ -1,8 +1,8 @@
-"""What a secret looks like where nobody has named it: a table of expressions.
+"""What a secret looks like without a field name: a table of expressions.
 
 Each has signs, of which one must be in the text before its expression is tried: most texts hold
-none, and cost a few searches. What a person needs to tell one case from another, such as the user
-and the host of a URL, stays.
+none, and cost a few searches. What a person needs to distinguish cases, such as the user and
+the host of a URL, stays.
 
 Every expression is linear in the text. An open repetition ends its expression, or is possessive, or
 cannot reach past the next place where the expression could begin; all others have a bound.

@@ -115,7 +115,7 @@ class Redactor(Value):
         return text
 
     def _once(self, text: str) -> str:
-        for pattern in self.patterns:  # first: they know what stands around
+        for pattern in self.patterns:  # first: they may match what surrounds a secret
             text = _replaced(pattern, text)
         text = self._names.redact(text)
         return without_secrets(text) if self.builtin else text
@@ -247,4 +247,4 @@ def _checked_fields(check: Checker, fields: UserValue) -> tuple[str, ...]:
 
 
 REDACTOR = Redactor()
-"""What looks at texts where nobody gave another."""
+"""The redactor that is used if no other is given."""

@@ -174,7 +174,7 @@ class Jitter(Value):
 
     @classmethod
     def additive(cls, seconds: float) -> Jitter:
-        """Up to so many seconds more, never past the backoff's `max_delay`.
+        """Up to `seconds` more, never past the backoff's `max_delay`.
 
         >>> Jitter.additive(1.0).spread(4.0, u=0.5, previous=0.0, backoff=Backoff())
         4.5

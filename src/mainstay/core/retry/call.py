@@ -1,7 +1,7 @@
-"""The life of one call, as a generator that asks and is answered.
+"""The flow of one call, as a generator that yields effects and receives answers.
 
 It decides everything and does nothing: see the table in docs/design.md for what it yields and
-what the driver answers. A float means "wait so long, then invoke"; an exception means "raise
+what the driver answers. A float means "wait that long, then invoke"; an exception means "raise
 this"; Returned means "return this"; the rest are questions, hooks and events.
 
 The caller may already have made the first attempt (the generated wrapper has): then its outcome
@@ -63,20 +63,20 @@ _DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING
 
 
 GIVE_UP = -1.0
-"""What `glance` says of a failure that is to be raised."""
+"""The answer of `fast_decision` for a failure that is to be raised."""
 
 
 def fast_decision(
     plan: Plan, failure: BaseException, attempt: int, key: int, previous: float
 ) -> float | None:
-    """The decision where only the exception's type and the attempts left have a say.
+    """The decision if it depends only on the exception's type and the attempts left.
 
-    Most failures are of this sort, and need no life of their own: an exception that carries
-    nothing and follows from nothing, of a type the policy has settled before, in a call with no
-    deadline, listener, hook or other retry. `life` would decide the same.
+    Most failures are of this sort, and need no flow: an exception without attributes, cause and
+    context, of a type the policy has settled before, in a call with no deadline, listener, hook or
+    other retry. `call_flow` would decide the same.
 
     Returns:
-        The delay before another attempt, GIVE_UP, or None where more must be weighed.
+        The delay before another attempt, GIVE_UP, or None if the flow must decide.
     """
     policy = plan.policy
     verdict = policy._rules.settled.get(type(failure))
@@ -104,7 +104,7 @@ def call_flow(
     attempt: int = 1,
     delay: float = 0.0,
 ) -> Flow:
-    """The whole life of one call, or the rest of it after an outcome.
+    """The whole flow of one call, or the rest of it after an outcome.
 
     Args:
         plan: what is known before the call.
@@ -113,7 +113,7 @@ def call_flow(
         outer: the enclosing retry, if any; asked for at the first failure where not given.
         until: the moment of the deadline, on the driver's monotonic clock.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
-        builder: makes the events, where somebody listens.
+        builder: makes the events, if there is a listener.
         attempt: which attempt the outcome is of.
         delay: how long was waited before it.
     """
@@ -132,7 +132,7 @@ def call_flow(
 
 
 class _Care:
-    """Weighs everything that may have a say in one call.
+    """Weighs everything that may decide one call.
 
     The exception and what it carries, attempts, limits by kind, a rule for results, a deadline,
     hooks, listeners, another retry around or inside this one.
@@ -246,7 +246,7 @@ class _Care:
             return None
         try:
             return _REJECTED if policy.retry_if_result(outcome.value) else None
-        except Exception as error:  # it has not said that it wants another result
+        except Exception as error:  # it has not asked for another result
             yield _function_warning(policy, error)
             return None
 
@@ -366,7 +366,7 @@ class _Care:
         )
 
     def _end(self, outcome: Outcome, attempt: int, stop: Stop) -> Effect:
-        """The exception, with a note that is also the mark; or the value nobody wanted."""
+        """The exception, with a note that is also the mark; or the value that was not accepted."""
         if isinstance(outcome, Returned):
             return Returned(outcome.value, is_accepted=False)
         error = self._final_error(outcome, stop)

@@ -32,7 +32,7 @@ CACHE_SIZE = 128
 """Exception types remembered per policy; far more than a service raises."""
 
 
-# Where an instance, or a property of its class, can say more than the type does.
+# Attributes by which an instance, or a property of its class, is more precise than its type.
 _INSTANCE_SIGNALS = frozenset({"response", "status", "status_code", "winerror"})
 _CLASS_SIGNALS = ("headers", "response", "retry_after", "status", "status_code")
 
@@ -178,14 +178,14 @@ class _Inquiry:
         return self._decide_by_retry_on()
 
     def _is_group_named(self) -> bool:
-        """Whether retry_on speaks of groups themselves; then their members are not judged."""
+        """Whether retry_on names groups themselves; then their members are not classified."""
         groups = [rule for rule in self.rules.retry_on or () if _is_group_class(rule)]
         return any(isinstance(self.exception, rule) for rule in groups)
 
     def _decide_by_retry_on(self) -> tuple[Kind, bool, str]:
         known = self.known
         if isinstance(self.exception, AttemptTimeout):
-            # Our own timeout cut the attempt: whoever sets one wants the next attempt.
+            # Our own timeout cut the attempt: a policy that sets one wants the next attempt.
             return Kind.TIMEOUT, True, "the attempt timed out"
         rules = self.rules.retry_on or ()
         rule = self.first(rules)
@@ -197,8 +197,7 @@ class _Inquiry:
             return self._decide_by_rule(rule)
         self.by_type = self.by_type and known.by_type
         if self.rules.retry_on is None:
-            # An ambiguous failure may be repeated where the operation is idempotent; the life of
-            # the call asks.
+            # An ambiguous failure may be repeated if the operation is idempotent; the flow checks.
             retried = known.kind in RETRIED_KINDS or known.kind is Kind.AMBIGUOUS
             return known.kind, retried, known.reason
         return known.kind, False, f"not in retry_on; {known.reason}"

@@ -1,6 +1,6 @@
-"""What the life of a call yields, and what it is answered: questions, outcomes, reasons to stop.
+"""What the flow of a call yields and receives: questions, outcomes, reasons to stop.
 
-A bare float means "wait so long, then invoke"; it is the only effect without an object of its own.
+A bare float means "wait, then invoke"; it is the only effect without an object of its own.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 
 class Question(Enum):
-    """What only a driver can know."""
+    """What only a driver can answer."""
 
     NOW = "the monotonic clock"
     WALL = "the wall clock"
     DRAW = "the key of this call"
     ENCLOSING = "the retry that encloses this one, if any"
-    LEFT = "the seconds that whoever calls has left"
+    LEFT = "the seconds that the caller has left"
 
 
 class Returned:
-    """A value the function returned; not accepted where `retry_if_result` wanted another."""
+    """A value the function returned; not accepted if `retry_if_result` wanted another."""
 
     __slots__ = ("is_accepted", "value")
 
@@ -69,7 +69,7 @@ class Warn:
         self.category = category
         self.text = text
         self.subjects = subjects
-        """What it is about; the first was warned of before: then it is not said again."""
+        """What it is about; if there was a warning about the first, there is no other."""
 
 
 class Enclosing:

@@ -240,7 +240,7 @@ class PlanDeclared(Event, frozen=True, kw_only=True, tag="plan_declared"):
 
 
 class CallsCounted(Event, frozen=True, kw_only=True, tag="calls_counted"):
-    """A number of calls of an operation succeeded at once since the last count.
+    """Calls of an operation succeeded at the first attempt since the last count.
 
     >>> CallsCounted(operation="fetch", calls=1200).event_type
     'calls_counted'

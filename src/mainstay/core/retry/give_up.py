@@ -1,7 +1,7 @@
-"""What an inner retry tells an outer one, and a person: a note on the exception it gives up on.
+"""The mark of an inner retry for an outer one: a note on the exception it gives up on.
 
 Across tasks, pools and threads an outer retry cannot see the inner one; what it gets is the
-exception. So whoever gives up after retrying leaves a note that is also a mark, with its own
+exception. So a call that gives up after retrying leaves a note that is also a mark, with its own
 number. An outer retry that finds another's mark, on the exception or on what it was raised from,
 does not repeat the work.
 """
@@ -21,12 +21,12 @@ _MOST = 100
 
 
 class GaveUp(str):
-    """A note that says who gave up, after how many attempts, and why."""
+    """A note with the operation that gave up, after how many attempts, and why."""
 
     __slots__ = ("attempts", "inside", "reason", "token")
     attempts: int
     inside: int
-    """The attempts of a retry further in, where it was that one who gave up."""
+    """The attempts of a retry further in, if it was that one that gave up."""
     reason: str
     token: int
 

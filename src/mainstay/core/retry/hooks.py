@@ -1,4 +1,4 @@
-"""What hooks are told, and the effect by which the core asks a driver to call one."""
+"""What hooks receive, and the effect by which the core asks a driver to call one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RetryInfo(Value):
-    """What a hook is told of a retry.
+    """What a hook receives about a retry.
 
     `before_retry` is called with the failure that is about to be retried and the delay that will
     be waited; `after_retry` when the retry has ended, with `exception` None if it succeeded.

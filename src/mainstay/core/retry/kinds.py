@@ -1,4 +1,4 @@
-"""The kinds of failure, and what is known about exceptions without being told.
+"""The kinds of failure, and what is known about exceptions without a rule.
 
 `kind_of(exception)` looks at the HTTP status an exception carries, then its errno, then its type.
 It reads attributes only; nothing is imported to recognise a library's exception.

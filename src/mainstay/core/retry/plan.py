@@ -29,7 +29,7 @@ class Plan:
         self.token = token
         self.idempotency = idempotency
         self.is_guarded = False
-        """Whether guards have a say: a breaker, a budget, a limit."""
+        """Whether guards decide too: a breaker, a budget, a limit."""
         self.redact: Redactor | None = None
         """What takes secrets out of texts; the usual one where there is none."""
         self.last_note: GaveUp | None = None
@@ -51,7 +51,7 @@ class Plan:
         return verdict.retryable and min(limits) > 1 and not unsafe
 
     def note(self, stop: Stop, attempt: int, inside: int = 0) -> GaveUp:
-        """What an exception is told when it is given up on, here or further in."""
+        """The note for an exception that is given up on, here or further in."""
         note = self.last_note
         if (
             note is None

@@ -1,4 +1,4 @@
-"""The policy: one frozen value that says how a call is retried.
+"""The policy: one frozen value that defines how a call is retried.
 
 Validation is in policy_fields.py, all problems at once; the form as plain data in
 policy_codec.py.
@@ -201,7 +201,7 @@ def _rebuild(cls: type[Policy], fields: dict[str, UserValue]) -> Policy:
 
 
 def _is_elaborate(values: Mapping[str, UserValue]) -> bool:
-    """Whether a failure must always be weighed with care: the user's own functions have a say."""
+    """Whether a failure always needs the flow, because the user's own functions decide."""
     names = ("per_kind", "before_retry", "after_retry", "retry_if_result")
     return values["backoff"].kind == "custom" or any(values[name] is not None for name in names)
 

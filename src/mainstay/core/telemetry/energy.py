@@ -1,6 +1,6 @@
 """What retries cost in energy and CO2: an explicit model, never a measurement.
 
-A figure of these is worth nothing by itself. So whoever shows one shows the Statement beside it:
+A figure of these is worth nothing by itself. So code that shows one shows the Statement beside it:
 by what method, with which parameters, and what was counted.
 """
 
@@ -61,7 +61,7 @@ class EnergyModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return busy * self.watts * self.pue / 3600.0
 
     def co2_g(self, energy_wh: float) -> float:
-        """The grams of CO2 of so many watt-hours."""
+        """The grams of CO2 of an energy in watt-hours."""
         return energy_wh / 1000.0 * self.grid_g_per_kwh
 
     def statement(self) -> Statement:

@@ -50,7 +50,7 @@ class TelemetryRecord(Struct, frozen=True, kw_only=True):
     cpu_seconds: Amount = 0.0
     waiting_seconds: Amount = 0.0
     energy_model: str = ""
-    """The name of the statement that says how energy and CO2 were come by."""
+    """The name of the statement of how energy and CO2 were computed."""
     sequence: str = ""
     """What the attempts of one call have in common."""
     is_final: bool = True
@@ -150,7 +150,7 @@ def total_of(record: TelemetryRecord) -> StageTotals:
 
 
 def merged(one: Telemetry, other: Telemetry, most: int) -> Telemetry:
-    """Both together, with at most so many records: the latest of both, in the order given."""
+    """Both together, with at most `most` records: the latest of both, in the order given."""
     records = [*one.records, *other.records]
     dropped = max(0, len(records) - most)
     return Telemetry(
