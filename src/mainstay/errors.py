@@ -4,7 +4,7 @@
     ├── UsageError                    the caller misused us
     │   ├── PolicyError               (ValueError)  a policy, backoff or jitter with wrong values
     │   ├── WrapError                 (TypeError)   something that cannot be retried as it stands
-    │   ├── NestedRetryError          a retry inside a retry, where the policy refuses it
+    │   ├── NestedRetryError          a retry inside a retry, if the policy refuses it
     │   ├── StoreError                (ValueError)  a store URL or ability that is not there
     │   ├── MissingExtraError         (ImportError) an optional library that is not installed
     │   ├── PayloadMismatch           a key that was used for another payload
@@ -226,7 +226,7 @@ class ConfigProblem(Problem):
     """One thing that is wrong in a configuration, and where it stands.
 
     `file` is the file, or the environment variable or option the value came from; `line` is None
-    where it is not known. `field` is the path of keys. A secret is never the value.
+    if it is not known. `field` is the path of keys. A secret is never the value.
 
     >>> print(ConfigProblem("retry.nested", "wern", "one of collapse, warn, refuse",
     ...                     file="mainstay.yml", line=2, nearest="warn"))
@@ -514,7 +514,7 @@ class CommandKilled(CommandFailed):
 
 
 class CommandNotRun(CommandFailed):
-    """A command could not be run: exit 127 where it was not found, 126 for another reason.
+    """A command could not be run: exit 127 if it was not found, 126 for another reason.
 
     It is not retried.
 
@@ -538,7 +538,7 @@ class Refused(MainstayError):
 class DeadlineExceeded(Refused, TimeoutError):
     """The call ran out of time before any attempt had ended.
 
-    Where an attempt failed for a reason of its own, that error is raised instead, with a note.
+    If an attempt failed for a reason of its own, that error is raised instead, with a note.
 
     >>> DeadlineExceeded(30.0).deadline
     30.0
@@ -569,7 +569,7 @@ class CallCancelled(Refused):
 class CircuitOpenError(Refused):
     """A circuit is open, or half open with all its probes under way: the call was not made.
 
-    `retry_after` is how many seconds to wait before it may be worth asking again; None where only
+    `retry_after` is how many seconds to wait before it may be worth asking again; None if only
     an operator can close the circuit.
 
     >>> error = CircuitOpenError("payments", "open", 12.5)

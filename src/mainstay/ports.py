@@ -221,7 +221,7 @@ class Store(Protocol):
         url: where it is, without secrets.
         abilities: what it can do, of ABILITIES.
         locks: whether a step takes a lock from the start, so that a plain reading is cheaper than
-            a step that writes nothing; False where a step begins with that reading anyway.
+            a step that writes nothing; False if a step begins with that reading anyway.
 
     A store may have `takes_hints = True`: its `transact` takes a fourth argument, what the caller
     expects the record to be (None for nothing). A hint may be wrong; it changes the cost of a step,

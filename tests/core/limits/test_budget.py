@@ -271,7 +271,7 @@ def test_a_token_rule_refuses_what_is_no_number_in_range(value):
         ({"capacity": 0}, "from 0.001 to 1000000"),
         ({"capacity": 10, "cost": 11}, "from 0 to 10"),
         ({"capacity": 20, "timeout_cost": 21}, "from 0 to 20"),
-        ({"cost": 0}, "more than 0 where a failure costs nothing either"),
+        ({"cost": 0}, "more than 0 if a failure costs nothing either"),
         ({"reserve": 500}, "less than the capacity, 500"),
     ],
 )

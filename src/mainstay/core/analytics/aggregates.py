@@ -47,7 +47,7 @@ class Figures:
     __slots__ = (*COUNTS, *_SECONDS, "delays", "missed", "reasons", "refusers", "weight")
 
     def __init__(self) -> None:
-        # Written out: where names are many, figures are made and merged all the time.
+        # Written out: if names are many, figures are made and merged all the time.
         self.first_time = self.counted = self.recovered = self.exhausted = self.failed = 0
         self.interrupted = self.unfinished = self.refused = self.fallbacks = self.attempts = 0
         self.retries_succeeded = self.retries_failed = 0
@@ -182,7 +182,7 @@ MET_A_FAILURE = "calls that met a failure"
 
 
 def note(words: dict[str, int], word: str, times: int = 1, most: int = MOST_WORDS) -> None:
-    """Counts a word, or OTHER where there are too many different ones.
+    """Counts a word, or OTHER if there are too many different ones.
 
     >>> seen = {}
     >>> note(seen, "no attempt left"); note(seen, "no attempt left"); seen

@@ -69,8 +69,8 @@ class AlertRule(Value):
         metric: `retries_per_minute`, `failure_rate` (of calls, from 0 to 1),
             `exhausted_per_minute`, `circuits_opened`, `budget_denied` or `lost_events` (how many in
             the window).
-        above: fires where the metric is greater than this; or
-        below: fires where it is less.
+        above: fires if the metric is greater than this; or
+        below: fires if it is less.
         window: over how many seconds the metric is taken, a tenth of it at a time.
         minimum: how many calls or events the window must hold.
         per: "operation", "retry_category" or "tenant_id", each with an alert of its own; None for

@@ -17,7 +17,7 @@ FIELDS = ("event_type", "retry_category", "operation", "tenant_id")
 class Rate:
     """Events per minute over the time that the stream covers, and over one minute at least.
 
-    That time is from `since` to `until` where the filter has them, otherwise from the first event
+    That time is from `since` to `until` if the filter has them, otherwise from the first event
     of the log to the last, whether they match or not.
 
     >>> from mainstay.events import CallSucceeded

@@ -49,7 +49,7 @@ class Rolling:
         return self.first, self.second
 
     def _move(self, number: int) -> None:
-        """Empties the buckets that have passed; all of them where the clock was set back far."""
+        """Empties the buckets that have passed; all of them if the clock was set back far."""
         size = len(self._firsts)
         passed = number - self._newest
         if -size < passed < 0:

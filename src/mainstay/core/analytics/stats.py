@@ -246,7 +246,7 @@ class Stats:
         return call
 
     def _make_room(self) -> None:
-        """Lets the oldest call go where too many are followed; its waits count."""
+        """Lets the oldest call go if too many are followed; its waits count."""
         if len(self._open) >= self._open_calls:
             _, call = self._open.popitem(last=False)
             self._wait(call, self._figures_of(call))

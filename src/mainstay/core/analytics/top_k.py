@@ -1,6 +1,6 @@
 """The heaviest names of a stream, whatever the number of names, in a table of one size.
 
-Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): where the table is full, a new name takes
+Space-Saving (Metwally, Agrawal and El Abbadi, ICDT 2005): if the table is full, a new name takes
 the place of the lightest, and its weight. Any name that has more than a share of 1/size of the
 stream is in the table at the end. Here what the lightest had counted is not lost but goes to
 `other`, so that the rows and `other` together are exact; a row that came late may miss what went

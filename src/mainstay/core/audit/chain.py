@@ -2,7 +2,7 @@
 
 A log is a row of blocks. A block is a header and records, each of them canonical JSON, and a link
 for each: `link = SHA-256(link before + bytes)`, where the first header's link before is 32 zero
-bytes. So each link covers everything before it. A block keeps all of its links: where one
+bytes. So each link covers everything before it. A block keeps all of its links: if one
 differs from what its bytes give, that record is the first bad one.
 
 A head is the link that a log had at the end of a block. Kept elsewhere, or signed, it shows that a
@@ -34,7 +34,7 @@ SIZE = 32
 START = bytes(SIZE)
 """The link before the first block."""
 PLAN = b'"event_type":"plan_declared"'
-"""How a record begins that later ones need: it is carried along where older ones are dropped.
+"""How a record begins that later ones need: it is carried along if older ones are dropped.
 Inside a text the quotes would be escaped."""
 
 
@@ -143,7 +143,7 @@ def seal(
     batch: int = 0,
     note: dict[str, Any] | None = None,
 ) -> Block:
-    """The block that follows a tail; `log` names the log where there is none yet.
+    """The block that follows a tail; `log` names the log if there is none yet.
 
     >>> block = seal(Tail(), [b"{}"], writer="me", time="now", log="a1")
     >>> verify_block(Tail(), block).number
@@ -209,7 +209,7 @@ def verify_block(tail: Tail, block: Block) -> Tail | Flaw:
 
 
 def _misplaced(tail: Tail, header: Header) -> str:
-    """Why this block cannot stand here; empty where it can."""
+    """Why this block cannot stand here; empty if it can."""
     if tail.log and header.log != tail.log:
         return f"block {header.block} is of another log"
     if header.block != tail.block + 1:

@@ -36,7 +36,7 @@ def compare(
 
     Args:
         read: begins a pass over the record; there are two.
-        choose: the policy for an operation and the name of its recorded policy; None where it
+        choose: the policy for an operation and the name of its recorded policy; None if it
             stays as it was.
         assume: how an attempt ends that was never made, of `whatif.RULES`.
         top: how many operations to show.
@@ -114,7 +114,7 @@ class Pair:
 
     @property
     def saved(self) -> int:
-        """Attempts that the new policy does without; below zero where it makes more."""
+        """Attempts that the new policy does without; below zero if it makes more."""
         return self.recorded.attempts - self.new.attempts
 
     def add(self, call: Call, was: Outcome, now: Outcome) -> None:
@@ -197,7 +197,7 @@ class Comparison:
 
     Args:
         choose: the policy, `ready`, for an operation and the name of its recorded policy; None
-            where it stays as it was.
+            if it stays as it was.
         chances: what is assumed of attempts that were never made.
         assume: the name of that rule.
     """

@@ -2,7 +2,7 @@
 
 A stand-in has classes of the recorded names in the recorded order, and carries what was looked at.
 Built-in exceptions and our own are themselves; of any other, a class of that name is made, and
-nothing is imported. Where a policy held a function of the user's, its stand-in answers what the
+nothing is imported. If a policy held a function of the user's, its stand-in answers what the
 function answered.
 """
 
@@ -96,7 +96,7 @@ def _class_of(names: tuple[str, ...]) -> type[BaseException]:
 
 
 def _real(name: str) -> type[BaseException] | None:
-    """The class of that name where it is built in, or one of ours."""
+    """The class of that name if it is built in, or one of ours."""
     module, _, short = name.partition(":")
     home = {"builtins": builtins, "mainstay.errors": errors}.get(module)
     found = getattr(home, short, None)

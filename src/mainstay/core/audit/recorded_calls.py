@@ -46,7 +46,7 @@ class Attempt(msgspec.Struct):
     """One attempt: how it ended, how long it took, and how long was waited before it."""
 
     evidence: Evidence | None
-    """What its failure looked like; None where it succeeded."""
+    """What its failure looked like; None if it succeeded."""
     kind: str = ""
     seconds: float = 0.0
     wait: float = 0.0

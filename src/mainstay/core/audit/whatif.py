@@ -67,7 +67,7 @@ class Chances:
                 made[1] += 1
 
     def of(self, operation: str, kind: str) -> float:
-        """The chance of a retried attempt; that of the operation or of all where none was made."""
+        """The chance of a retried attempt; that of the operation or of all if none was made."""
         if self._assume != "rate":
             return float(self._assume == "succeed")
         for key in ((operation, kind), (operation, ""), ("", "")):
@@ -106,7 +106,7 @@ def ready(policy: Policy) -> Policy:
     """The policy with rules that match recorded exceptions by their names.
 
     Raises:
-        UsageError: where a rule is a function, which can judge only a real exception.
+        UsageError: if a rule is a function, which can judge only a real exception.
     """
     plan = declared(policy, "idempotent")
     tagged = [*(plan.fields["retry_on"] or ()), *(plan.fields["never_retry_on"] or ())]

@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
     trace_id: str | None = None
     timestamp: str = ""
     proof: Proof | msgspec.UnsetType = msgspec.UNSET
-    """Where a listener wants evidence; elsewhere it is no field of the record at all."""
+    """Set if a listener wants evidence; otherwise the record has no such field."""
     level: ClassVar[str] = "DEBUG"
     is_security: ClassVar[bool] = False
     """Whether it is about access or control: an operator, an order, a circuit that opens."""
@@ -50,7 +50,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
 
     @property
     def proved(self) -> Proof | None:
-        """The proof, where there is one."""
+        """The proof, if there is one."""
         return self.proof or None
 
     def to_dict(self) -> dict[str, Any]:

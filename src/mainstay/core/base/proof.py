@@ -13,7 +13,7 @@ from mainstay.core.base.types import Answer  # noqa: TC001  msgspec reads the an
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
-    """One failure as its classification saw it; `cut` where a group had too many members to keep.
+    """One failure as its classification saw it; `cut` if a group had too many members to keep.
 
     >>> Evidence(classes=("builtins:OSError",), errno=104).errno
     104
@@ -39,7 +39,7 @@ class Opening(Struct, frozen=True):
 
     started: float = 0.0
     until: float | None = None
-    """The moment of the deadline, on the monotonic clock; None where there is none."""
+    """The moment of the deadline, on the monotonic clock; None if there is none."""
     attempt: int = 1
     delay: float = 0.0
     """The number of the first recorded attempt, and the wait before it."""

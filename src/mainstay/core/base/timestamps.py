@@ -13,7 +13,7 @@ _last: tuple[int, str] = (-1, "")
 
 
 def stamp(wall: float) -> str:
-    """A moment in Unix seconds as text; empty where it has left the calendar.
+    """A moment in Unix seconds as text; empty if it has left the calendar.
 
     >>> stamp(1_763_212_500.25)
     '2025-11-15T13:15:00.250000Z'
@@ -33,7 +33,7 @@ def stamp(wall: float) -> str:
 
 
 def sortable(stamp: str) -> str:
-    """A record's time as a text that sorts as time does; empty where it is none.
+    """A record's time as a text that sorts as time does; empty if it is none.
 
     >>> sortable("2026-01-25T21:15:00Z") < sortable("2026-01-25T21:15:00.5Z")
     True

@@ -39,7 +39,7 @@ class CircuitState(Enum):
 
     @property
     def gauge(self) -> int:
-        """For a metric: 0 where calls go through, 1 half open, 2 where they are refused.
+        """For a metric: 0 if calls go through, 1 half open, 2 if they are refused.
 
         >>> CircuitState.OPEN.gauge
         2
@@ -133,7 +133,7 @@ class Ticket(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """An attempt that was not admitted; None where time alone will not help."""
+    """An attempt that was not admitted; None if time alone will not help."""
 
     retry_after: float | None = None
 
@@ -159,7 +159,7 @@ def advance(settings: BreakerSettings, circuit: Circuit, now: float) -> Circuit:
 
 
 def retry_after(settings: BreakerSettings, circuit: Circuit, now: float) -> float | None:
-    """How long until asking again may help; 0.0 where calls are let through."""
+    """How long until asking again may help; 0.0 if calls are let through."""
     if circuit.state is CircuitState.OPEN:
         return max(0.0, circuit.since + circuit.open_seconds - now)
     if circuit.state is CircuitState.FORCED_OPEN:
@@ -385,7 +385,7 @@ def _weight(settings: BreakerSettings, circuit: Circuit, signal: Signal, now: fl
 
 
 def sums_of(settings: BreakerSettings, circuit: Circuit, now: float) -> Totals:
-    """What the window holds; nothing where there is none."""
+    """What the window holds; nothing if there is none."""
     if settings.window is None:
         return Totals()
     return totals(settings.window, circuit.evidence, now)

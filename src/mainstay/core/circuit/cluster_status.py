@@ -26,7 +26,7 @@ class NodeStatus(Struct, frozen=True):
     """Seconds since it renewed its seat."""
     is_live: bool
     has_order: bool
-    """Whether it has followed the last order, where there is one."""
+    """Whether it has followed the last order, if there is one."""
 
 
 class Standing(Struct, frozen=True):

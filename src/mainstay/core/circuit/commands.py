@@ -27,7 +27,7 @@ Command = tuple[Any, ...]
 def apply(
     settings: BreakerSettings, circuit: Circuit, command: Command
 ) -> tuple[Circuit, Ticket | Refusal | None]:
-    """The circuit after a command, and the answer where one was asked.
+    """The circuit after a command, and the answer if one was asked.
 
     >>> apply(BreakerSettings(), Circuit(), ("order", Signal.FORCE_OPEN, 0.0, ""))[0].state.value
     'forced_open'
@@ -58,7 +58,7 @@ def _passed(settings: BreakerSettings, circuit: Circuit, now: float, successes: 
 
 
 def _by_hand(settings: BreakerSettings, circuit: Circuit, now: float, failed: bool) -> Circuit:
-    """An outcome without a ticket: of the oldest probe, where there is one."""
+    """An outcome without a ticket: of the oldest probe, if there is one."""
     circuit = core.advance(settings, circuit, now)
     if circuit.state is CircuitState.HALF_OPEN and not circuit.probes:
         circuit, _ = core.admit(settings, circuit, now)
@@ -147,7 +147,7 @@ def _proof(settings: BreakerSettings, before: Circuit, command: Command, now: fl
 
 
 def changed_again(event: CircuitStateChanged) -> CircuitStateChanged | None:
-    """The event of a recorded change, made anew from its proof; None where it has none."""
+    """The event of a recorded change, made anew from its proof; None if it has none."""
     proof = event.proved
     if proof is None or proof.settings is None or proof.command is None:
         return None

@@ -154,7 +154,7 @@ class BreakerSettings(Value):
         """Whether a failure counts against the other side.
 
         Cancellations, refusals of our own, the caller's mistakes and HTTP statuses from 400 to 499
-        do not. A group does where one of its members does.
+        do not. A group does if one of its members does.
 
         >>> BreakerSettings().counts(ConnectionError()), BreakerSettings().counts(ValueError())
         (True, False)

@@ -30,7 +30,7 @@ class CircuitSnapshot(Struct, frozen=True, kw_only=True):
     success_count: int = 0
     """Probes that succeeded, while half open."""
     calls: int = 0
-    """In the window; 0 where there is none."""
+    """In the window; 0 if there is none."""
     failure_rate: float | None = None
     slow_rate: float | None = None
     refused: int = 0

@@ -123,7 +123,7 @@ def added(
 
 
 def _on_clock(window: Window, seen: Evidence, now: float) -> Evidence:
-    """Nothing, where the clock has stepped back past the window: it would not end for as long."""
+    """Empty if the clock has stepped back past the window, which would not end for that long."""
     return seen if now >= seen.latest - window.size else Evidence(latest=now)
 
 

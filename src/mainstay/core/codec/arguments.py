@@ -34,7 +34,7 @@ def bound_arguments(
 ) -> dict[str, object]:
     """Every argument of a call by its name, defaults included; without `self` and `cls`.
 
-    `*args` is a list. What `**kwargs` took stands under its own names, or, where such a name is a
+    `*args` is a list. What `**kwargs` took stands under its own names, or, if such a name is a
     parameter's, in a dict under `"**kwargs"`. A builtin that has no signature is bound by position.
 
     >>> def send(to, /, *rest, subject="hello", **more): ...
@@ -75,7 +75,7 @@ class Shape:
         self.more = by_kind.get(inspect.Parameter.VAR_KEYWORD, "")
         is_plain = by_kind.keys() <= _BY_POSITION
         self.names = tuple(signature.parameters) if is_plain else None
-        """The parameters, where a call that gives all of them by position needs no binding."""
+        """The parameters, if a call that gives all of them by position needs no binding."""
         first = next(iter(signature.parameters), "")
         self.is_method = first in ("self", "cls") and _is_in_class(function)
 

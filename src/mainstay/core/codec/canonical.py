@@ -7,11 +7,11 @@ made of `repr()` would hold an address, and every call would be a new one.
 | value | text |
 | --- | --- |
 | None, bool, str, list, tuple | as in JSON; text as UTF-8, unescaped and not normalised |
-| dict | an object, keys sorted; `$dict`, pairs sorted, where a key is no text or begins with `$` |
+| dict | an object, keys sorted; `$dict`, pairs sorted, if a key is no text or begins with `$` |
 | int | its digits; `$int` in base 16 beyond 64 bits |
 | float | the shortest digits that read back, always with `.` or `e`: 1.0 is not 1, -0.0 is 0.0 |
 | set, frozenset | `$set`, sorted |
-| datetime | `$instant` in µs since 1970 (UTC) where it has an offset, else `$datetime` |
+| datetime | `$instant` in µs since 1970 (UTC) if it has an offset, else `$datetime` |
 | Decimal | `$decimal`: digits and exponent without trailing zeros, so 1.0 is 1.00; -0 is 0 |
 | Enum member | `$enum`: class and name; class and number for a Flag |
 | dataclass, NamedTuple, Struct, pydantic model | `$object`: class and fields |
@@ -48,7 +48,7 @@ from mainstay.core.codec.introspect import (
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
 
 _sha256 = hashlib.sha256
-# A digest without OpenSSL's set-up, where the build has it.
+# A digest without OpenSSL's set-up, if the build has it.
 with suppress(ImportError):
     from _sha256 import sha256 as _sha256  # type: ignore[import-not-found,no-redef]  # Python 3.11
 with suppress(ImportError):
@@ -260,7 +260,7 @@ def _record(walk: Walk[str], value: object) -> str:
 
 
 def _dataclass(walk: Walk[str], value: UserValue) -> str:
-    import dataclasses  # loaded, where there is a dataclass
+    import dataclasses  # loaded already, if there is a dataclass
 
     compared = (field.name for field in dataclasses.fields(value) if field.compare)
     return _named_fields(walk, value, compared)

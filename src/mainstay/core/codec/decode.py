@@ -88,7 +88,7 @@ def _read_zoned(cls: type[datetime | time]) -> Callable[[_Zoned], UserValue]:
 
 
 def _zone(key: str) -> UserValue:
-    """A time zone, or None where this system has none of that name.
+    """A time zone, or None if this system has none of that name.
 
     zoneinfo looks in the system's files and in the package tzdata, and takes nothing else for a
     zone; a key with other characters than zones have does not get that far.
@@ -168,7 +168,7 @@ def _read_enum(module: str, qualname: str, member: str | int) -> UserValue:
 
 
 def _made(cls: type, meta: type, *args: object, **fields: object) -> UserValue:
-    """An instance, where calling the class does what its kind does and nothing of its own."""
+    """An instance, if calling the class does what its kind does and nothing of its own."""
     if static(type(cls), "__call__") is not static(meta, "__call__"):
         raise StoredValueError(f"{qualified_name(cls)} has a metaclass that makes its own")
     return cls(*args, **fields)

@@ -66,7 +66,7 @@ def is_native(value: UserValue, room: int) -> bool:
 
 
 def _is_native_list(values: list[UserValue], room: int) -> bool:
-    """C does the looking where all are of one kind, which long lists are."""
+    """Checked in C if all values are of one type, as in most long lists."""
     kinds = set(map(type, values))
     if kinds <= _FREE:
         return True

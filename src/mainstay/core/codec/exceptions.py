@@ -137,7 +137,7 @@ def read_failure(record: FailureRecord) -> Exception:
 
 
 def _rebuilt(record: FailureRecord, text: str) -> Exception | None:
-    """The exception, or None where it would not be the one that was raised."""
+    """The exception, or None if it would not be the one that was raised."""
     cls = find_class(*record["type"])
     if record["whole"] is not True or not issubclass(cls, Exception):
         return None

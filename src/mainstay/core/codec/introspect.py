@@ -203,6 +203,6 @@ def field_names(cls: type) -> tuple[str, ...]:
         return tuple(static(cls, "_fields"))
     if is_struct(cls):
         return tuple(cls.__struct_fields__)  # type: ignore[attr-defined]
-    import dataclasses  # loaded, where there is a dataclass
+    import dataclasses  # loaded already, if there is a dataclass
 
     return tuple(field.name for field in dataclasses.fields(cls))

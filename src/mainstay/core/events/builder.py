@@ -66,7 +66,7 @@ class EventBuilder:
         self.plan = plan
         self.started = started
         self.took: float | None = None
-        """Seconds the last attempt took, where that was looked at."""
+        """Seconds the last attempt took, if that was looked at."""
         self._plan_id = plan_id
         self._opening = opening
         self._answers: list[Answer] | None = None if opening is None else []

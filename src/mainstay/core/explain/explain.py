@@ -47,9 +47,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     waiting_seconds: float
     """The longest delays together, within the deadline."""
     wall_seconds: float | None
-    """The longest a call takes where its limits are heeded; None where it has none."""
+    """The longest a call takes if its limits are heeded; None if it has none."""
     asked_seconds: float | None
-    """The same where the other side asks, before each retry, for the longest wait there may be."""
+    """The same if the other side asks, before each retry, for the longest wait there may be."""
     around: tuple[str, ...]
     """The enclosing policies, the nearest first."""
     nesting_product: int
@@ -95,7 +95,7 @@ def explain_policy(
     Args:
         policy: the policy.
         breakers: the names and settings of its breakers.
-        budget_ratio: retries per call that its budget allows; None where there is no budget.
+        budget_ratio: retries per call that its budget allows; None if there is no budget.
         idempotency: how safe repeating is.
         around: the policies of the retries that enclose it, the nearest first.
         layers: what else there is, by the names of worst_case.LAYERS.

@@ -80,7 +80,7 @@ def numbers(case: Case) -> dict[str, Any]:
 
 
 def reach(policy: Policy, took: float) -> int:
-    """How many attempts start before the deadline, where each takes so long and waits are short."""
+    """How many attempts start before the deadline, if each takes that long and waits are short."""
     end = policy.deadline or NEVER
     if end == NEVER:
         return policy.max_attempts
@@ -107,7 +107,7 @@ def _wall(policy: Policy, waits: Iterable[Span]) -> float | None:
 
 
 def nesting(case: Case) -> tuple[int, int]:
-    """The product, and the calls that are left of it where retries stand back for each other.
+    """The product, and the calls that are left of it if retries stand back for each other.
 
     One that only warns repeats what an inner one has given up on.
     """

@@ -70,7 +70,7 @@ class Keyed(Struct, frozen=True, gc=False):
     metadata: str = ""
     """What is kept beside the outcome, as JSON."""
     redact: Redactor | None = None
-    """What takes secrets out of notes; the usual one where there is none."""
+    """What takes secrets out of notes; the usual one if there is none."""
 
 
 class StoreCommand(Struct, frozen=True, gc=False):
@@ -229,7 +229,7 @@ def _is_cut_off(outcome: Outcome) -> bool:
 
 
 def _kept(value: UserValue) -> tuple[bytes, UsageError | None]:
-    """The outcome as it is recorded, and why that is not the value, where it is not."""
+    """The outcome as it is recorded, and why that is not the value, if it is not."""
     try:
         return encode_value(value), None
     except Exception as error:

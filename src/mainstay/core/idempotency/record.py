@@ -82,7 +82,7 @@ class Begin(Struct, frozen=True, gc=False):
 
 @final
 class Renew(Struct, frozen=True, gc=False):
-    """I am alive; and where `attempt` is set, about to try again."""
+    """Renews the lease; if `attempt` is set, another attempt is about to start."""
 
     owner: str
     epoch: int
@@ -254,7 +254,7 @@ def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, A
 
 
 def _end_of(command: Command) -> RecordState | None:
-    """The state in which a command leaves the record, where it ends the call."""
+    """The state in which a command leaves the record, if it ends the call."""
     if type(command) is Settle:
         return command.state
     return _UNKNOWN if type(command) is Doubt else None

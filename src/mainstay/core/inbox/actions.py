@@ -115,7 +115,7 @@ def act(
 
 
 def problem_with(item: Item, action: str, why: str, evidence: str) -> str:
-    """Why an action cannot be; empty where it can.
+    """Why an action is not possible; empty if it is.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
     >>> problem_with(item, "abandon", "", "")

@@ -170,7 +170,7 @@ def passed(
     Args:
         value: the record as it is now.
         checked: the operator as it was when the secret was looked at.
-        signed: the time of the signature, where there is one.
+        signed: the time of the signature, if there is one.
         now: the time.
         is_fresh: whether it was signed here and now, so that it is no repetition.
     """
@@ -214,7 +214,7 @@ def first_of(value: bytes) -> str:
 
 
 def add(value: bytes | None, operator: Operator, now: float) -> tuple[Change, bool]:
-    """Adds an operator; False where there is one of that name."""
+    """Adds an operator; False if there is one of that name."""
     before = None if value is None else decode(value)
     if before is not None and not before.is_ghost:
         return KEEP, False

@@ -226,7 +226,7 @@ class TokenRule(Value):
         return thousandths(self.timeout_cost if is_timeout else self.cost)
 
     def spent(self, tokens: int, price: int) -> int | None:
-        """The tokens after a retry; None where there are too few for it."""
+        """The tokens after a retry; None if there are too few for it."""
         if tokens < price or tokens <= thousandths(self.reserve):
             return None
         return tokens - price
@@ -244,7 +244,7 @@ def _check_sense(
     check: Checker, capacity: float, cost: float, failure_cost: float, reserve: float
 ) -> None:
     if not cost and not failure_cost:
-        check.note("cost", cost, "more than 0 where a failure costs nothing either")
+        check.note("cost", cost, "more than 0 if a failure costs nothing either")
     if reserve >= capacity:
         check.note("reserve", reserve, f"less than the capacity, {capacity:g}")
 

@@ -139,7 +139,7 @@ class Calendar(Value):
         self._fill(due=due, starts=starts, seen=seen)
 
     def reserve(self, rule: RateRule, now: float, delay: float) -> tuple[float | None, Calendar]:
-        """How long to wait for one's turn, no less than the delay; None where it is too long."""
+        """How long to wait for one's turn, no less than the delay; None if it is too long."""
         calendar = self.at(rule, now)
         start = calendar.first_gap(rule, now + delay)
         wait = max(delay, start - now) if start > now + delay else delay
@@ -229,13 +229,13 @@ class MemoryRule(Value):
         return isinstance(self.limit, str) and self.limit.endswith("%")
 
     def bytes_of(self, memory: int | None) -> int | None:
-        """The limit in bytes, given all the memory there is; None where that is not known."""
+        """The limit in bytes, given all the memory there is; None if that is not known."""
         if not self.is_share:
             return int(self._amount)
         return None if memory is None else int(memory * self._amount / 100)
 
     def allows(self, used: float | None, limit: int | None) -> bool:
-        """Whether a retry may be started; where nothing is known, it may.
+        """Whether a retry may be started; if nothing is known, it may.
 
         >>> MemoryRule("512MB").allows(600_000_000, 512_000_000)
         False

@@ -147,11 +147,11 @@ _BARE = re.compile(
     )*+""",
     re.VERBOSE,
 )
-"""A value without quotes: what would close something ends it only where nothing follows."""
+"""A value without quotes: what would close something ends it only if nothing follows."""
 
 
 def _value_at(text: str, found: re.Match[str], name: str) -> tuple[int, int]:
-    """Where the value of a name begins and ends; nowhere, where there is none to hide."""
+    """Where the value of a name begins and ends; nowhere, if there is none to hide."""
     at, kind = found.end(), found.lastgroup
     opened = _OPENING.match(text, at)
     if opened is not None:
@@ -186,7 +186,7 @@ def _closing(text: str, start: int, quote: str, escapes: int) -> int:
 
 
 def _balanced(text: str, at: int) -> int:
-    """The end of what the bracket here opens; the end of the text, where nothing closes it."""
+    """The end of what the bracket here opens; the end of the text, if nothing closes it."""
     depth = 0
     for part in _NESTED.finditer(text, at):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(part[0], 0)

@@ -1,7 +1,7 @@
 """Takes secrets out of what a person or a log may read, before it is written anywhere.
 
 Two rules: values of fields with a secret name (fields.py), and what looks like a secret by
-itself (patterns.py). What is found becomes `[redacted]`; the rest stays. Where a rule could
+itself (patterns.py). What is found becomes `[redacted]`; the rest stays. If a rule could
 err, it hides too much rather than too little.
 
 Redacting what was redacted changes nothing, so texts may pass here more than once on their way.
@@ -107,7 +107,7 @@ class Redactor(Value):
     # --- texts ------------------------------------------------------------------------------------
 
     def _settled(self, text: str) -> str:
-        """What nothing is left to be found in; once more where something was."""
+        """The text after as many rounds as find something."""
         for _ in range(_ROUNDS):
             before, text = text, self._once(_cut(text))
             if text == before:

@@ -75,7 +75,7 @@ class Backoff(Value):
     def linear(
         cls, initial: float, *, step: float | None = None, max_delay: float = 60.0
     ) -> Backoff:
-        """A delay that grows by `step` (by `initial` where no step is given).
+        """A delay that grows by `step` (by `initial` if no step is given).
 
         >>> [Backoff.linear(1.0, step=0.5).base(n) for n in (1, 2, 3)]
         [1.0, 1.5, 2.0]
@@ -257,7 +257,7 @@ class Jitter(Value):
 def _known(
     subject: str, values: Mapping[str, UserValue], fields: tuple[str, ...]
 ) -> dict[str, UserValue]:
-    """The values, where every key is a field."""
+    """The values, if every key is a field."""
     check = Checker(subject)
     for key in values:
         if key not in fields:
@@ -309,4 +309,4 @@ _JITTERS: dict[str, tuple[float, float] | None] = {
     "equal": (0.5, 0.5),
     "decorrelated": None,
 }
-"""Where the share of the delay begins, and how far it reaches; None where it is no share of it."""
+"""Where the share of the delay begins, and how far it reaches; None if it is no share of it."""

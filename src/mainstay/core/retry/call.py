@@ -108,9 +108,9 @@ def call_flow(
 
     Args:
         plan: what is known before the call.
-        outcome: an attempt's outcome, where one was made already.
-        key: the call's key for randomness; asked for at the first failure where not given.
-        outer: the enclosing retry, if any; asked for at the first failure where not given.
+        outcome: an attempt's outcome, if one was made already.
+        key: the call's key for randomness; asked for at the first failure if not given.
+        outer: the enclosing retry, if any; asked for at the first failure if not given.
         until: the moment of the deadline, on the driver's monotonic clock.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
         builder: makes the events, if there is a listener.
@@ -170,7 +170,7 @@ class _Care:
         self.inside = 0
         """The attempts of an inner retry that has given up."""
         self.last: tuple[Outcome, Classification] | None = None
-        """The outcome that is being retried, where a deadline or a guard may yet end that."""
+        """The outcome that is being retried, if a deadline or a guard may yet end that."""
         self.real: BaseException | None = None
         """The last error that was not our own deadline's doing."""
 
@@ -279,7 +279,7 @@ class _Care:
     def _stand_back(
         self, failure: BaseException, stop: Stop, inner: str, outer: str, n: int, m: int
     ) -> Generator[Effect, Answer, Stop | None]:
-        """Where two retries meet, one stands back, or the developer is warned or refused."""
+        """If two retries meet, one stands back, or the developer is warned or refused."""
         mode = self.plan.policy.nested
         if mode == "refuse":
             yield _caused(NestedRetryError(inner, outer, n, m), failure)
@@ -376,7 +376,7 @@ class _Care:
         return error
 
     def _final_error(self, outcome: BaseException, stop: Stop) -> BaseException:
-        """The last real error; ours only where there is none, or an unsafe call was cut."""
+        """The last real error; ours only if there is none, or an unsafe call was cut."""
         plan, cut = self.plan, isinstance(outcome, AttemptTimeout)
         if stop is MAY_BE_APPLIED or (cut and plan.idempotency == "unsafe"):
             return _caused(OutcomeUnknown(plan.operation), outcome)

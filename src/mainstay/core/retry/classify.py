@@ -96,7 +96,7 @@ class Rules:
         self.never_retry_on = never_retry_on
         self.classify = tuple(classify.items()) if classify else ()
         self.settled: dict[type, Classification] = {}
-        """The answer for every instance of a type, where the type alone decides."""
+        """The answer for every instance of a type, if the type alone decides."""
 
     def settle(self, cls: type, answer: Classification) -> None:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
@@ -205,7 +205,7 @@ class _Inquiry:
     def _decide_by_rule(self, rule: Rule) -> tuple[Kind, bool, str]:
         kind = self.known.kind
         exact = self._is_named_by(rule)
-        # The type alone settles it where the rule names that very class; a base class does not
+        # The type alone settles it if the rule names that very class; a base class does not
         # cover an authentication failure, and that may show in the instance only.
         self.by_type = self.by_type and (exact or self.known.by_type)
         if kind is Kind.AUTH and not exact:

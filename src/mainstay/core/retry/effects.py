@@ -120,5 +120,5 @@ GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
 MAY_BE_APPLIED = Stop("it may have been applied")
 
 TOO_LATE = Stop("there was no time left to start the attempt")
-"""A driver's answer where the time ran out in a hook or a wait, and nothing was invoked. Where a
+"""A driver's answer if the time ran out in a hook or a wait, and nothing was invoked. If a
 guard refused the attempt, the answer is that guard's Stop."""

@@ -117,7 +117,7 @@ class CallFailed(GivenUp, frozen=True, kw_only=True, tag="call_failed"):
 
 
 class CallSucceeded(Event, frozen=True, kw_only=True, tag="call_succeeded"):
-    """A call returned; INFO where it took retries, DEBUG where it did not.
+    """A call returned; INFO if it took retries, DEBUG if it did not.
 
     >>> CallSucceeded(total_attempts=2).event_type
     'call_succeeded'

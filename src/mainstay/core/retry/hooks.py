@@ -49,7 +49,7 @@ class RetryInfo(Value):
 
 
 class CallHook:
-    """Asks the driver to call a hook, and to await what it returns where it can."""
+    """Asks the driver to call a hook, and to await what it returns if it can."""
 
     __slots__ = ("hook", "info", "name")
 

@@ -49,7 +49,7 @@ NEVER_RETRIED = frozenset({"concurrent.futures._base.CancelledError"})
 
 
 class Known:
-    """What is known of one exception; `by_type` where every instance of its type is alike."""
+    """What is known of one exception; `by_type` if every instance of its type is alike."""
 
     __slots__ = ("by_type", "kind", "reason")
 

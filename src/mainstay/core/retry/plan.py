@@ -31,7 +31,7 @@ class Plan:
         self.is_guarded = False
         """Whether guards decide too: a breaker, a budget, a limit."""
         self.redact: Redactor | None = None
-        """What takes secrets out of texts; the usual one where there is none."""
+        """What takes secrets out of texts; the usual one if there is none."""
         self.last_note: GaveUp | None = None
         """Nearly always the same as the time before."""
 

@@ -1,7 +1,7 @@
 """Retry-After hints: how long the other side asks us to wait (RFC 9110, section 10.2.3).
 
 A hint is a number of seconds, or a date. A date is read against the response's own Date header
-where it has one, so that the two machines' clocks need not agree; otherwise against a wall clock
+if it has one, so that the two machines' clocks need not agree; otherwise against a wall clock
 that the caller supplies.
 """
 
@@ -51,7 +51,7 @@ def hint_of(exception: BaseException) -> Hint | None:
 
 
 def parse(value: object, date: object = None) -> Hint | None:
-    """The hint of a header's value; None where it makes no sense.
+    """The hint of a header's value; None if it makes no sense.
 
     >>> parse("120").seconds
     120.0
