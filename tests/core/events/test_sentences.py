@@ -1,0 +1,140 @@
+"""Every event as one line of a log."""
+
+import pytest
+from msgspec.structs import replace
+
+from mainstay import events
+from mainstay.core.base.event import Event
+from mainstay.core.events.catalogue import CATALOGUE
+
+FAILED = {"exception_type": "OSError", "exception_message": "no route"}
+GAVE_UP = {
+    "total_seconds": 1.5, "reason": "no attempt left", "final_exception_type": "OSError",
+    "final_exception_message": "no route",
+}  # fmt: skip
+ALERT = {"alert": "storm", "metric": "failure_rate", "value": 0.51234, "threshold": 0.5}
+ITEM = {"item": "3f2a", "item_kind": "exhausted"}
+SENTENCES = [
+    (
+        events.AttemptFailed(
+            attempt_number=1, max_attempts=3, kind="transient", reason="retry_on: OSError", **FAILED
+        ),
+        "pay: attempt 1 of 3 failed (transient; retry_on: OSError): OSError: no route",
+    ),
+    (
+        events.RetryAttempt(attempt_number=1, max_attempts=3, delay_seconds=0.25, **FAILED),
+        "pay: attempt 1 of 3 failed with OSError: no route; next in 0.250 s",
+    ),
+    (
+        events.RetryExhausted(total_attempts=3, **GAVE_UP),
+        "pay: gave up after 3 attempts in 1.500 s (no attempt left): OSError: no route",
+    ),
+    (
+        events.CallFailed(total_attempts=1, **GAVE_UP),
+        "pay: gave up after 1 attempt in 1.500 s (no attempt left): OSError: no route",
+    ),
+    (
+        events.CallSucceeded(total_attempts=2, total_seconds=0.5),
+        "pay: succeeded on attempt 2 after 0.500 s",
+    ),
+    (
+        events.CallInterrupted(total_attempts=2, by="KeyboardInterrupt"),
+        "pay: cancelled by KeyboardInterrupt after 2 attempt(s)",
+    ),
+    (
+        events.HookFailed(hook="before_retry", **FAILED),
+        "pay: before_retry raised OSError: no route",
+    ),
+    (events.CallRefused(by="CircuitOpenError", reason="it is open"), "pay: not called; it is open"),
+    (
+        events.AttemptHedged(waited_seconds=0.2, hedge_number=1),
+        "pay: no answer after 0.200 s, hedge 1 started",
+    ),
+    (events.FallbackUsed(**FAILED), "pay: the fallback answered for OSError: no route"),
+    (
+        events.PlanDeclared(plan="ab12", fields={"name": "api", "max_attempts": 5}),
+        "pay: by the policy 'api' from here on: 5 attempts at most (plan ab12)",
+    ),
+    (events.CallsCounted(calls=7000), "pay: 7,000 calls succeeded at once"),
+    (
+        events.CircuitStateChanged(from_state="closed", to_state="open", reason="failed"),
+        "pay: circuit closed -> open (failed)",
+    ),
+    (
+        events.CircuitOrdered(order="reset", operator="ann", why="it is back"),
+        "pay: ann ordered the circuit to reset: it is back",
+    ),
+    (events.CircuitOrdered(order="reset", operator="ann"), "pay: ann ordered the circuit to reset"),
+    (
+        events.Idempotency(idempotency_key="o-7", action="record"),
+        "pay: its outcome is kept under the key 'o-7'",
+    ),
+    (
+        events.Idempotency(idempotency_key="o-7", action="hit"),
+        "pay: answered from the record of the key 'o-7'",
+    ),
+    (
+        events.InboxRaised(severity="high", text="gave up", **ITEM),
+        "pay: a person must decide (exhausted, high, 3f2a): gave up",
+    ),
+    (
+        events.InboxDecided(decision="retry", operator="ann", why="it is back", **ITEM),
+        "pay: ann decided retry on exhausted 3f2a: it is back",
+    ),
+    (
+        events.InboxDecided(decision="retry", operator="ann", **ITEM),
+        "pay: ann decided retry on exhausted 3f2a",
+    ),
+    (
+        events.InboxClosed(decision="retry", operator="ann", result="released", **ITEM),
+        "pay: retry of exhausted 3f2a was carried out: released",
+    ),
+    (
+        events.OperatorRefused(operator="eve", about="act", reason="the name is locked"),
+        "pay: eve was refused (act): the name is locked",
+    ),
+    (events.OperatorAdded(operator="ann"), "pay: ann was added"),
+    (events.OperatorAdded(operator="bob", authorised_by="ann"), "pay: bob was added by ann"),
+    (
+        events.OperatorChanged(operator="bob", change="disabled", authorised_by="ann"),
+        "pay: bob was disabled by ann",
+    ),
+    (
+        events.AlertFired(window_seconds=60.0, **ALERT),
+        "pay: alert storm fired: failure_rate is 0.5123, threshold 0.5, over 60 s",
+    ),
+    (
+        events.AlertCleared(lasted_seconds=90.4, group="eu", **ALERT),
+        "pay: alert storm cleared after 90 s: failure_rate is 0.5123",
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "sentence"), SENTENCES, ids=lambda each: str(each)[:40])
+def test_an_event_is_one_line_of_a_log(event, sentence):
+    """With its operation first, and what an operator needs to act."""
+    assert replace(event, operation="pay").sentence() == sentence
+
+
+@pytest.mark.parametrize(
+    ("event", "start"),
+    [
+        (events.AlertFired(group="eu", **ALERT), "eu: alert storm"),
+        (events.AlertFired(**ALERT), "everything: alert storm"),
+        (events.PlanDeclared(plan="ab12"), "by the policy '' from here on: ? attempts"),
+    ],
+    ids=["alert of a group", "alert", "plan"],
+)
+def test_an_event_without_an_operation_begins_with_its_subject(event, start):
+    """An alert may be of all operations, and a plan of several."""
+    assert event.sentence().startswith(start)
+
+
+def test_every_event_has_a_sentence_here():
+    """An event that is added is read once by a person."""
+    assert {type(event) for event, _ in SENTENCES} == set(CATALOGUE.values())
+
+
+def test_an_event_without_a_wording_of_its_own_has_its_name():
+    """So a listener can print any event."""
+    assert Event.sentence(events.CallsCounted(operation="pay")) == "pay: calls_counted"
