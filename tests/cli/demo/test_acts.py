@@ -13,18 +13,23 @@ from itertools import pairwise
 
 import pytest
 
-from mainstay import CircuitBreaker, CircuitState, Engine
+from mainstay import CircuitBreaker, CircuitState
 from mainstay.audit import replay_log, verify_log
-from mainstay.cli.demo import place as places
-from mainstay.cli.demo.display import Lines, frame
-from mainstay.cli.demo.interrupt import interrupts
-from mainstay.cli.demo.orders import Desk, StoppedError
-from mainstay.cli.demo.outage import REFUSED, SETTINGS, Circuits, break_all
-from mainstay.cli.demo.place import PREFIX, place
-from mainstay.cli.demo.proof import prove
-from mainstay.cli.demo.script import Script
-from mainstay.cli.demo.traffic import OPERATIONS, Traffic
+from mainstay.cli.demo import command as places
+from mainstay.cli.demo.command import PREFIX, folder_for
+from mainstay.cli.demo.summary import Lines, frame
+from mainstay.cli.demo.tally import Tally
+from mainstay.cli.demo.traffic import (
+    BREAKER,
+    OPERATIONS,
+    REFUSED,
+    Traffic,
+    break_circuit,
+    prove,
+)
 from mainstay.cli.screen.console import Screen
+from mainstay.drivers.process.interrupt import Interrupt
+from mainstay.errors import CallCancelled
 from mainstay.events import CallRefused, CircuitStateChanged
 
 ROUND = ["closed", "open", "half-open", "closed"]
@@ -107,8 +112,8 @@ def test_a_changed_log_is_found(kept, tmp_path):
     for name in ("audit.jsonl", "heads.jsonl"):
         text = (kept[1] / name).read_text(encoding="utf-8")
         (tmp_path / name).write_text(text.replace("order-8", "order-9"), encoding="utf-8")
-    assert prove(kept[1]).ok
-    assert not prove(tmp_path).ok
+    assert prove(kept[1])["ok"] is True
+    assert prove(tmp_path)["ok"] is False
 
 
 def test_a_log_that_is_not_right_ends_the_demo_with_1(monkeypatch, run_here, kept, tmp_path):
@@ -119,7 +124,7 @@ def test_a_log_that_is_not_right_ends_the_demo_with_1(monkeypatch, run_here, kep
     monkeypatch.setattr("mainstay.cli.demo.traffic.prove", lambda _: prove(tmp_path))
     code, output = run_here(*FEW)
     assert code == 1
-    assert "and then: record " in output
+    assert re.search(r"ok +no\nproblem +record ", output)
 
 
 @pytest.fixture
@@ -153,11 +158,11 @@ def test_a_person_watches_the_acts(terminal, tmp_path):
     assert "the service is down" in text
     summary = text[text.rindex("8 calls in ") :]
     assert summary.count(" → ".join(ROUND)) == len(OPERATIONS)
-    assert "receipt 1: replayed, without a request" in summary
-    assert re.search(r"charged +once, in 2 requests", summary)
-    assert "retry, by demo-operator: the bank says that it is back" in summary
-    assert re.search(r"verified +\d+ records, as they were written", summary)
-    assert "every decision comes out as recorded" in summary
+    assert re.search(r"receipts +receipt 1, receipt 1\s+replayed +yes", summary)
+    assert re.search(r"requests +2\s+charged +1\s", summary)
+    assert re.search(r"decision +retry\s+by +demo-operator\s+why +the bank is back", summary)
+    assert re.search(r"ok +yes\s+verified records +\d+\s+replayed calls +\d+", summary)
+    assert re.search(r"replayed decisions +\d+\s+unfinished calls +0\s+unproved +0", summary)
     assert re.search(rf"were in \S*{PREFIX}\w+, which is removed", summary.replace("\n", ""))
     assert list(tmp_path.iterdir()) == []
 
@@ -179,16 +184,16 @@ def test_the_screen_while_the_service_is_down(tmp_path):
     """The table has each circuit's state; what was said of the act is below it."""
     traffic = Traffic(10, 1, tmp_path)
     traffic.begun, traffic.service.is_down = 10, True
-    traffic.story.append("the service goes down, for everybody")
-    traffic.circuits(
+    traffic.tally.lines.append("the service goes down for every caller")
+    traffic.tally(
         CircuitStateChanged(operation="search", from_state="closed", to_state="half_open")
     )
     screen = Screen()
     with screen.capture() as capture:
         screen.print(frame(traffic))
     text = capture.get()
-    assert re.search(r"search +aggressive +half-open", text)
-    assert "the service goes down, for everybody" in text
+    assert re.search(r"search +eager +half-open", text)
+    assert "the service goes down for every caller" in text
     assert "   the service is down" in text
     traffic.engine.close()
 
@@ -197,9 +202,9 @@ def test_lines_are_said_once(tmp_path, capsys):
     """However often the display is asked."""
     traffic = Traffic(10, 1, tmp_path)
     lines = Lines()
-    traffic.story.append("first")
+    traffic.tally.lines.append("first")
     lines(traffic)
-    traffic.story.append("second")
+    traffic.tally.lines.append("second")
     lines(traffic)
     lines(traffic)
     assert capsys.readouterr().out.split() == ["first", "second"]
@@ -211,34 +216,35 @@ def test_lines_are_said_once(tmp_path, capsys):
 
 def test_circuits_of_others_are_not_counted():
     """That of the charges is none of the table's."""
-    circuits = Circuits(["search"], lambda _: None)
-    circuits(CircuitStateChanged(operation="charge", to_state="open"))
-    circuits(CallRefused(operation="charge"))
-    circuits(CallRefused(operation="search"))
-    assert (circuits.opened, circuits.recovered, circuits.refused) == (0, 0, {"search": 1})
+    tally = Tally(["search"])
+    tally(CircuitStateChanged(operation="charge", to_state="open"))
+    tally(CallRefused(operation="charge"))
+    tally(CallRefused(operation="search"))
+    assert (tally.states, tally.refused) == ({"search": ["closed"]}, {"search": 1})
+    assert tally.lines == []
 
 
 def test_a_circuit_that_does_not_open_is_not_called_for_ever():
     """The calls are bounded, whatever the circuit does."""
-    circuit, calls = CircuitBreaker("search", SETTINGS), []
+    circuit, calls = CircuitBreaker("search", BREAKER), []
 
     async def call(name):
         calls.append(name)
 
-    asyncio.run(break_all([circuit], call))
+    asyncio.run(break_circuit(circuit, call))
     assert circuit.state is CircuitState.CLOSED
     assert len(calls) == 10 + REFUSED
 
 
-def test_an_interrupted_desk_begins_nothing():
-    """No charge, no operator: whoever pressed Ctrl+C does not wait for them."""
-    stop = threading.Event()
-    stop.set()
-    with Engine(sinks=[]) as engine:
-        desk = Desk(engine, lambda _: pytest.fail("it was charged"), stop)
-        with pytest.raises(StoppedError):
-            desk.ask_a_person(Script(1, 10).stuck)
-        assert engine.operators.is_empty
+def test_an_interrupted_demo_charges_nothing(tmp_path):
+    """No charge, no operator: a user who presses Ctrl+C does not wait for them."""
+    traffic = Traffic(10, 1, tmp_path)
+    traffic.wire.fetch = lambda *_: pytest.fail("it was charged")
+    traffic.stop.set()
+    with traffic.engine:
+        with pytest.raises(CallCancelled):
+            traffic.resolve("order-8")
+        assert traffic.engine.operators.is_empty
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -255,7 +261,7 @@ def temporary(monkeypatch, tmp_path):
 def test_the_folder_is_gone_whatever_happened(temporary, error):
     """Also with something in it."""
     try:
-        with place(None) as folder:
+        with folder_for(None) as folder:
             (folder / "store.db").touch()
             assert folder.parent == temporary
             if error is not None:
@@ -266,7 +272,7 @@ def test_the_folder_is_gone_whatever_happened(temporary, error):
 
 
 def test_ctrl_c_while_the_folder_is_made_or_removed_waits(temporary, monkeypatch):
-    """The folder is gone, and the interrupt is not lost."""
+    """The folder is gone, and the interrupt is not lost: the command looks at it afterwards."""
     make, remove = places.tempfile.mkdtemp, places.shutil.rmtree
 
     def interrupted_make(**options):
@@ -278,11 +284,12 @@ def test_ctrl_c_while_the_folder_is_made_or_removed_waits(temporary, monkeypatch
         remove(*arguments, **options)
 
     monkeypatch.setattr(places.shutil, "rmtree", interrupted_remove)
-    with pytest.raises(KeyboardInterrupt), place(None):
-        pass
+    with Interrupt() as removing, folder_for(None):
+        assert not removing.is_set()
     monkeypatch.setattr(places.tempfile, "mkdtemp", interrupted_make)
-    with pytest.raises(KeyboardInterrupt), place(None):
-        pytest.fail("the interrupt was lost")
+    with Interrupt() as making, folder_for(None):
+        assert making.number == signal.SIGINT
+    assert removing.number == signal.SIGINT
     assert list(temporary.iterdir()) == []
 
 
@@ -297,7 +304,7 @@ def test_a_thread_that_still_writes_does_not_keep_the_folder(temporary, monkeypa
             folder.mkdir()
 
     monkeypatch.setattr(places.shutil, "rmtree", beaten)
-    with place(None):
+    with folder_for(None):
         pass
     assert list(temporary.iterdir()) == []
 
@@ -307,7 +314,7 @@ def test_a_thread_has_a_folder_too(temporary):
     seen = []
 
     def use():
-        with place(None) as folder:
+        with folder_for(None) as folder:
             seen.append(folder.is_dir())
 
     thread = threading.Thread(target=use)
@@ -358,25 +365,29 @@ def test_ctrl_c_twice_does_not_disturb_the_tidying_up(terminal, tmp_path, moment
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_interrupt_counts_and_one_put_off_comes_later():
-    """Once as asyncio would have it, then not at all; put off, at the end of the block."""
-    seen, before = [], signal.getsignal(signal.SIGINT)
-    try:
-        signal.signal(signal.SIGINT, lambda *_: seen.append("taken"))
-        with interrupts() as ctrl_c:
-            ctrl_c.take_once()
-            signal.raise_signal(signal.SIGINT)
-            ctrl_c.put_off()
-            signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt), interrupts() as ctrl_c:
-            ctrl_c.take_once()
-            ctrl_c.put_off()
-            signal.raise_signal(signal.SIGINT)
-            seen.append("went on")
-        signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seen == ["taken", "went on", "taken"]
+@pytest.mark.parametrize("presses", [1, 3])
+def test_an_interrupt_ends_the_calls_and_leaves_nothing(tmp_path, presses):
+    """However often it comes: the first ends the run, no other disturbs the tidying up."""
+    before, seen = set(threading.enumerate()), signal.getsignal(signal.SIGINT)
+
+    def press(traffic):
+        if traffic.begun > 2:
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
+
+    with Interrupt() as stop:
+        traffic = Traffic(300, 1, tmp_path, stop)
+        assert traffic.run(press) is False
+    assert (stop.number, stop.times >= presses) == (signal.SIGINT, True)
+    assert 2 < traffic.begun < 300
+    assert traffic.acts == {}
+    assert set(threading.enumerate()) <= before | _renewals()
+    assert signal.getsignal(signal.SIGINT) is seen
+
+
+def _renewals():
+    """One thread renews the leases of the whole process, once there are any."""
+    return {each for each in threading.enumerate() if each.daemon}
 
 
 def test_ctrl_c_keeps_what_is_to_be_kept(terminal, tmp_path):

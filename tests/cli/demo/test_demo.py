@@ -14,8 +14,8 @@ import pytest
 
 from mainstay import Engine
 from mainstay.cli import guard
-from mainstay.cli.demo.display import frame
 from mainstay.cli.demo.script import FORBIDDEN, MISSING, SLOW, THROTTLED_LONG, Script
+from mainstay.cli.demo.summary import frame
 from mainstay.cli.demo.traffic import OPERATIONS, POLICIES, Traffic
 from mainstay.cli.screen.console import Screen
 from mainstay.events import CallSucceeded, RetryAttempt, RetryExhausted
@@ -129,7 +129,8 @@ def test_a_person_watches_it_in_a_terminal(terminal):
 def test_one_moment_of_the_display(tmp_path):
     """The outage, what is in flight and what waits, and each kind of event in words."""
     traffic = Traffic(100, SEED, tmp_path)
-    traffic.begun, traffic.wire.in_flight = 51, 3
+    traffic.begun = 51
+    traffic.wire.open.update(range(3))
     same = {"operation": "search", "kind": "overload"}
     for event in (
         RetryAttempt(attempt_number=1, delay_seconds=0.5, exception_message="HTTP 503", **same),
@@ -234,7 +235,7 @@ def test_nothing_is_left_behind(error, tmp_path):
         with pytest.raises(type(error)):
             traffic.run(observer)
     assert set(threading.enumerate()) <= before
-    assert traffic.wire.in_flight == 0
+    assert traffic.wire.open == set()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", observer.port)) != 0
 

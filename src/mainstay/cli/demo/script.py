@@ -1,16 +1,16 @@
 """Which call meets which fault: a pure function of the seed and the call's number.
 
-Not of time or of the order of arrival, so that the same seed gives the same counts on any machine.
+Neither time nor the order of arrival matters: the same seed gives the same counts on any machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """How the service answers one request."""
 
     status: int = 200
@@ -30,42 +30,29 @@ SLOW = Fault(delay=3.0)
 MISSING = Fault(404)
 FORBIDDEN = Fault(401)
 
-FOR_EVER = 99
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """An order to be charged: its key, the number of its call, and what the call meets."""
-
-    name: str
-    call: int
-    faults: tuple[Fault, ...]
-
-
-Share = tuple[float, tuple[Fault, ...]]
-
-_COMMON: tuple[Share, ...] = (
+ALWAYS = 99
+_COMMON = (
     (0.05, (BUSY,)),
     (0.03, (BROKEN, BROKEN)),
     (0.04, (THROTTLED,)),
     (0.05, (RESET,)),
     (0.02, (RESET, BROKEN)),
-    (0.015, (BROKEN,) * FOR_EVER),
-    (0.025, (MISSING,) * FOR_EVER),
-    (0.015, (FORBIDDEN,) * FOR_EVER),
+    (0.015, (BROKEN,) * ALWAYS),
+    (0.025, (MISSING,) * ALWAYS),
+    (0.015, (FORBIDDEN,) * ALWAYS),
 )
-_SEARCH: tuple[Share, ...] = (
-    (0.06, (SLOW,)),
-    (0.02, (SLOW,) * FOR_EVER),
-    (0.02, (THROTTLED_LONG,) * FOR_EVER),
-)
+"""Shares of the calls, and the faults of their first attempts."""
+_SEARCH = ((0.06, (SLOW,)), (0.02, (SLOW,) * ALWAYS), (0.02, (THROTTLED_LONG,) * ALWAYS))
+ORDERS = {"order-7": (BROKEN,), "order-8": (BROKEN,) * 3}
+"""Charged after the calls: one fails once, the other until its policy gives up."""
 _ROTA = "catalogue.read search catalogue.read report.export search".split()
-_OUTAGE = (0.47, 0.53)
+_BEGIN, _END = 0.47, 0.53
+"""The outage, as shares of the calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The faults of every call, and its operation."""
+    """The operation of each call, and its faults."""
 
     seed: int
     calls: int
@@ -74,44 +61,27 @@ class Script:
         """Calls take turns; every tenth may not be retried, for contrast."""
         return "profile.read" if call % 10 == 7 else _ROTA[call % len(_ROTA)]
 
-    @property
-    def twice(self) -> Order:
-        """The order that is charged by two calls; the first attempt of the first one fails."""
-        return Order("order-7", self.calls, (BROKEN,))
-
-    @property
-    def stuck(self) -> Order:
-        """The order whose charge fails until its policy gives up, and not after that."""
-        return Order("order-8", self.calls + 1, (BROKEN,) * 3)
+    def call_of(self, order: str) -> int:
+        """The number of the call that charges an order; the calls without a fault follow."""
+        return self.calls + list(ORDERS).index(order)
 
     def faults(self, call: int) -> tuple[Fault, ...]:
-        """The faults of a call's first attempts; whatever comes after them is healthy."""
+        """The faults of a call's first attempts; the attempts after them succeed."""
         if call >= self.calls:
-            return next((o.faults for o in (self.twice, self.stuck) if o.call == call), ())
-        if not self.is_outage(call):
-            return self._draw(call)
-        # The earlier in the outage a call begins, the more of its attempts fall into it.
-        begin, end = _OUTAGE
-        return (RESET,) * (1 + int(4 * (end - self._position(call)) / (end - begin)))
-
-    def is_outage(self, call: int) -> bool:
-        """Whether the service is down for everybody when this call begins."""
-        begin, end = _OUTAGE
-        return begin <= self._position(call) < end
-
-    def _position(self, call: int) -> float:
-        return (call + 0.5) / self.calls
-
-    def _draw(self, call: int) -> tuple[Fault, ...]:
+            return dict(enumerate(ORDERS.values(), self.calls)).get(call, ())
+        if self.is_outage(call):
+            # The earlier in the outage a call begins, the more of its attempts fall into it.
+            return (RESET,) * (1 + int(4 * (_END - self._position(call)) / (_END - _BEGIN)))
         u = Random(f"{self.seed}:{call}").random()  # noqa: S311  a script, not a secret
-        shares = _COMMON + _SEARCH if self.operation(call) == "search" else _COMMON
-        for share, faults in shares:
+        for share, faults in _COMMON + (_SEARCH if self.operation(call) == "search" else ()):
             if u < share:
                 return faults
             u -= share
         return ()
 
-    def answer(self, call: int, attempt: int) -> Fault:
-        """How the service answers attempt number `attempt`, which counts from 1."""
-        faults = self.faults(call)
-        return faults[attempt - 1] if attempt <= len(faults) else HEALTHY
+    def is_outage(self, call: int) -> bool:
+        """Whether the service is down for every caller when this call begins."""
+        return _BEGIN <= self._position(call) < _END
+
+    def _position(self, call: int) -> float:
+        return (call + 0.5) / self.calls

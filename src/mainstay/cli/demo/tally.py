@@ -1,33 +1,21 @@
-"""Counts the engine's events. Nothing in the summary comes from anywhere else."""
+"""Counts the engine's events; the summary has no other source."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from mainstay.events import (
-    AttemptFailed,
-    CallFailed,
-    CallInterrupted,
-    CallSucceeded,
-    RetryAttempt,
-    RetryExhausted,
-)
+from mainstay import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from mainstay.events import Event
-
-RECENT = 6
+    from collections.abc import Iterable
 
 
 @dataclass(slots=True)
 class Count:
-    """What became of the calls of one operation, or of all."""
+    """The outcomes of the calls of one operation, or of all."""
 
     first: int = 0
     saved: int = 0
@@ -41,18 +29,9 @@ class Count:
     def ended(self) -> int:
         return self.first + self.saved + self.failed
 
-    @property
-    def succeeded(self) -> int:
-        return self.first + self.saved
 
-    def __add__(self, other: Count) -> Count:
-        names = [f.name for f in fields(Count)]
-        return Count(**{name: getattr(self, name) + getattr(other, name) for name in names})
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Failure:
-    """Why a call failed: `stop` is why it was not tried again, `cause` what had happened."""
+class Failure(NamedTuple):
+    """Why a call failed: `stop` is why there was no further attempt, `cause` the failure."""
 
     operation: str
     kind: str
@@ -60,70 +39,56 @@ class Failure:
     cause: str
 
 
-@dataclass(slots=True)
 class Tally:
-    """A listener that counts; the engine calls it from several threads."""
+    """A listener that counts, called from several threads."""
 
-    operations: Iterable[str]
-    counts: dict[str, Count] = field(init=False)
-    failures: Counter[Failure] = field(default_factory=Counter)
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    is_done: bool = False
-    """Whether what comes now is no longer of the calls that are counted."""
-    recent: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, operations: Iterable[str]) -> None:
+        self.counts = {name: Count() for name in operations}
+        self.failures: Counter[Failure] = Counter()
+        self.errors: Counter[tuple[str, str]] = Counter()
+        self.recent: deque[events.Event] = deque(maxlen=6)
+        self.states = {name: ["closed"] for name in self.counts}
+        self.refused = dict.fromkeys(self.counts, 0)
+        self.lines: list[str] = []
+        """One for each step of the acts; empty while the calls are made."""
+        self._lock = threading.Lock()
 
-    def __post_init__(self) -> None:
-        self.counts = {name: Count() for name in self.operations}
-
-    def __call__(self, event: Event) -> None:
-        add = _ADD.get(type(event))
-        if add is None or self.is_done:
+    def __call__(self, event: events.Event) -> None:
+        if event.operation not in self.counts:
             return
         with self._lock:
-            add(self, self.counts[event.operation], event)
+            if isinstance(event, events.CircuitStateChanged):
+                states = self.states[event.operation]
+                states.append(event.to_state.replace("_", "-"))
+                self.lines.append(f"  circuit of {event.operation}: {states[-2]} → {states[-1]}")
+            elif isinstance(event, events.CallRefused):
+                self.refused[event.operation] += 1
+            elif not self.lines:  # the acts are not among the calls that are counted
+                self._count(self.counts[event.operation], event)
+
+    def _count(self, count: Count, event: events.Event) -> None:
+        if isinstance(event, events.AttemptFailed):
+            count.failed_attempts += 1
+            self.errors[event.kind, event.reason] += 1
+            return
+        if isinstance(event, events.RetryAttempt):
+            count.retries += 1
+            count.waited += event.delay_seconds
+        elif isinstance(event, events.CallFailed | events.RetryExhausted):
+            count.failed += 1
+            why = (event.kind, event.stop_reason, event.failure_reason)
+            self.failures[Failure(event.operation, *why)] += 1
+        elif isinstance(event, events.CallSucceeded) and event.total_attempts > 1:
+            count.saved += 1
+        else:
+            count.first += isinstance(event, events.CallSucceeded)
+            count.interrupted += isinstance(event, events.CallInterrupted)
+            return
+        self.recent.append(event)
 
     @property
     def total(self) -> Count:
+        """All operations together."""
         with self._lock:
-            return sum(self.counts.values(), start=Count())
-
-
-def _attempt_failed(tally: Tally, count: Count, event: Any) -> None:
-    count.failed_attempts += 1
-    tally.errors[event.kind, event.reason] += 1
-
-
-def _retry_scheduled(tally: Tally, count: Count, event: Any) -> None:
-    count.retries += 1
-    count.waited += event.delay_seconds
-    tally.recent.append(event)
-
-
-def _call_succeeded(tally: Tally, count: Count, event: Any) -> None:
-    if event.total_attempts == 1:
-        count.first += 1
-        return
-    count.saved += 1
-    tally.recent.append(event)
-
-
-def _call_failed(tally: Tally, count: Count, event: Any) -> None:
-    why = (event.stop_reason, event.failure_reason)
-    count.failed += 1
-    tally.failures[Failure(event.operation, event.kind, *why)] += 1
-    tally.recent.append(event)
-
-
-def _call_interrupted(_tally: Tally, count: Count, _event: Any) -> None:
-    count.interrupted += 1
-
-
-_ADD: dict[type[Event], Callable[[Tally, Count, Any], None]] = {
-    AttemptFailed: _attempt_failed,
-    CallFailed: _call_failed,
-    CallInterrupted: _call_interrupted,
-    CallSucceeded: _call_succeeded,
-    RetryAttempt: _retry_scheduled,
-    RetryExhausted: _call_failed,
-}
+            counts = [asdict(count) for count in self.counts.values()]
+        return Count(**{name: sum(each[name] for each in counts) for name in counts[0]})
