@@ -305,7 +305,7 @@ def test_a_black_hole_takes_what_was_delayed(server, proxy):
         client.sendall(b"lost\n")
         assert hears_nothing(client)
         proxy.black_hole()
-        until(lambda: client.fileno() and next(iter(proxy._hub.wires)).has_lost)
+        until(lambda: client.fileno() and next(iter(proxy._hub.connections)).has_lost)
         proxy.heal()
         assert ended(client) == "reset"
     assert server.heard == [b"hello\n"]
@@ -614,7 +614,7 @@ def test_values_that_make_no_sense_are_refused(proxy, fault, wrong):
 
 def test_too_many_connections_are_reset(proxy, monkeypatch):
     """The proxy is bounded too."""
-    monkeypatch.setattr("mainstay.testing.proxy._MOST", 1)
+    monkeypatch.setattr("mainstay.testing.proxy.hub._MOST", 1)
     with connected(proxy) as first:
         assert said(first) == b"re: hello\n"
         assert is_reset_on_arrival(proxy)
