@@ -6,10 +6,8 @@ it does goes through the same sites and drivers as a plain decorator.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.validate import Checker
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
@@ -23,8 +21,8 @@ from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
 from mainstay.engine.operations import KeyedOperation, Operation
 from mainstay.engine.registry import PolicyRegistry
+from mainstay.engine.wiring import audit_of, check_arguments, flush_all, seconds_of, start_sharing
 from mainstay.errors import UsageError
-from mainstay.ports import methods_of
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 from mainstay.stores.timed import timed
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
-    from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.idempotency.keys import KeyFields
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.drivers.inbox.operators import Operators
@@ -120,9 +117,7 @@ class Engine:
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,
     ) -> None:
-        _check_redactor(redact)
-        if seed is not None and type(seed) is not int:
-            raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
+        check_arguments(seed, redact)
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
         self._redact = redact
@@ -133,7 +128,7 @@ class Engine:
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
         self._counts: CallCounts | None = None
-        interval, patience = _seconds(share, store_wait)
+        interval, patience = seconds_of(share, store_wait)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
         self.store = timed(opened, self._sinks)
@@ -142,17 +137,13 @@ class Engine:
         )
         self.inbox.settle("exhausted", exhausted_calls(self.store, self.circuits))
         self._escalation = Escalation(self.inbox, redact)
-        self._sharing = self._start_sharing(interval)
+        self._sharing = start_sharing(self.store, self.circuits, self._guards, interval)
 
     def _start_audit(
         self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
     ) -> AuditLog | None:
-        """The audit log hears what every other sink hears."""
-        try:
-            found = audit_of(_among(self._sinks) if audit is None else audit, store)
-        except Exception:
-            store.close()
-            raise
+        """Makes the audit log one of the sinks; lets it count the calls, if it does so."""
+        found = audit_of(audit, self._sinks, store)
         if found is not None and found not in self._sinks:
             self._sinks = (*self._sinks, found)
             self.circuits.listen(found)
@@ -190,19 +181,6 @@ class Engine:
         from mainstay.engine.from_config import engine_of
 
         return engine_of(cls, path, on_error=on_error, overrides=overrides, env=env)
-
-    def _start_sharing(self, interval: float | None) -> Sharing | None:
-        """Where there is something to share, and somewhere that outlives the process."""
-        from mainstay.drivers.guards.budget import is_shareable
-
-        is_needed = self.circuits.is_used or any(map(is_shareable, self._guards))
-        if interval is None or not is_needed or "durable" not in self.store.abilities:
-            return None
-        from mainstay.drivers.guards.shared import Sharing
-
-        sharing = Sharing(self.store, self.circuits, self._guards, interval)
-        sharing.start()
-        return sharing
 
     def call(
         self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -474,6 +452,7 @@ class Engine:
             )
         policy = self.policies.of(name) if policy is None else policy
         check_idempotency(idempotency or "idempotent", policy)
+        counted = None if self._counts is None else self._counts.of(name)
         return Site(
             policy,
             name,
@@ -481,13 +460,9 @@ class Engine:
             listeners=(*self._sinks, self._escalation) if escalate else self._sinks,
             entropy=self._entropy,
             cancel=cancel,
-            gate=gate_of(self.circuits.of(name), self._guards, self._counted(name)),
+            gate=gate_of(self.circuits.of(name), self._guards, counted),
             redact=self._redact,
         )
-
-    def _counted(self, name: str) -> Guard | None:
-        """Counts the calls of an operation, where the audit log wants to know their number."""
-        return None if self._counts is None else self._counts.of(name)
 
     def catch_up(self) -> bool:
         """Brings what other processes know of the circuits and budgets, at once.
@@ -514,10 +489,7 @@ class Engine:
         if self._sharing is not None:
             self._sharing.close()
         self._escalation.flush()
-        for sink in self._sinks:
-            flush = methods_of(sink).flush
-            if flush is not None:
-                flush()
+        flush_all(self._sinks)
         if self.audit is not None:
             if self._counts is not None:
                 self.audit.count_no_more(self._counts.events)
@@ -529,48 +501,3 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _check_redactor(redact: Any) -> None:
-    if redact is not None:
-        from mainstay.core.redact.redactor import Redactor
-
-        if not isinstance(redact, Redactor):
-            raise UsageError(
-                f"redact = {redact!r}: must be a Redactor", hint="redact=Redactor(patterns=[...])"
-            )
-
-
-def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
-    """The audit log that was given as one of the sinks."""
-    if "mainstay.audit.log" not in sys.modules:  # not loaded: no sink is an audit log
-        return None
-    from mainstay.audit.log import AuditLog
-
-    return next((each for each in sinks if isinstance(each, AuditLog)), None)
-
-
-def audit_of(
-    audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
-) -> AuditLog | None:
-    """The audit log an engine was asked for, or has by default."""
-    if audit is False or (audit is None and "audit" not in store.abilities):
-        return None
-    from mainstay.audit.log import AuditLog
-
-    if isinstance(audit, AuditLog):
-        return audit
-    if audit is True or audit is None:
-        open_store(store, needs=["audit"])
-        return AuditLog(store)
-    return AuditLog(audit)
-
-
-def _seconds(share: float | None, store_wait: float) -> tuple[float | None, float]:
-    """The times an engine is given, where they make sense."""
-    check = Checker("Engine")
-    if share is not None:
-        share = check.number("share", share, 0.01, 3600.0, " of seconds")
-    patience = check.seconds("store_wait", store_wait)
-    check.close()
-    return share, patience

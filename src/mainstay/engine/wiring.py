@@ -1,0 +1,106 @@
+"""What an engine is wired of: its arguments checked, its audit log, the sharing of its circuits."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from mainstay.core.base.validate import Checker
+from mainstay.errors import UsageError
+from mainstay.ports import methods_of
+from mainstay.stores.open import open_store
+
+if TYPE_CHECKING:
+    import os
+    from typing import Any
+
+    from mainstay.audit.log import AuditLog
+    from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.guards.registry import CircuitRegistry
+    from mainstay.drivers.guards.shared import Sharing
+    from mainstay.ports import Sink, Store
+
+
+def check_arguments(seed: Any, redact: Any) -> None:
+    """Raises UsageError if a seed or a redactor is neither None nor of the right type."""
+    if seed is not None and type(seed) is not int:
+        raise UsageError(f"seed = {seed!r}: must be an integer, or None for random delays")
+    if redact is not None:
+        from mainstay.core.redact.redactor import Redactor
+
+        if not isinstance(redact, Redactor):
+            raise UsageError(
+                f"redact = {redact!r}: must be a Redactor", hint="redact=Redactor(patterns=[...])"
+            )
+
+
+def seconds_of(share: float | None, store_wait: float) -> tuple[float | None, float]:
+    """The times of an engine, checked."""
+    check = Checker("Engine")
+    if share is not None:
+        share = check.number("share", share, 0.01, 3600.0, " of seconds")
+    patience = check.seconds("store_wait", store_wait)
+    check.close()
+    return share, patience
+
+
+def audit_of(
+    audit: AuditLog | str | os.PathLike[str] | bool | None, sinks: tuple[Sink, ...], store: Store
+) -> AuditLog | None:
+    """The audit log of an engine: as asked for, else one of its sinks, else its store's own.
+
+    If that fails, the store is closed: the engine is not built.
+    """
+    try:
+        return _opened(_among(sinks) if audit is None else audit, store)
+    except Exception:
+        store.close()
+        raise
+
+
+def _among(sinks: tuple[Sink, ...]) -> AuditLog | None:
+    """The audit log that was given as one of the sinks."""
+    if "mainstay.audit.log" not in sys.modules:  # not loaded: no sink is an audit log
+        return None
+    from mainstay.audit.log import AuditLog
+
+    return next((each for each in sinks if isinstance(each, AuditLog)), None)
+
+
+def _opened(
+    audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
+) -> AuditLog | None:
+    if audit is False or (audit is None and "audit" not in store.abilities):
+        return None
+    from mainstay.audit.log import AuditLog
+
+    if isinstance(audit, AuditLog):
+        return audit
+    if audit is True or audit is None:
+        open_store(store, needs=["audit"])
+        return AuditLog(store)
+    return AuditLog(audit)
+
+
+def start_sharing(
+    store: Store, circuits: CircuitRegistry, guards: tuple[Guard, ...], interval: float | None
+) -> Sharing | None:
+    """Shares circuits and budgets, if there are any and the store outlives the process."""
+    from mainstay.drivers.guards.budget import is_shareable
+
+    is_needed = circuits.is_used or any(map(is_shareable, guards))
+    if interval is None or not is_needed or "durable" not in store.abilities:
+        return None
+    from mainstay.drivers.guards.shared import Sharing
+
+    sharing = Sharing(store, circuits, guards, interval)
+    sharing.start()
+    return sharing
+
+
+def flush_all(sinks: tuple[Sink, ...]) -> None:
+    """Flushes each sink that buffers."""
+    for sink in sinks:
+        flush = methods_of(sink).flush
+        if flush is not None:
+            flush()
