@@ -120,8 +120,8 @@ def is_ours(cls: type) -> bool:
 
 def describe_members(path: str, cls: type, public: set[int]) -> Iterator[str]:
     """The lines of what a class offers."""
-    told = {c for base in cls.__mro__[1:] if id(base) in public for c in base.__mro__}
-    owners = [c for c in cls.__mro__ if is_ours(c) and c not in told]
+    documented = {c for base in cls.__mro__[1:] if id(base) in public for c in base.__mro__}
+    owners = [c for c in cls.__mro__ if is_ours(c) and c not in documented]
     members: dict[str, object] = {}
     types: dict[str, object] = {}
     for owner in reversed(owners):

@@ -3,7 +3,7 @@
     python tools/config_doc.py            print the page
     python tools/config_doc.py --write    write docs/reference/configuration.md and the schema
 
-Names, what is allowed, defaults and meanings come from mainstay.config.fields.
+NameMap, what is allowed, defaults and meanings come from mainstay.config.fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.fields import CONFIG
 from mainstay.config.schema import schema
-from mainstay.config.shapes import Listing, Names, Section, camel
+from mainstay.config.shapes import Listing, NameMap, Section, camel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def _walk(shape: Section, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
     waiting: list[tuple[tuple[str, ...], Shape]] = [(path, shape)]
     while waiting:
         here, found = waiting.pop(0)
-        if isinstance(found, Names):
+        if isinstance(found, NameMap):
             waiting.insert(0, ((*here, f"<{found.what}>"), found.shape))
         elif isinstance(found, Listing):
             waiting.insert(0, ((*here, "<each>"), found.shape))
@@ -82,15 +82,15 @@ def _walk(shape: Section, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 def _also(shape: Section) -> str:
     """What may stand in place of the section."""
-    said = []
+    notes = []
     for sort, name in (("A text", shape.text), ("A number", shape.number)):
         if name:
-            said.append(f"{sort} alone is its `{camel(name)}`.")
+            notes.append(f"{sort} alone is its `{camel(name)}`.")
     if shape.flag:
-        said.append(f"`true` or `false` alone is its `{camel(shape.flag)}`.")
+        notes.append(f"`true` or `false` alone is its `{camel(shape.flag)}`.")
     if shape.is_open:
-        said.append("Further keys are options of what is made of it.")
-    return " ".join(said) + "\n\n" if said else ""
+        notes.append("Further keys are options of what is made of it.")
+    return " ".join(notes) + "\n\n" if notes else ""
 
 
 def _table(shape: Section) -> str:
@@ -106,11 +106,11 @@ def _row(field: Field, shape: Section) -> str:
 
 
 def _takes(shape: Shape) -> str:
-    if isinstance(shape, Names):
+    if isinstance(shape, NameMap):
         return f"a mapping: each {shape.what} with {_takes(shape.shape)}"
     if isinstance(shape, Listing):
-        return shape.says if shape.or_one else f"a list, each {_takes(shape.shape)}"
-    return shape.says
+        return shape.expected if shape.or_one else f"a list, each {_takes(shape.shape)}"
+    return shape.expected
 
 
 def main() -> int:

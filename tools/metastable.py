@@ -54,7 +54,7 @@ class Server:
 
 
 @dataclass
-class Story:
+class Outcome:
     """What a run came to: when calls succeeded, failed, and requests reached the server."""
 
     succeeded: list[float] = field(default_factory=list)
@@ -72,14 +72,14 @@ class Story:
         return sum(start <= at < end for at in self.requests) / (end - start) / CAPACITY
 
 
-def play(*, protected: bool) -> Story:
+def play(*, protected: bool) -> Outcome:
     """One run, with retries alone or with a budget and a breaker."""
     with virtual_time(start=0.0):
         return asyncio.run(_play(protected))
 
 
-async def _play(protected: bool) -> Story:
-    loop, story = asyncio.get_running_loop(), Story()
+async def _play(protected: bool) -> Outcome:
+    loop, outcome = asyncio.get_running_loop(), Outcome()
     server = Server(loop.time())
     policy = RetryPolicy(
         name="search", max_attempts=3, attempt_timeout=PATIENCE, backoff=Backoff.exponential(0.1)
@@ -100,17 +100,17 @@ async def _play(protected: bool) -> Story:
         try:
             await search()
         except Exception:
-            story.failed.append(at)
+            outcome.failed.append(at)
         else:
-            story.succeeded.append(at)
+            outcome.succeeded.append(at)
 
     calls = []
     for _ in range(int(LOAD * END)):
         calls.append(asyncio.create_task(call()))
         await asyncio.sleep(1.0 / LOAD)
     await asyncio.gather(*calls)
-    story.requests = server.requests
-    return story
+    outcome.requests = server.requests
+    return outcome
 
 
 # --- the picture ----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ _SVG = (
 COLOURS = {"retries alone": "#c0392b", "with budget and breaker": "#1f6feb"}
 
 
-def render(stories: dict[str, Story]) -> str:
+def render(outcomes: dict[str, Outcome]) -> str:
     """The share of successful calls over time, as SVG."""
     lines = [
         _SVG,
@@ -132,7 +132,7 @@ def render(stories: dict[str, Story]) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         _trigger(),
         *_axes(),
-        *(_curve(name, story, n) for n, (name, story) in enumerate(stories.items())),
+        *(_curve(name, outcome, n) for n, (name, outcome) in enumerate(outcomes.items())),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -167,9 +167,9 @@ def _axes() -> list[str]:
     return lines
 
 
-def _curve(name: str, story: Story, number: int) -> str:
+def _curve(name: str, outcome: Outcome, number: int) -> str:
     starts = [n * STEP for n in range(int(END / STEP))]
-    points = [f"{_x(s + STEP / 2)},{_y(story.goodput(s, s + STEP))}" for s in starts]
+    points = [f"{_x(s + STEP / 2)},{_y(outcome.goodput(s, s + STEP))}" for s in starts]
     colour = COLOURS[name]
     x = LEFT + 250 + 180 * number
     return (
@@ -178,7 +178,7 @@ def _curve(name: str, story: Story, number: int) -> str:
     )
 
 
-def stories() -> dict[str, Story]:
+def outcomes() -> dict[str, Outcome]:
     """Both runs, by what they are called in the picture."""
     return {name: play(protected=n == 1) for n, name in enumerate(COLOURS)}
 
@@ -188,10 +188,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="a metastable overload")
     parser.add_argument("--write", action="store_true", help="draw docs/images/metastable.svg")
     write = parser.parse_args(arguments).write
-    found = stories()
-    for name, story in found.items():
+    found = outcomes()
+    for name, outcome in found.items():
         for label, span in (("before", (0, 20)), ("during", (20, 30)), ("at the end", (70, 90))):
-            good, load = story.goodput(*span), story.load(*span)
+            good, load = outcome.goodput(*span), outcome.load(*span)
             print(f"{name}, {label}: {good:.0%} succeed, load {load:.0%} of the capacity")
     if write:
         FILE.parent.mkdir(exist_ok=True)

@@ -212,7 +212,7 @@ def values(shape):
     """Values for a shape: mostly of the right sort, never surely right."""
     if isinstance(shape, shapes.Section):
         return st.one_of(sections(shape), WRONG)
-    if isinstance(shape, shapes.Names):
+    if isinstance(shape, shapes.NameMap):
         names = st.sampled_from(["standard", "db.*", "throttled", "kind:auth", "", "a "])
         return st.one_of(st.dictionaries(names, values(shape.shape), max_size=2), WRONG)
     if isinstance(shape, shapes.Listing):
@@ -236,7 +236,7 @@ def sections(shape):
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(document=sections(CONFIG))
 def test_both_are_of_one_mind(document):
-    """Whatever a file says, the editor and mainstay agree on whether it can be right."""
+    """Whatever a file expected, the editor and mainstay agree on whether it can be right."""
     assert VALIDATOR.is_valid(document) == is_right(document)
 
 

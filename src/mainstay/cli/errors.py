@@ -1,4 +1,4 @@
-"""From what a command raised to what a person or a program is told.
+"""From what a command raised to what a person or a program is report_of.
 
 Three sources: click (a mistake on the command line), mainstay's own errors, the system. Anything
 else is a bug of ours, and says so.
@@ -30,7 +30,7 @@ class CommandError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a person or a program is told; nothing is said where there is no message."""
+    """What a person or a program is report_of; nothing is said where there is no message."""
 
     exit_code: int
     message: str = ""
@@ -48,9 +48,9 @@ class Report:
 
 def explain(error: BaseException) -> Report:
     """What happened, for whoever ran the command."""
-    for classes, told in _TOLD:
+    for classes, report_of in _REPORTS:
         if isinstance(error, classes):
-            return told(error)
+            return report_of(error)
     return _of_bug(error)
 
 
@@ -106,7 +106,7 @@ def _of_bug(error: BaseException) -> Report:
     return Report(Exit.INTERNAL, message, hint, "internal", name)
 
 
-_TOLD: tuple[tuple[tuple[type[BaseException], ...], Callable[[Any], Report]], ...] = (
+_REPORTS: tuple[tuple[tuple[type[BaseException], ...], Callable[[Any], Report]], ...] = (
     ((KeyboardInterrupt, click.Abort), _of_interrupt),
     ((click.ClickException,), _of_click),
     ((MainstayError,), _of_ours),

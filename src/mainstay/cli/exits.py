@@ -20,7 +20,7 @@ class Exit(IntEnum):
     """The command worked, and found a problem or has to say no."""
     USAGE = 2
     """A mistake of the caller's: an option, a name, a file, an extra that is not installed."""
-    STORE_AWAY = 69
+    STORE_UNAVAILABLE = 69
     """`exec` only: not run, because its key could not be looked up."""
     INTERNAL = 70
     """A bug in mainstay."""

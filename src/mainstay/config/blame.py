@@ -29,7 +29,7 @@ def _item(node: Node, path: Path, value: object) -> tuple[Node, Path]:
     return node, path
 
 
-class Place:
+class ConfigMapping:
     """A mapping in the tree, with its shape and its path."""
 
     def __init__(self, shape: Shape, node: Node, path: Path, report: Report) -> None:
@@ -40,10 +40,10 @@ class Place:
         node, keys = locate(self.shape, self.node, names)
         return node, (*self.path, *keys), len(keys) == len(names)
 
-    def below(self, shape: Shape, *names: str) -> Place:
+    def below(self, shape: Shape, *names: str) -> ConfigMapping:
         """The place of a mapping below."""
         node, path, _ = self.at(*names)
-        return Place(shape, node, path, self.report)
+        return ConfigMapping(shape, node, path, self.report)
 
     def wrong(self, names: tuple[str, ...], value: object, allowed: str, near: str = "") -> None:
         """A field with a value that will not do; where it has none of its own, the mapping's."""
@@ -55,10 +55,10 @@ class Place:
         stand_in = Node(value, node.line, node.source, shown=node.shown)
         self.report.wrong(stand_in, (*path, *map(camel, missing)), allowed, near)
 
-    def say(self, names: tuple[str, ...], text: str, near: str = "") -> None:
+    def problem(self, names: tuple[str, ...], text: str, near: str = "") -> None:
         """Anything else that is wrong with a field."""
         node, path, _ = self.at(*names)
-        self.report.say(node, path, text, nearest=near)
+        self.report.problem(node, path, text, nearest=near)
 
     def build(
         self,
@@ -67,7 +67,7 @@ class Place:
     ) -> T | None:
         """What `make` makes; what it refuses is reported under the keys that were used.
 
-        `fields` says under which names a field of the core may stand here.
+        `fields` expected under which names a field of the core may stand here.
         """
         try:
             return make()
@@ -84,7 +84,7 @@ class Place:
         """Fields that are right alone and wrong together, told at the first that is there."""
         names = problem.field.split(", ")
         first = next((name for name in names if self.at(name)[2]), names[0])
-        self.say((first,), f"{' and '.join(map(camel, names))} must be {problem.allowed}")
+        self.problem((first,), f"{' and '.join(map(camel, names))} must be {problem.allowed}")
 
     def _names(
         self, field: str, fields: Mapping[str, tuple[tuple[str, ...], ...]]

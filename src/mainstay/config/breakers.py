@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from mainstay.config.blame import Place
+    from mainstay.config.blame import ConfigMapping
 
 _MADE = ("enabled", "operations", "recovery_timeout", "recovery_jitter", "window", "count_on",
          "ignore")  # fmt: skip
 
 
-def breaker_of(checked: Mapping[str, Any], place: Place) -> BreakerSettings | None:
+def breaker_of(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
     """The settings of a section; None where it is switched off, or wrong."""
     before = len(place.report.problems)
     fields: dict[str, Any] = {k: v for k, v in checked.items() if k not in _MADE}
@@ -41,7 +41,7 @@ def breaker_of(checked: Mapping[str, Any], place: Place) -> BreakerSettings | No
     return made if checked.get("enabled", True) else None
 
 
-def _recovery(value: Any, place: Place) -> Any:
+def _recovery(value: Any, place: ConfigMapping) -> Any:
     """Seconds, or the curve by which each opening in a row lasts longer."""
     if isinstance(value, float) or set(value) <= {"initial"}:
         return value if isinstance(value, float) else value.get("initial", 30.0)
@@ -57,13 +57,13 @@ def _recovery(value: Any, place: Place) -> Any:
     )
 
 
-def _window(value: Mapping[str, Any], place: Place) -> Window | None:
+def _window(value: Mapping[str, Any], place: ConfigMapping) -> Window | None:
     has_calls, has_seconds = "calls" in value, "seconds" in value
     if has_calls == has_seconds:
-        place.say(("window",), "must have either calls or seconds")
+        place.problem(("window",), "must have either calls or seconds")
         return None
     if has_calls:
         if "buckets" in value:
-            place.say(("window", "buckets"), "is for a window of seconds only")
+            place.problem(("window", "buckets"), "is for a window of seconds only")
         return place.build(lambda: Window.calls(value["calls"]))
     return place.build(lambda: Window.seconds(value["seconds"], value.get("buckets", 10)))

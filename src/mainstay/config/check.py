@@ -15,7 +15,7 @@ from mainstay.config.shapes import (
     Either,
     Flag,
     Listing,
-    Names,
+    NameMap,
     Number,
     Section,
     Text,
@@ -52,7 +52,7 @@ def fill(node: Node, path: Path, report: Report) -> Node | None:
     template = node.value
     missing = [name for name in template.names if name not in report.env]
     for name in dict.fromkeys(missing):
-        report.say(node, path, f"needs the environment variable {name}, which is not set")
+        report.problem(node, path, f"needs the environment variable {name}, which is not set")
     if missing:
         return None
     text = template.filled(report.env)
@@ -70,12 +70,12 @@ def _text(shape: Text, node: Node, path: Path, report: Report) -> Any:
             return value
     if shape.is_secret and node.shown is None:
         node = Node(value, node.line, node.source, shown=SECRET)
-    says = shape.says
+    expected = shape.expected
     if type(value) in (int, float, bool) and not shape.choices:
-        says += "; put it in quotes"
+        expected += "; put it in quotes"
     near = nearest(value, shape.choices) if node.shown is None and value is not None else ""
     near = shape.meant.get(str(value), near)
-    report.wrong(node, path, says, near)
+    report.wrong(node, path, expected, near)
     return BAD
 
 
@@ -86,7 +86,7 @@ def _number(shape: Number, node: Node, path: Path, report: Report) -> Any:
             return value / shape.per
     elif value is None and shape.optional:
         return None
-    report.wrong(node, path, shape.says)
+    report.wrong(node, path, shape.expected)
     return BAD
 
 
@@ -98,14 +98,14 @@ def _whole(shape: Whole, node: Node, path: Path, report: Report) -> Any:
         return value
     if value is None and shape.optional:
         return None
-    report.wrong(node, path, shape.says)
+    report.wrong(node, path, shape.expected)
     return BAD
 
 
 def _flag(shape: Flag, node: Node, path: Path, report: Report) -> Any:
     if type(node.value) is bool:
         return node.value
-    report.wrong(node, path, shape.says)
+    report.wrong(node, path, shape.expected)
     return BAD
 
 
@@ -117,7 +117,7 @@ def _either(shape: Either, node: Node, path: Path, report: Report) -> Any:
             del report.problems[before:]
             return found
     del report.problems[before:]
-    report.wrong(node, path, shape.says)
+    report.wrong(node, path, shape.expected)
     return BAD
 
 
@@ -136,17 +136,17 @@ def _listing(shape: Listing, node: Node, path: Path, report: Report) -> Any:
         if shape.or_one and type(node.value) is not dict:
             found = check(shape.shape, node, path, report)
             return BAD if found is BAD else [found]
-        report.wrong(node, path, shape.says)
+        report.wrong(node, path, shape.expected)
         return BAD
     items = [check(shape.shape, v, (*path, n), report) for n, v in enumerate(node.value)]
     return [item for item in items if item is not BAD]
 
 
-def _names(shape: Names, node: Node, path: Path, report: Report) -> Any:
+def _names(shape: NameMap, node: Node, path: Path, report: Report) -> Any:
     if node.value is None:
         return {}
     if type(node.value) is not dict:
-        report.wrong(node, path, shape.says)
+        report.wrong(node, path, shape.expected)
         return BAD
     found = {}
     for key, child in node.value.items():
@@ -161,8 +161,8 @@ def _names(shape: Names, node: Node, path: Path, report: Report) -> Any:
 def _is_key(shape: Text, key: str, child: Node, path: Path, report: Report) -> bool:
     if key in shape.choices if shape.choices else shape.pattern.fullmatch(key):
         return True
-    text = f"the key must be {shape.says}"
-    report.say(child, path, text, allowed=shape.says, nearest=nearest(key, shape.choices))
+    text = f"the key must be {shape.expected}"
+    report.problem(child, path, text, allowed=shape.expected, nearest=nearest(key, shape.choices))
     return False
 
 
@@ -171,7 +171,7 @@ def _section(shape: Section, node: Node, path: Path, report: Report) -> Any:
     if type(value) is not dict:
         value = _short(shape, node)
         if value is None:
-            report.wrong(node, path, shape.says)
+            report.wrong(node, path, shape.expected)
             return BAD
     found: dict[str, Any] = {}
     keys: dict[str, str] = {}
@@ -190,7 +190,8 @@ def _section(shape: Section, node: Node, path: Path, report: Report) -> Any:
             found[field.name] = got
     for name in shape.needs:
         if name not in keys:
-            report.say(node, path, f"{camel(name)} is missing", allowed=f"given with {camel(name)}")
+            key = camel(name)
+            report.problem(node, path, f"{key} is missing", allowed=f"given with {key}")
     return found if all(name in found for name in shape.needs) else BAD
 
 
@@ -207,7 +208,7 @@ def _short(shape: Section, node: Node) -> dict[str, Node] | None:
 
 def _twice(key: str, first: str, child: Node, path: Path, report: Report) -> None:
     text = f"means the same as {first}, which is given too; keep one of them"
-    report.say(child, (*path, key), text, allowed=f"left out, or {first}")
+    report.problem(child, (*path, key), text, allowed=f"left out, or {first}")
 
 
 def _strange(
@@ -225,7 +226,7 @@ def _strange(
     known = shape.names
     meant = "" if reason else nearest(key, known)
     text = reason or ("unknown key" if meant else f"unknown key; there are {', '.join(known)}")
-    report.say(child, (*path, key), text, allowed=", ".join(known), nearest=meant)
+    report.problem(child, (*path, key), text, allowed=", ".join(known), nearest=meant)
 
 
 def locate(shape: Shape, node: Node, names: tuple[str, ...]) -> tuple[Node, list[str]]:
@@ -239,7 +240,7 @@ def locate(shape: Shape, node: Node, names: tuple[str, ...]) -> tuple[Node, list
             break
         if isinstance(shape, Section) and key in shape.keys:
             shape = shape.keys[key][1]
-        elif isinstance(shape, Names):
+        elif isinstance(shape, NameMap):
             shape = shape.shape
         node = node.value[key]
         keys.append(key)
@@ -262,7 +263,7 @@ _CHECKS: dict[type[Shape], Callable[[Any, Node, Path, Report], Any]] = {
     Either: _either,
     Flag: _flag,
     Listing: _listing,
-    Names: _names,
+    NameMap: _names,
     Number: _number,
     Section: _section,
     Text: _text,

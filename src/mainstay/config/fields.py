@@ -9,7 +9,7 @@ from mainstay.config.shapes import (
     Field,
     Flag,
     Listing,
-    Names,
+    NameMap,
     Number,
     Section,
     Text,
@@ -37,19 +37,21 @@ RETRY = Section(
           also=[("default", Text())]),
     Field("nested", Text(choices=NESTED_MODES),
           "what happens inside another retry, for policies that do not set it", "collapse"),
-    Field("policies", Names(POLICY, what="policy"),
+    Field("policies", NameMap(POLICY, what="policy"),
           "policies by name; `standard` always exists", "`standard`"),
-    Field("operation_policies", Names(Text(), what="operation"),
+    Field("operation_policies", NameMap(Text(), what="operation"),
           "operations to policies: a name, else the first pattern (`db.*`) that matches, else the"
           " policy of the operation's name, else the default", "none",
-          also=[("operations", Names(Text(), what="operation"))]),
+          also=[("operations", NameMap(Text(), what="operation"))]),
     Field("circuit_breaker", BREAKER, _BREAKER_MEANS + "; the same as `circuitBreaker`", "none"),
 )  # fmt: skip
 
 BREAKERS = Section(
     Field("default", BREAKER, _BREAKER_MEANS + "; the same as `circuitBreaker`", "none"),
     Field("global", BREAKER, "one circuit for every operation", "none"),
-    Field("named", Names(NAMED_BREAKER, what="circuit"), "circuits that operations share", "none"),
+    Field(
+        "named", NameMap(NAMED_BREAKER, what="circuit"), "circuits that operations share", "none"
+    ),
 )
 
 _ENABLED = Field("enabled", Flag(), "false disables it", "true")
@@ -87,14 +89,14 @@ BUDGETS = Section(
     Field("memory", Section(
         Field("limit", Either(Whole(1, 2**63 - 1), Text(
             pattern=r"[0-9]+(?:\.[0-9]*)?\s*(?:[KkMmGgTt]?[Ii]?[Bb]|%)",
-            says='a size such as "512MB", "1.5GiB" or "80%"')), "bytes, or a share"),
+            expected='a size such as "512MB", "1.5GiB" or "80%"')), "bytes, or a share"),
         text="limit", number="limit", needs=["limit"],
     ), "starts no retry while the process uses more memory", "none"),
 )  # fmt: skip
 
 _URL = Text(
     pattern=rf"(?:{'|'.join(SCHEMES)})://[^\s]*",
-    says="the URL of a store: memory://, sqlite:///file.db, postgresql://…, redis://… or nats://…",
+    expected="the URL of a store: memory://, sqlite:///file.db, postgresql://…, redis://… or nats://…",
 )
 STORE = Section(
     Field("url", _URL, "where records are kept", "memory://"),
@@ -137,7 +139,8 @@ AUDIT = Section(
 )  # fmt: skip
 
 REDACTION = Section(
-    Field("patterns", Listing(Text(pattern=r"[\s\S]+", says="a regular expression"), or_one=True),
+    Field("patterns",
+          Listing(Text(pattern=r"[\s\S]+", expected="a regular expression"), or_one=True),
           "what these match is secret", "none"),
     Field("fields", Listing(Text(), or_one=True), "the values under these names are secret",
           "none"),
@@ -165,9 +168,11 @@ ALERTS = Section(
     Field("inbox", Flag(), "an item for each alert that fires", "true"),
 )
 
-_SECRET = Text(pattern=r"[\s\S]+", says="a text that is not empty", is_secret=True)
+_SECRET = Text(pattern=r"[\s\S]+", expected="a text that is not empty", is_secret=True)
 WEBHOOK = Section(
-    Field("url", Text(pattern=r"https?://\S+", says="an http:// or https:// URL"), "where to send"),
+    Field(
+        "url", Text(pattern=r"https?://\S+", expected="an http:// or https:// URL"), "where to send"
+    ),
     Field("secret", _SECRET, "signs what is sent", "not signed"),
     duration("timeout", "the time of one attempt", "5 s", above=True, high=3600.0),
     text="url",

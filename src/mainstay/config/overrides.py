@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mainstay.config.check import key_of
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import Report, nearest
-from mainstay.config.shapes import Names, Section, camel
+from mainstay.config.shapes import NameMap, Section, camel
 from mainstay.config.tree import Node, Template, joined
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def from_options(tree: Node, options: Iterable[str], report: Report) -> None:
         path, equals, value = _split(option)
         source = Node(None, None, f"--set {path}" if path else f"--set {option}")
         if not equals or not path:
-            report.say(source, (), "must be PATH=VALUE, such as retry.policies.fast.maxAttempts=5")
+            text = "must be PATH=VALUE, such as retry.policies.fast.maxAttempts=5"
+            report.problem(source, (), text)
             continue
         segments = [quoted.replace('\\"', '"') or plain for quoted, plain in _SEGMENT.findall(path)]
         _replace(tree, segments, value, source, report, is_exact=True)
@@ -86,16 +87,16 @@ def _replace(
             _unknown(shape, node, segment, path, source, report)
             return
         below = shape.keys[key][1] if isinstance(shape, Section) and key in shape.keys else None
-        below = shape.shape if isinstance(shape, Names) else below
+        below = shape.shape if isinstance(shape, NameMap) else below
         path = (*path, key)
         if number == len(segments) - 1:
             leaf = _leaf(value, source, path, report)
             if leaf is not None:
                 _put(shape, node, key, leaf)
-        elif isinstance(below, Section | Names):
+        elif isinstance(below, Section | NameMap):
             node, shape = _below(shape, node, key, below, source), below
         else:
-            report.say(source, path, "has no keys below it")
+            report.problem(source, path, "has no keys below it")
             return
 
 
@@ -108,7 +109,7 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     own = Report(report.env)
     found = read_yaml(value, source.source, own) if value.strip() else Node(None, None, "")
     if found is None or own.problems:
-        report.say(source, path, "is not a value as YAML has them")
+        report.problem(source, path, "is not a value as YAML has them")
         return None
     text = value if not isinstance(found.value, dict | list) else None
     if text is not None and found.value == {}:  # an empty document
@@ -134,7 +135,7 @@ def _put(shape: Shape, node: Node, key: str, leaf: Node) -> None:
     node.value[key] = leaf
 
 
-def _below(shape: Shape, node: Node, key: str, below: Section | Names, source: Node) -> Node:
+def _below(shape: Shape, node: Node, key: str, below: Section | NameMap, source: Node) -> Node:
     """The mapping under a key, made where there is none; a scalar becomes what it stands for."""
     if isinstance(shape, Section) and key in shape.keys:
         key = key_of(shape, node, shape.keys[key][0].name) or key
@@ -158,7 +159,7 @@ def _key(shape: Shape, node: Node, segment: str, *, is_exact: bool) -> str | Non
     """The key that a segment means; exactly, or whatever its case."""
     known = _known(shape, node)
     if is_exact:
-        is_free = isinstance(shape, Names) or (isinstance(shape, Section) and shape.is_open)
+        is_free = isinstance(shape, NameMap) or (isinstance(shape, Section) and shape.is_open)
         return segment if segment in known or is_free else None
     wanted = _bare(segment)
     found = [name for name in known if _bare(name) == wanted]
@@ -178,7 +179,7 @@ def _known(shape: Shape, node: Node) -> list[str]:
     there = list(node.value) if type(node.value) is dict else []
     if isinstance(shape, Section):
         return [*shape.keys, *(there if shape.is_open else [])]
-    is_policies = isinstance(shape, Names) and shape.what == "policy"
+    is_policies = isinstance(shape, NameMap) and shape.what == "policy"
     return [*there, *([BUILT_IN] if is_policies and BUILT_IN not in there else [])]
 
 
@@ -192,9 +193,9 @@ def _unknown(
 ) -> None:
     names = shape.names if isinstance(shape, Section) else _known(shape, node)
     shown = ", ".join(names) or "none"
-    what = shape.what if isinstance(shape, Names) else "key"
+    what = shape.what if isinstance(shape, NameMap) else "key"
     place = f" in {joined(path)}" if path else ""
     text = f"no {what}{place} is called {segment!r}; there are {shown}"
     bare = {_bare(name): name for name in names}
     near = nearest(_bare(segment), bare)
-    report.say(source, (), text, allowed=shown, nearest=bare[near] if near else "")
+    report.problem(source, (), text, allowed=shown, nearest=bare[near] if near else "")

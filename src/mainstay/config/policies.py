@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from mainstay.config.blame import Place
+    from mainstay.config.blame import ConfigMapping
     from mainstay.core.retry.policy import Policy
 
 BUILT_IN = "standard"
@@ -38,7 +38,7 @@ Draft = dict[str, "Any"]
 
 
 def policies_of(
-    checked: Mapping[str, Draft], place: Place, nested: str | None, make: type[Policy]
+    checked: Mapping[str, Draft], place: ConfigMapping, nested: str | None, make: type[Policy]
 ) -> list[Policy]:
     """The policies; `place` is that of the mapping of names."""
     drafts = {name: _draft(own, place, (name,)) for name, own in checked.items()}
@@ -55,7 +55,7 @@ def policies_of(
     return made
 
 
-def _draft(own: Draft, place: Place, names: tuple[str, ...] = ()) -> Draft:
+def _draft(own: Draft, place: ConfigMapping, names: tuple[str, ...] = ()) -> Draft:
     """The fields with the curve's parts beside the others, whichever way they were written."""
     draft = dict(own)
     if "initial_delay" in draft:
@@ -63,12 +63,12 @@ def _draft(own: Draft, place: Place, names: tuple[str, ...] = ()) -> Draft:
     for part, value in draft.pop("backoff", {}).items():
         if part in draft:
             flat = "initial_delay" if part == "initial" else part
-            place.say((*names, flat), "stands in backoff too; keep one of them")
+            place.problem((*names, flat), "stands in backoff too; keep one of them")
         draft[part] = value
     return draft
 
 
-def _resolve(drafts: dict[str, Draft], place: Place) -> dict[str, Draft]:
+def _resolve(drafts: dict[str, Draft], place: ConfigMapping) -> dict[str, Draft]:
     """Each with the fields of those it extends; without recursion, however long the chain."""
     done: dict[str, Draft] = {}
     for name in drafts:
@@ -83,13 +83,15 @@ def _resolve(drafts: dict[str, Draft], place: Place) -> dict[str, Draft]:
     return {name: done[name] for name in drafts}
 
 
-def _parent(name: str, drafts: dict[str, Draft], chain: list[str], place: Place) -> str | None:
+def _parent(
+    name: str, drafts: dict[str, Draft], chain: list[str], place: ConfigMapping
+) -> str | None:
     parent: str | None = drafts[name].get("extends")
     if parent is None or (parent == BUILT_IN and parent not in drafts):
         return None
     if parent in chain:
         circle = " → ".join([*chain[chain.index(parent) :], parent])
-        place.say((name, "extends"), f"leads back to itself: {circle}")
+        place.problem((name, "extends"), f"leads back to itself: {circle}")
         return None
     if parent not in drafts:
         if place.at(parent)[2]:
@@ -106,7 +108,7 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"
 
 
-def _policy(name: str, draft: Draft, place: Place, make: type[Policy]) -> Policy | None:
+def _policy(name: str, draft: Draft, place: ConfigMapping, make: type[Policy]) -> Policy | None:
     own = place.below(place.shape.shape, name)  # type: ignore[attr-defined]
     before = len(place.report.problems)
     fields = {field: draft[field] for field in _DIRECT if field in draft}
@@ -128,18 +130,18 @@ def _rules(field: str, value: Any) -> Any:
     return found
 
 
-def _per_kind(rules: Mapping[str, Draft], place: Place) -> dict[str, KindRule | None]:
+def _per_kind(rules: Mapping[str, Draft], place: ConfigMapping) -> dict[str, KindRule | None]:
     return {kind: _kind_rule(kind, own, place) for kind, own in rules.items()}
 
 
-def _kind_rule(kind: str, own: Draft, place: Place) -> KindRule | None:
+def _kind_rule(kind: str, own: Draft, place: ConfigMapping) -> KindRule | None:
     here = place.below(PER_KIND, "per_kind", kind)
     draft = _draft(own, here)
     delays = _delays(draft, here)
     return here.build(lambda: KindRule(draft.get("max_attempts"), **delays))
 
 
-def _delays(draft: Draft, place: Place) -> dict[str, Any]:
+def _delays(draft: Draft, place: ConfigMapping) -> dict[str, Any]:
     """Backoff and jitter, where any part of them is given."""
     found: dict[str, Any] = {}
     if any(part in draft for part in _CURVE):
@@ -172,12 +174,13 @@ def _percent(share: float) -> Jitter:
     return Jitter.percent(share)
 
 
-def jitter_of(value: Any, place: Place, field: str) -> Jitter | None:
+def jitter_of(value: Any, place: ConfigMapping, field: str) -> Jitter | None:
     """A jitter of a share, or of its parts."""
     if isinstance(value, float):
         return _percent(value)
     kind = value.get("kind", "percent")
     if kind == "additive" and "amount" not in value:
-        place.say((field,), "additive needs an amount of seconds: {kind: additive, amount: 0.5}")
+        text = "additive needs an amount of seconds: {kind: additive, amount: 0.5}"
+        place.problem((field,), text)
     amount = value.get("amount", 0.1 if kind == "percent" else 0.0)
     return place.build(lambda: Jitter(kind, amount), _STANDS_AS | {"amount": ((field, "amount"),)})

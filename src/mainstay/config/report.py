@@ -25,12 +25,12 @@ class Report:
 
     def wrong(self, node: Node, path: Path, allowed: str, nearest: str = "") -> None:
         """A value that is not allowed there."""
-        self._add(node.source, node.line, path, _told(node), allowed=allowed, nearest=nearest)
+        self._add(node.source, node.line, path, _visible(node), allowed=allowed, nearest=nearest)
 
-    def say(
+    def problem(
         self, node: Node, path: Path, text: str, *, allowed: str = "", nearest: str = ""
     ) -> None:
-        """Anything else that is wrong at a place; its value says nothing."""
+        """Anything else that is wrong at a place; without the value."""
         self._add(node.source, node.line, path, None, allowed=allowed, nearest=nearest, text=text)
 
     def file(self, source: str, line: int | None, text: str, path: Path = ()) -> None:
@@ -63,7 +63,7 @@ class Report:
             raise ConfigError(self.problems)
 
 
-def _told(node: Node) -> object:
+def _visible(node: Node) -> object:
     """The value for a message. Of what holds others only the sort: secrets may be among them."""
     if node.shown is not None:
         return node.shown
@@ -75,7 +75,7 @@ def _told(node: Node) -> object:
 
 
 class _Null(str):
-    """A value that is there and says nothing, other than one that is not shown."""
+    """A null that is in the file, as distinct from a value that is not shown."""
 
     __slots__ = ()
 

@@ -6,7 +6,7 @@ from mainstay.config.shapes import (
     Field,
     Flag,
     Listing,
-    Names,
+    NameMap,
     Number,
     Section,
     Text,
@@ -34,19 +34,19 @@ _END = r"(?![\s\S])"  # as $, but not before a last line's end
 _NOT_A_KIND = rf"(?!(?:{'|'.join(KINDS)}){_END})"
 _RULE = rf"{_NOT_A_KIND}(?:kind:(?:{'|'.join(KINDS)})|(?!kind:)\S(?:[\s\S]*\S)?)"
 _RETRIED = rf"(?!(?:{'|'.join(NEVER_RETRIED)}){_END}){_RULE}"
-_RULE_SAYS = "the name of an exception class or an error code, or kind: and one of " + ", ".join(
-    KINDS
+_RULE_EXPECTED = (
+    f"the name of an exception class or an error code, or kind: and one of {', '.join(KINDS)}"
 )
 
 
 def rules(name: str, means: str, default: str, *, is_retried: bool = False) -> Field:
     """A field of rules: names of exceptions, codes, and kinds as `kind:throttled`."""
-    says = _RULE_SAYS.replace("code", "code (never KeyboardInterrupt and its like)")
+    expected = _RULE_EXPECTED.replace("code", "code (never KeyboardInterrupt and its like)")
     meant = {kind: f"kind:{kind}" for kind in KINDS}
     if is_retried:
-        one = Text(pattern=_RETRIED, says=says, meant=meant)
+        one = Text(pattern=_RETRIED, expected=expected, meant=meant)
     else:
-        one = Text(pattern=_RULE, says=_RULE_SAYS, meant=meant)
+        one = Text(pattern=_RULE, expected=_RULE_EXPECTED, meant=meant)
     return Field(name, Listing(one, or_one=True), means, default)
 
 
@@ -96,10 +96,10 @@ POLICY = Section(
     rules("retry_on", "what is retried",
           "the kinds transient, throttled, timeout and overload", is_retried=True),
     rules("never_retry_on", "what is never retried; checked first, and final", "nothing more"),
-    Field("classify", Names(Text(choices=KINDS), key=Text(pattern=rf"(?!kind:){_RULE}",
-          says="the name of an exception class or an error code")),
+    Field("classify", NameMap(Text(choices=KINDS), key=Text(pattern=rf"(?!kind:){_RULE}",
+          expected="the name of an exception class or an error code")),
           "kinds for exceptions of your own: names to kinds", "none"),
-    Field("per_kind", Names(PER_KIND, key=Text(choices=KINDS), what="kind"),
+    Field("per_kind", NameMap(PER_KIND, key=Text(choices=KINDS), what="kind"),
           "limits of their own for some kinds", "none"),
     duration("attempt_timeout", "the time of one attempt", "none", above=True, optional=True),
     Field("timeout_by", Text(choices=TIMEOUT_MODES), "what ends a sync attempt", "client"),

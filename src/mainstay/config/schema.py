@@ -16,7 +16,7 @@ from mainstay.config.shapes import (
     Either,
     Flag,
     Listing,
-    Names,
+    NameMap,
     Number,
     Section,
     Text,
@@ -169,7 +169,7 @@ def _listing(maker: _Maker, shape: Listing, name: str) -> dict[str, Any]:
     return {"anyOf": [one, several]} if shape.or_one else several
 
 
-def _names(maker: _Maker, shape: Names, _name: str) -> dict[str, Any]:
+def _names(maker: _Maker, shape: NameMap, _name: str) -> dict[str, Any]:
     key: dict[str, Any] = {"pattern": f"^(?:{shape.key.pattern.pattern}){_END}"}
     if shape.key.choices:
         key = {"enum": list(shape.key.choices)}
@@ -189,7 +189,7 @@ _KINDS: dict[type[Shape], Callable[[_Maker, Any, str], dict[str, Any]]] = {
     Either: _either,
     Flag: _flag,
     Listing: _listing,
-    Names: _names,
+    NameMap: _names,
     Number: _number,
     Section: _section,
     Text: _text,

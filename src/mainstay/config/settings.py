@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mainstay.config.blame import Place
+from mainstay.config.blame import ConfigMapping
 from mainstay.config.breakers import breaker_of
 from mainstay.config.fields import (
     ALERT_RULE,
@@ -76,7 +76,7 @@ def settings_of(
     checked: Mapping[str, Any], tree: Node, report: Report, file: str | None, make: type[Policy]
 ) -> Settings:
     """The value of what was checked; what does not fit together is reported."""
-    place = Place(CONFIG, tree, (), report)
+    place = ConfigMapping(CONFIG, tree, (), report)
     retry = checked.get("retry", EMPTY)
     named = place.below(RETRY, "retry").below(RETRY.keys["policies"][1], "policies")
     policies = policies_of(retry.get("policies", EMPTY), named, retry.get("nested"), make)
@@ -108,7 +108,7 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def _check_names(retry: Mapping[str, Any], place: Place) -> None:
+def _check_names(retry: Mapping[str, Any], place: ConfigMapping) -> None:
     """Every policy that is named somewhere is there; one with problems of its own is, too."""
     node, _, is_there = place.at("retry", "policies")
     named = list(node.value) if is_there and isinstance(node.value, dict) else []
@@ -125,25 +125,25 @@ def _check_names(retry: Mapping[str, Any], place: Place) -> None:
             place.wrong(("retry", *names), name, allowed, nearest(name, known))
 
 
-def _check_redaction(redaction: Mapping[str, Any], place: Place) -> None:
+def _check_redaction(redaction: Mapping[str, Any], place: ConfigMapping) -> None:
     place.below(REDACTION, "redaction").build(lambda: Redactor(**redaction))
 
 
-def _check_alerts(alerts: Mapping[str, Any], place: Place) -> None:
+def _check_alerts(alerts: Mapping[str, Any], place: ConfigMapping) -> None:
     """Each rule, at its own line."""
     node, path, _ = place.at("alerts", "rules")
     rules = alerts.get("rules", ())
     if type(node.value) is not list or len(rules) != len(node.value):
         return  # one of them is wrong already
     for number, (rule, own) in enumerate(zip(rules, node.value, strict=True)):
-        here = Place(ALERT_RULE, own, (*path, number), place.report)
+        here = ConfigMapping(ALERT_RULE, own, (*path, number), place.report)
         here.build(lambda rule=rule: AlertRule(**rule), {"threshold": (("above",), ("below",))})  # type: ignore[misc]
 
 
 _EACH = (("circuit_breaker",), ("retry", "circuit_breaker"), ("breakers", "default"))
 
 
-def _each(checked: Mapping[str, Any], place: Place) -> BreakerSettings | None:
+def _each(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
     """The one section for the circuits of single operations, wherever it stands."""
     given = []
     for names in _EACH:
@@ -154,19 +154,19 @@ def _each(checked: Mapping[str, Any], place: Place) -> BreakerSettings | None:
             given.append((names, value))
     for names, _ in given[1:]:
         first = ".".join(place.at(*given[0][0])[1])  # type: ignore[arg-type]
-        place.say(names, f"means the same as {first}, which is given too; keep one of them")
+        place.problem(names, f"means the same as {first}, which is given too; keep one of them")
     if not given:
         return None
     return breaker_of(given[0][1], place.below(BREAKER, *given[0][0]))
 
 
-def _global(breakers: Mapping[str, Any], place: Place) -> BreakerSettings | None:
+def _global(breakers: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
     if "global" not in breakers:
         return None
     return breaker_of(breakers["global"], place.below(BREAKER, "breakers", "global"))
 
 
-def _shared(named: Mapping[str, Any], place: Place) -> tuple[SharedBreaker, ...]:
+def _shared(named: Mapping[str, Any], place: ConfigMapping) -> tuple[SharedBreaker, ...]:
     found, taken = [], {}  # type: list[SharedBreaker], dict[str, str]
     here = place.below(BREAKERS, "breakers")
     for name, checked in named.items():
@@ -175,7 +175,7 @@ def _shared(named: Mapping[str, Any], place: Place) -> tuple[SharedBreaker, ...]
         for each in operations:
             if taken.setdefault(each, name) != name:
                 text = f"{each!r} is guarded by the circuit {taken[each]!r} already"
-                here.say(("named", name, "operations"), text)
+                here.problem(("named", name, "operations"), text)
         if settings is not None:
             found.append(SharedBreaker(name, operations, settings))
     return tuple(found)
@@ -190,7 +190,7 @@ _RULES: dict[str, Any] = {
 }
 
 
-def _budgets(budgets: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def _budgets(budgets: Mapping[str, Any], place: ConfigMapping) -> dict[str, Any]:
     found = {}
     for name, options in budgets.items():
         here = place.below(BUDGETS, "budgets").below(BUDGETS.keys[name][1], name)
@@ -198,13 +198,13 @@ def _budgets(budgets: Mapping[str, Any], place: Place) -> dict[str, Any]:
         if not fields.pop("enabled", True):
             continue
         if fields.pop("preset", None) and fields:
-            here.say(("preset",), "stands alone: it has numbers of its own")
+            here.problem(("preset",), "stands alone: it has numbers of its own")
         elif here.build(lambda name=name, fields=fields: _RULES[name](**fields)) is not None:  # type: ignore[misc]
             found[name] = {key: value for key, value in options.items() if key != "enabled"}
     return found
 
 
-def _sinks(sinks: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def _sinks(sinks: Mapping[str, Any], place: ConfigMapping) -> dict[str, Any]:
     """Those that are on; the log is, unless it is switched off."""
     found: dict[str, Any] = {} if "logging" in sinks else {"logging": {}}
     for name, options in sinks.items():
@@ -214,17 +214,17 @@ def _sinks(sinks: Mapping[str, Any], place: Place) -> dict[str, Any]:
         fields = found[name] = {}
         for key, value in options.items():
             if snake(key) in fields:
-                here.say((name, snake(key)), "stands twice, in two spellings; keep one of them")
+                here.problem((name, snake(key)), "stands twice, in two spellings; keep one of them")
             if key != "enabled":
                 fields[snake(key)] = value
     return found
 
 
-def _audit(checked: Mapping[str, Any], place: Place) -> Any:
+def _audit(checked: Mapping[str, Any], place: ConfigMapping) -> Any:
     if "audit" not in checked:
         return None
     options = dict(checked["audit"])
     is_on = options.pop("enabled", True)
     if is_on and checked.get("sinks", EMPTY).get("audit", {"enabled": False}).get("enabled", True):
-        place.say(("sinks", "audit"), "means the same as audit, which is given too; keep one")
+        place.problem(("sinks", "audit"), "means the same as audit, which is given too; keep one")
     return _frozen(options) if is_on else False

@@ -1,4 +1,4 @@
-"""Sorts of values. A shape says what is allowed; check.py, schema.py and the reference ask it.
+"""Sorts of values. A shape states what is allowed; check.py, schema.py and the reference use it.
 
 A Section is a mapping with known keys, each of which may be written in camelCase or snake_case, and
 some in several forms: seconds as `deadline`, milliseconds as `deadlineMs`.
@@ -37,7 +37,7 @@ def snake(name: str) -> str:
 class Shape:
     """What is allowed in a place."""
 
-    says = ""
+    expected = ""
     """What is allowed, in words that follow "must be"."""
 
 
@@ -49,7 +49,7 @@ class Text(Shape):
         *,
         choices: Sequence[str] = (),
         pattern: str = "",
-        says: str = "",
+        expected: str = "",
         is_secret: bool = False,
         meant: Mapping[str, str] | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class Text(Shape):
         self.pattern = re.compile(pattern or r"\S(?:[\s\S]*\S)?")
         self.is_secret = is_secret
         usual = "a text that is not empty and has no spaces around it"
-        self.says = says or ("one of " + ", ".join(choices) if choices else usual)
+        self.expected = expected or ("one of " + ", ".join(choices) if choices else usual)
 
 
 class Number(Shape):
@@ -78,7 +78,7 @@ class Number(Shape):
         self.low, self.high, self.above = low, high, above
         self.optional, self.per = optional, per
         bounds = f"above {low:g} and up to" if above else f"from {low:g} to"
-        self.says = f"a number{unit} {bounds} {high:.12g}" + (", or null" if optional else "")
+        self.expected = f"a number{unit} {bounds} {high:.12g}" + (", or null" if optional else "")
 
 
 class Whole(Shape):
@@ -86,19 +86,19 @@ class Whole(Shape):
 
     def __init__(self, least: int, most: int, *, optional: bool = False) -> None:
         self.least, self.most, self.optional = least, most, optional
-        self.says = f"an integer from {least} to {most}" + (", or null" if optional else "")
+        self.expected = f"an integer from {least} to {most}" + (", or null" if optional else "")
 
 
 class Flag(Shape):
     """True or false."""
 
-    says = "true or false"
+    expected = "true or false"
 
 
 class Anything(Shape):
-    """Whatever plain data can say; somebody else will judge it."""
+    """Any plain data; other code checks it."""
 
-    says = "anything"
+    expected = "anything"
 
 
 class Either(Shape):
@@ -106,7 +106,7 @@ class Either(Shape):
 
     def __init__(self, *shapes: Shape) -> None:
         self.shapes = shapes
-        self.says = ", or ".join(shape.says for shape in shapes)
+        self.expected = ", or ".join(shape.expected for shape in shapes)
 
 
 class Listing(Shape):
@@ -114,14 +114,14 @@ class Listing(Shape):
 
     def __init__(self, shape: Shape, *, or_one: bool = False) -> None:
         self.shape, self.or_one = shape, or_one
-        one = f"{shape.says}, or a list of such" if or_one else ""
-        self.says = one or "a list"
+        one = f"{shape.expected}, or a list of such" if or_one else ""
+        self.expected = one or "a list"
 
 
-class Names(Shape):
+class NameMap(Shape):
     """A mapping from names to values of one shape."""
 
-    says = "a mapping"
+    expected = "a mapping"
 
     def __init__(self, shape: Shape, *, key: Text | None = None, what: str = "name") -> None:
         self.shape, self.what = shape, what
@@ -187,7 +187,7 @@ class Section(Shape):
                 for key in (camel(name), name):
                     self.keys[key] = (field, shape)
         others = (("a text", text), ("a number", number), ("true or false", flag))
-        self.says = ", or ".join(["a mapping", *(says for says, field in others if field)])
+        self.expected = ", or ".join(["a mapping", *(sort for sort, field in others if field)])
 
     @property
     def names(self) -> list[str]:

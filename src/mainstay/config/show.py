@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.config.shapes import Anything, Either, Listing, Names, Section, Text, camel
+from mainstay.config.shapes import Anything, Either, Listing, NameMap, Section, Text, camel
 from mainstay.config.tree import SECRET, Node, Template, joined
 from mainstay.core.redact.redactor import REDACTOR
 
@@ -53,7 +53,7 @@ def _child(shape: Shape, key: str, child: Node) -> tuple[str, Shape | None, Node
         field, form = shape.keys[key]
         names = [name for name, _ in field.forms]
         return camel(next((n for n in names if key in (n, camel(n))), key)), form, child
-    if isinstance(shape, Names):
+    if isinstance(shape, NameMap):
         return key, shape.shape, child
     ((told, value),) = REDACTOR.data({key: "-"}).items()  # a key may hold a secret itself
     return told, None if value == SECRET else _ANYTHING, child

@@ -47,8 +47,8 @@ def engine_of(
             raise
         _, problems = describe(error)  # a wrong value may be a secret one
         _log.error("%s", problems)
-        told = f"{problems}\nThe built-in default policy is used, and nothing else of it."
-        warnings.warn(told, ConfigWarning, stacklevel=3)
+        message = f"{problems}\nThe built-in default policy is used, and nothing else of it."
+        warnings.warn(message, ConfigWarning, stacklevel=3)
     engine = build()
     engine.settings = Settings()
     return engine
@@ -69,7 +69,7 @@ def read(
     if loaded.settings is not None:
         Parts(loaded).find()
     loaded.report.sort(loaded.file)
-    _tell(loaded)
+    _log_values(loaded)
     return loaded
 
 
@@ -90,7 +90,7 @@ def settings_in(loaded: Loaded) -> Settings:
     return loaded.settings
 
 
-def _tell(loaded: Loaded) -> None:
+def _log_values(loaded: Loaded) -> None:
     """The configuration goes to the log, without its secrets."""
     if _log.isEnabledFor(logging.DEBUG) and isinstance(loaded.tree.value, dict):
         shown = json.dumps(visible(CONFIG, loaded.tree), ensure_ascii=False, default=str)

@@ -1,7 +1,7 @@
 """The parts that a configuration names: found first, all of them, and made when an engine is.
 
 A part that is named and not there, a library that is missing, and an option that nobody takes are
-problems of the configuration, told with the line that asks for them.
+problems of the configuration, inbox with the line that asks for them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from mainstay.config.blame import Place
+from mainstay.config.blame import ConfigMapping
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import nearest
 from mainstay.config.shapes import camel
@@ -59,11 +59,11 @@ class Parts:
         assert loaded.settings is not None
         self.settings: Settings = loaded.settings
         self.report = loaded.report
-        self._place = Place(CONFIG, loaded.tree, (), loaded.report)
+        self._place = ConfigMapping(CONFIG, loaded.tree, (), loaded.report)
         self._store: Store | None = None
         self._sinks: list[Any] = []
         self._alarm: Any = None
-        self._told: Any = None
+        self._alert_inbox: Any = None
         """The inbox that alerts go to."""
 
     def find(self) -> None:
@@ -85,19 +85,19 @@ class Parts:
         try:
             taken = inspect.signature(_part(name)).parameters
         except MainstayError as error:
-            self._place.say(where, str(error))
+            self._place.problem(where, str(error))
             return
         takes = [n for n in taken if n != "self"]
         for option in options:
             if option not in takes:
                 near = nearest(option, takes)
                 text = "unknown option" + ("" if near else f"; there are {_camels(takes)}")
-                self._place.say((*where, option), text, camel(near) if near else "")
+                self._place.problem((*where, option), text, camel(near) if near else "")
         needed = [n for n in takes if taken[n].default is inspect.Parameter.empty]
         if name not in ("alerts", "notify"):
             for option in needed:
                 if option not in options and taken[option].kind not in _SEVERAL:
-                    self._place.say(where, f"{camel(option)} is missing")
+                    self._place.problem(where, f"{camel(option)} is missing")
 
     # --- making -----------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Parts:
         try:
             self._store = open_store(store.get("url", "memory://"), store.get("needs", ()))
         except UsageError as error:
-            self._place.say(("store",), str(error))
+            self._place.problem(("store",), str(error))
             self.report.close()
             raise
         return self._store
@@ -174,8 +174,8 @@ class Parts:
         options = dict(self.settings.alerts)
         made = [self._one("rule", r, ("alerts", "rules")) for r in options.pop("rules", ())]
         assert self._store is not None
-        told = self._told = Inbox(self._store) if options.pop("inbox", True) else None
-        self._alarm = self._one("alerts", {**options, "rules": made, "inbox": told}, ("alerts",))
+        inbox = self._alert_inbox = Inbox(self._store) if options.pop("inbox", True) else None
+        self._alarm = self._one("alerts", {**options, "rules": made, "inbox": inbox}, ("alerts",))
         if self._alarm is not None:
             self._sinks.append(self._alarm)
 
@@ -192,7 +192,7 @@ class Parts:
             for problem in error.problems:
                 self._place.wrong((*where, problem.field), problem.value, problem.allowed)
         except (UsageError, TypeError, ValueError) as error:
-            self._place.say(where, str(error))
+            self._place.problem(where, str(error))
         return None
 
     def _audit(self) -> Any:
@@ -203,8 +203,8 @@ class Parts:
 
     def introduce(self, engine: Configured) -> None:
         """Lets the sinks that read an engine know it, and alerts the sinks that may lose events."""
-        if self._told is not None:
-            self._told.listeners = engine.sinks
+        if self._alert_inbox is not None:
+            self._alert_inbox.listeners = engine.sinks
         for sink in self._sinks:
             watch = methods_of(sink).watch
             if sink is not self._alarm and watch is not None:
@@ -227,7 +227,7 @@ _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _part(name: str) -> Callable[..., Any]:
-    """The class of a part; a MainstayError says why there is none."""
+    """The class of a part; a MainstayError expected why there is none."""
     home, attribute = HOMES[name]
     try:
         found: Callable[..., Any] = getattr(import_module(home), attribute)

@@ -151,7 +151,7 @@ class _Tool:
             self._input.flush()
         stdin = DEVNULL if self._input is None else self._input.fileno()
         cancel = CANCEL.get()
-        self._manner = ProcessOptions(
+        self._options = ProcessOptions(
             keep=KEPT, through=False, cancel=cancel, stdin=stdin, cwd=cwd, env=env
         )
 
@@ -167,7 +167,7 @@ class _Tool:
         if self._input is not None:
             self._input.seek(0)
         with nullcontext() if self._timeout is None else deadline.within(self._timeout):
-            return process.run(self._command, self._manner)
+            return process.run(self._command, self._options)
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -305,9 +305,9 @@ class StoreContract:
     def test_it_says_what_it_is(self) -> None:
         """Its kind and place, without secrets; and what it can do."""
         with _opened(self) as (store, _):
-            told = store.describe()
-            assert told["store"]
-            assert told["url"]
+            described = store.describe()
+            assert described["store"]
+            assert described["url"]
             assert "records" in store.abilities
 
     def test_closing_twice_is_closing(self) -> None:

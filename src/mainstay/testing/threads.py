@@ -1,7 +1,7 @@
 """The threads that event loops wait for: while one of them works, virtual time does not jump.
 
 A thread works in real time, and nothing can hurry it. So a loop that waits for one lets as much
-real time pass as its next timer is away, and only then takes the thread for late: what a machine
+real time pass as its next timer is left, and only then takes the thread for late: what a machine
 under load does to a thread decides nothing. What counts as work is known from where it is handed
 over, not guessed from what threads seem to be doing: a step given to a pool, a future of another
 thread that a loop awaits, and the end of a loop's own pool.
@@ -143,9 +143,9 @@ def make_patient(clock: Any) -> None:
 
     def autojump() -> None:
         limiter = trio.to_thread.current_default_thread_limiter()
-        away = trio.lowlevel.current_statistics().seconds_to_next_deadline
+        left = trio.lowlevel.current_statistics().seconds_to_next_deadline
         same = clock.current_time(), limiter.statistics().borrowers
-        if not active_thread_count() or late.is_so(same, min(away, STUCK)):
+        if not active_thread_count() or late.is_so(same, min(left, STUCK)):
             jump()
         else:
             _real_sleep(_NAP)

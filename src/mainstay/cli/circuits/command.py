@@ -159,10 +159,10 @@ def _order(
         )
         if found is None:
             raise _no_such(engine, name)
-    _say(found, as_json)
+    _write_state(found, as_json)
 
 
-def _say(found: Standing, as_json: bool) -> None:
+def _write_state(found: Standing, as_json: bool) -> None:
     if as_json:
         write_json(found.to_dict())
         return

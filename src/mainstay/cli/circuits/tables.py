@@ -78,7 +78,7 @@ def _why(standing: Standing, worst: NodeStatus) -> str:
 def facts(standing: Standing) -> list[tuple[str, str]]:
     """What there is to say of one circuit as a whole."""
     name, state, there, since, again, why = row(standing)
-    told = [
+    rows = [
         ("circuit", name), ("state", f"{state}, for {since}"), ("processes", there),
         ("asks again in", again), ("why", why or "–"),
     ]  # fmt: skip
@@ -87,24 +87,24 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
         from mainstay.core.base.timestamps import stamp
 
         when = stamp(order.at)[:19].replace("T", " ")
-        told.append(("last order", f"{order.signal.value} by {order.by}, {when} UTC"))
-        told.append(("its reason", shielded(order.why) or "–"))
-    return told
+        rows.append(("last order", f"{order.signal.value} by {order.by}, {when} UTC"))
+        rows.append(("its reason", shielded(order.why) or "–"))
+    return rows
 
 
 def places(standing: Standing) -> Table:
     """A row for each process."""
     from mainstay.cli.screen.console import table
 
-    columns = ("process", "state", "failures", "for", "asks again in", "heard of", "why")
+    columns = ("process", "state", "failures", "for", "asks again in", "last_seen of", "why")
     return table(columns, [_place(each) for each in standing.places], left=7)
 
 
 def _place(each: NodeStatus) -> tuple[str, ...]:
-    heard = f"{age(each.seen)} ago" + ("" if each.is_live else ", gone")
+    last_seen = f"{age(each.seen)} ago" + ("" if each.is_live else ", gone")
     return (
         shielded(each.node), each.state.value, str(each.failures), age(each.seconds_in_state),
-        asks_again(each), heard, shielded(each.reason),
+        asks_again(each), last_seen, shielded(each.reason),
     )  # fmt: skip
 
 

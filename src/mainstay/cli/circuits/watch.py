@@ -60,18 +60,18 @@ def _count(found: list[Standing]) -> str:
 def watch_lines(store: Store, every: float, as_json: bool) -> None:
     """Writes each circuit as it is found, and then every change of one."""
     known: dict[str, tuple[str, ...]] = {}
-    was_away = False
+    was_unavailable = False
     for found in _looks(store, every):
         if isinstance(found, StoreUnavailable):
-            if not was_away:
-                _say_away(found, as_json)
-            was_away = True
+            if not was_unavailable:
+                _write_unavailable(found, as_json)
+            was_unavailable = True
             continue
-        was_away = False
+        was_unavailable = False
         for each in found:
             seen = _seen(each)
             if known.get(each.name) != seen:
-                _say(each, known.get(each.name), as_json)
+                _write_change(each, known.get(each.name), as_json)
                 known[each.name] = seen
 
 
@@ -83,7 +83,7 @@ def _seen(standing: Standing) -> tuple[str, ...]:
     return standing.state.value, processes(standing), str(order), str(standing.pending_nodes)
 
 
-def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> None:
+def _write_change(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> None:
     from mainstay.cli.circuits.tables import row
     from mainstay.core.base.timestamps import stamp
     from mainstay.runtime import clock
@@ -97,14 +97,14 @@ def _say(standing: Standing, before: tuple[str, ...] | None, as_json: bool) -> N
     write(f"{at[:19].replace('T', ' ')}  {name}: {change} ({there}) {why}".rstrip())
 
 
-def _say_away(error: StoreUnavailable, as_json: bool) -> None:
+def _write_unavailable(error: StoreUnavailable, as_json: bool) -> None:
     from mainstay.core.events.describe import describe
 
-    told = describe(error)[1]
+    message = describe(error)[1]
     if as_json:
-        _write_line({"store": "away", "message": told})
+        _write_line({"store": "away", "message": message})
     else:
-        write(f"the store is away: {told}")
+        write(f"the store is away: {message}")
 
 
 def _write_line(document: object) -> None:

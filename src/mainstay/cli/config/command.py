@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainstay.config.load import Loaded
 
 WIDTH = 48
-"""From here on it is told where a value came from."""
+"""From here on it is listed where a value came from."""
 
 
 @click.group("config", invoke_without_command=True, epilog=example("mainstay config check"))
@@ -42,8 +42,8 @@ def check(ctx: click.Context, as_json: bool) -> None:
     loaded = configuration()
     problems = loaded.report.problems
     if as_json:
-        told = [problem.to_dict() for problem in problems]
-        write_json({"file": loaded.file, "ok": not problems, "problems": told})
+        listed = [problem.to_dict() for problem in problems]
+        write_json({"file": loaded.file, "ok": not problems, "problems": listed})
     elif problems:
         write("\n".join(str(problem) for problem in problems))
     else:
@@ -68,9 +68,9 @@ def show(ctx: click.Context, as_json: bool) -> None:
     settings = visible(CONFIG, loaded.tree) if isinstance(loaded.tree.value, dict) else {}
     if as_json:
         origins = dict(leaves(CONFIG, loaded.tree))
-        told = [problem.to_dict() for problem in problems]
+        listed = [problem.to_dict() for problem in problems]
         write_json(
-            {"file": loaded.file, "settings": settings, "origins": origins, "problems": told}
+            {"file": loaded.file, "settings": settings, "origins": origins, "problems": listed}
         )
     else:
         origins = dict(leaves(CONFIG, loaded.tree))

@@ -58,7 +58,7 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
         raise click.UsageError("--retry-on-exit and --never-on-exit exclude each other")
     if options["key"] is not None and not options["key"].strip():
         raise click.UsageError("--key is empty")
-    from mainstay.cli.exec.report import Says
+    from mainstay.cli.exec.report import Reporter
     from mainstay.cli.exec.request import ExecRequest
     from mainstay.cli.exec.run import run
 
@@ -66,4 +66,4 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
     options["operation"] = name.encode("utf-8", "backslashreplace").decode()  # a file's may be any
     chosen = {name: value for name, value in options.items() if value is not None}
     request = ExecRequest(command=words, **chosen)
-    return run(request, Says(quiet=quiet, as_json=as_json))
+    return run(request, Reporter(quiet=quiet, as_json=as_json))

@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import RetryPolicy
-    from mainstay.cli.exec.report import Says
+    from mainstay.cli.exec.report import Reporter
     from mainstay.cli.exec.request import ExecRequest
     from mainstay.config.load import Loaded
 
 
-def engine_of(request: ExecRequest, loaded: Loaded, says: Says) -> Engine:
+def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engine:
     """The engine; what is wrong with configuration or store is said, and it runs without.
 
     A key needs the store: without one a command might run twice.
     """
-    usable = _usable(loaded, says)
-    url = _store_of(request, usable, says)
+    usable = _usable(loaded, reporter)
+    url = _store_of(request, usable, reporter)
     try:
-        return _under(_made(request, usable, url), request, says)
+        return _under(_made(request, usable, url), request, reporter)
     except (StoreUnavailable, OSError) as error:
         if request.key is not None:
             raise CommandError(
                 f"not run: the key cannot be looked up: {error}",
                 hint="see to the store, or name another with --store",
-                exit_code=Exit.STORE_AWAY,
+                exit_code=Exit.STORE_UNAVAILABLE,
             ) from error
-        _say_without(says, error)
-    return _under(_made(request, usable, "memory://"), request, says)
+        _warn_without_store(reporter, error)
+    return _under(_made(request, usable, "memory://"), request, reporter)
 
 
-def _usable(loaded: Loaded, says: Says) -> Loaded | None:
+def _usable(loaded: Loaded, reporter: Reporter) -> Loaded | None:
     """The configuration; None if it has problems."""
     try:
         settings_in(loaded)
     except ConfigError as error:
-        says.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
+        reporter.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
         return None
     return loaded
 
@@ -69,7 +69,7 @@ def _made(request: ExecRequest, loaded: Loaded | None, url: str | None) -> Engin
     return build_from(Engine, loaded)
 
 
-def _store_of(request: ExecRequest, loaded: Loaded | None, says: Says) -> str | None:
+def _store_of(request: ExecRequest, loaded: Loaded | None, reporter: Reporter) -> str | None:
     """The URL of the store, if it is not the configuration's."""
     if request.store is not None or (loaded is not None and settings_in(loaded).store):
         return request.store
@@ -80,21 +80,21 @@ def _store_of(request: ExecRequest, loaded: Loaded | None, says: Says) -> str | 
             raise CommandError(
                 f"there is no place to keep the key: {error}",
                 hint="--store sqlite:////a/folder/of/yours/mainstay.db",
-                exit_code=Exit.STORE_AWAY,
+                exit_code=Exit.STORE_UNAVAILABLE,
             ) from error
-        _say_without(says, error)
+        _warn_without_store(reporter, error)
         return "memory://"
 
 
-def _say_without(says: Says, error: BaseException) -> None:
-    says.warn(f"circuits are not shared and nothing is kept: {error}", event="store_away")
+def _warn_without_store(reporter: Reporter, error: BaseException) -> None:
+    reporter.warn(f"circuits are not shared and nothing is kept: {error}", event="store_away")
 
 
-def _under(engine: Engine, request: ExecRequest, says: Says) -> Engine:
+def _under(engine: Engine, request: ExecRequest, reporter: Reporter) -> Engine:
     """The engine with the operation's policy as the command line changes it."""
     try:
         chosen = _policy(engine, request)
-        changes: dict[str, Any] = {"before_retry": says.retry}
+        changes: dict[str, Any] = {"before_retry": reporter.retry}
         if request.timeout is not None:
             changes["attempt_timeout"] = request.timeout
         if request.deadline is not None:

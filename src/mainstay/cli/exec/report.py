@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.hooks import RetryInfo
 
 
-class Says:
+class Reporter:
     """Writes the lines; those about retries not where it must be quiet."""
 
     def __init__(self, *, quiet: bool, as_json: bool) -> None:
@@ -69,13 +69,13 @@ class Says:
 class _Lines(logging.Handler):
     """Log records of warnings as lines."""
 
-    def __init__(self, says: Says) -> None:
+    def __init__(self, reporter: Reporter) -> None:
         super().__init__(logging.WARNING)
-        self._says = says
+        self._reporter = reporter
 
     def emit(self, record: logging.LogRecord) -> None:
         if not hasattr(record, "mainstay"):  # an event: that is told in our own words
-            self._says.warn(record.getMessage())
+            self._reporter.warn(record.getMessage())
 
 
 def what_failed(failure: BaseException | None) -> str:

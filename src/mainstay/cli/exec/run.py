@@ -12,7 +12,7 @@ from msgspec import json
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
-from mainstay.cli.exec.report import Says, what_failed
+from mainstay.cli.exec.report import Reporter, what_failed
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import configuration
 from mainstay.core.codec.canonical import fingerprint
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
     from mainstay.engine.operations import Operation
 
 
-def run(request: ExecRequest, says: Says) -> int:
+def run(request: ExecRequest, reporter: Reporter) -> int:
     """Runs the command; the exit code."""
-    says.listen()
-    _hear_of_children()
+    reporter.listen()
+    _restore_child_signal()
     with Interrupt() as interrupt:
-        engine = engine_of(request, configuration(), says)
+        engine = engine_of(request, configuration(), reporter)
         try:
-            return _Run(request, says, engine, interrupt).exit_code()
+            return _Run(request, reporter, engine, interrupt).exit_code()
         finally:
             engine.close()
 
 
-def _hear_of_children() -> None:
+def _restore_child_signal() -> None:
     """Whoever started us may ignore SIGCHLD; then nobody would hear how a command ended."""
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -70,10 +70,10 @@ class _Run:
     """One command on its way, and what is known of its attempts."""
 
     def __init__(
-        self, request: ExecRequest, says: Says, engine: Engine, interrupt: Interrupt
+        self, request: ExecRequest, reporter: Reporter, engine: Engine, interrupt: Interrupt
     ) -> None:
         self.request = request
-        self.says = says
+        self.reporter = reporter
         self.engine = engine
         self.interrupt = interrupt
         self.history: list[str] = []
@@ -122,16 +122,16 @@ class _Run:
             self.code = _code_of(failure)
             self.history.append(what_failed(failure))
             if isinstance(failure, CommandFailed) and failure.output:
-                self._say_lost(failure.output)
+                self._warn_lost(failure.output)
             raise
         self.history.append("exit 0")
-        self._say_lost(output)
+        self._warn_lost(output)
         return output
 
-    def _say_lost(self, output: Output) -> None:
+    def _warn_lost(self, output: Output) -> None:
         if output["lost"]:
             key = self.request.key
-            self.says.warn(f"the output is not kept under the key {key!r}: {output['lost']}")
+            self.reporter.warn(f"the output is not kept under the key {key!r}: {output['lost']}")
 
     # --- what became of it ------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class _Run:
         if self.history:
             return code
         if not is_output(output):
-            return self._said_done(output)
+            return self._marked_done(output)
         if output["lost"]:
             raise CommandError(
                 f"the command ran before under the key {self.request.key!r} and ended with exit"
@@ -153,10 +153,11 @@ class _Run:
             _write(stream, data)
         return code
 
-    def _said_done(self, evidence: object) -> int:
+    def _marked_done(self, evidence: object) -> int:
         """A person has said that it is done: the evidence stands for what the command wrote."""
         text = evidence if isinstance(evidence, str) else json.encode(evidence).decode()
-        self.says.note(f"a person has said that {self.request.key!r} is done", event="said_done")
+        key = self.request.key
+        self.reporter.note(f"an operator has marked {key!r} as done", event="said_done")
         sys.stdout.flush()
         _write(1, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
         return Exit.OK
@@ -180,13 +181,13 @@ class _Run:
             raise failure
         if isinstance(failure, CommandFailed) and not self.history:
             return self._ended(failure.output or output_of(None), failure.exit_code)
-        self._say_given_up(failure)
+        self._report_given_up(failure)
         return self._escalated(failure) if self.request.escalate else _code_of(failure)
 
     def _refused(self, failure: CircuitOpenError | Conflict) -> int:
         wait = failure.retry_after
         later = f"; try again in {wait:.0f} s" if wait else ""
-        self.says.warn(
+        self.reporter.warn(
             f"not run: {failure.message}{later}", event="refused", retry_after_seconds=wait
         )
         return Exit.CIRCUIT_OPEN
@@ -199,22 +200,22 @@ class _Run:
     def _unrecorded(self, failure: MainstayError) -> int:
         """The store did not take it: the command has run all the same, or was not begun."""
         if not self.history:
-            self.says.warn(f"not run: the key cannot be looked up: {failure.message}")
-            return Exit.STORE_AWAY
+            self.reporter.warn(f"not run: the key cannot be looked up: {failure.message}")
+            return Exit.STORE_UNAVAILABLE
         for text in (failure.message, *getattr(failure, "__notes__", ())):
-            self.says.warn(text)
+            self.reporter.warn(text)
         return self.code
 
-    def _say_given_up(self, failure: Exception) -> None:
-        """Says why there is no further attempt; the command has said why it failed."""
+    def _report_given_up(self, failure: Exception) -> None:
+        """Reporter why there is no further attempt; the command has said why it failed."""
         attempts, told = len(self.history), what_failed(failure)
         why = _why_no_more(failure)
         if attempts > 1 or why:
             times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
             told = f"gave up after {times}: {told}{f' ({why})' if why else ''}"
-        elif _is_told(failure):
+        elif _is_reported(failure):
             return
-        tell = self.says.warn if isinstance(failure, CommandNotRun) else self.says.note
+        tell = self.reporter.warn if isinstance(failure, CommandNotRun) else self.reporter.note
         tell(
             f"{self.request.operation}: {told}",
             event="given_up",
@@ -243,12 +244,12 @@ class _Run:
                 raise StoreUnavailable(self.engine.store.url, "keep an item", "it is not durable")
             raised = self.engine.inbox.put(item)
         except MainstayError as error:
-            self.says.warn(f"no item could be raised: {error}")
+            self.reporter.warn(f"no item could be raised: {error}")
             return _code_of(failure)
         return self._needs_person(f"{request.operation} gave up", raised.id)
 
     def _needs_person(self, why: str, item_id: str) -> int:
-        self.says.warn(
+        self.reporter.warn(
             f"{why}: needs a person; item {item_id}: mainstay inbox show {item_id}",
             event="needs_person",
             item=item_id,
@@ -270,7 +271,7 @@ def _why_no_more(failure: Exception) -> str:
     return "" if reason == EXHAUSTED.text else reason
 
 
-def _is_told(failure: Exception) -> bool:
+def _is_reported(failure: Exception) -> bool:
     """Whether the command itself has said all there is to say."""
     if isinstance(failure, CommandNotRun):
         return failure.output is not None

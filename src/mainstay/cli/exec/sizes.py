@@ -13,8 +13,8 @@ def size(text: str) -> int:
     >>> size("8M")
     8388608
     """
-    told = text.strip().upper().removesuffix("B").removesuffix("I")
-    digits = told.rstrip("KMG")
-    if not digits.isdecimal() or told[len(digits) :] not in _UNITS:
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    digits = number.rstrip("KMG")
+    if not digits.isdecimal() or number[len(digits) :] not in _UNITS:
         raise click.BadParameter(f"{text!r} is no size; write it as 512K, 8M or 1G")
-    return int(digits) * _UNITS[told[len(digits) :]]
+    return int(digits) * _UNITS[number[len(digits) :]]

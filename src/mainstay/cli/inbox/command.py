@@ -120,10 +120,10 @@ def _act(
             item_id, action, by=who or "", proof=proof, why=why, evidence=given, revision=revision
         )
         now = _now(engine)
-    _say(item_id, answer, now, as_json)
+    _write_answer(item_id, answer, now, as_json)
 
 
-def _say(item_id: str, answer: Answer, now: float, as_json: bool) -> None:
+def _write_answer(item_id: str, answer: Answer, now: float, as_json: bool) -> None:
     from mainstay.core.inbox.actions import Already, Gone, Illegal, Won
 
     if isinstance(answer, Won):
@@ -137,11 +137,11 @@ def _say(item_id: str, answer: Answer, now: float, as_json: bool) -> None:
     hint = f"mainstay inbox show {item_id}"
     if isinstance(answer, Illegal):
         hint = f"legal for this item: {', '.join(answer.actions)}"
-    text = _told(answer, now) if isinstance(answer, Already) else answer.text
+    text = _decided_before(answer, now) if isinstance(answer, Already) else answer.text
     raise CommandError(f"{item_id}: {text}", hint=hint, exit_code=Exit.NEGATIVE)
 
 
-def _told(answer: Any, now: float) -> str:
+def _decided_before(answer: Any, now: float) -> str:
     """Who was faster, when, and what was decided."""
     decision = answer.item.decision
     if decision is None:

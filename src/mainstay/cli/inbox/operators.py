@@ -96,7 +96,7 @@ def add(
         by = {} if who["who"] is None else _by(who)
         new = _new(name, public_key, new_secret_file, who)
         engine.operators.add(name, **new, **by)
-        _say(engine, name, f"{name} may act on the inbox from now on", as_json)
+        _write_done(engine, name, f"{name} may act on the inbox from now on", as_json)
 
 
 @command.command(epilog=example("mainstay operators passwd ann --as ann --store sqlite:///app.db"))
@@ -113,7 +113,7 @@ def passwd(
     with opened() as engine:
         by = _by({**who, "who": who["who"] or name})
         engine.operators.change(name, **_new(name, public_key, new_secret_file, by), **by)
-        _say(engine, name, f"{name} has another secret", as_json)
+        _write_done(engine, name, f"{name} has another secret", as_json)
 
 
 def _changing(word: str, text: str, done: str) -> None:
@@ -126,14 +126,14 @@ def _changing(word: str, text: str, done: str) -> None:
     def change(name: str, as_json: bool, **who: Any) -> None:
         with opened() as engine:
             _verb(engine, word)(name, **_by(who))
-            _say(engine, name, f"{name} {done}", as_json)
+            _write_done(engine, name, f"{name} {done}", as_json)
 
     change.__doc__ = text
     shown = example(f"mainstay operators {word} bob --as ann --store sqlite:///app.db")
     command.command(word, epilog=shown)(change)
 
 
-def _say(engine: Engine, name: str, text: str, as_json: bool) -> None:
+def _write_done(engine: Engine, name: str, text: str, as_json: bool) -> None:
     """What became of it: a line, or the operator as they are now; null once they are removed."""
     if not as_json:
         write(text)

@@ -42,8 +42,8 @@ class Screen(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Prints texts without secrets; a table's are taken out where it is made."""
-        told = [shown(each) if isinstance(each, str) else each for each in objects]
-        super().print(*told, **options)
+        visible = [shown(each) if isinstance(each, str) else each for each in objects]
+        super().print(*visible, **options)
 
     def show(self, *renderables: RenderableType) -> None:
         """Prints each; without the spaces that rich puts at the end of lines, in a pipe."""

@@ -3,7 +3,7 @@
 mainstay.yml        everything in it is ours
 agent/config.yml    the agent's own file: sections that are not ours are passed over
 pyproject.toml      the table [tool.mainstay]
-anything else       as its ending says: .toml is TOML, all others are YAML (and so JSON)
+anything else       as its ending expected: .toml is TOML, all others are YAML (and so JSON)
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def read_yaml(text: str, source: str, report: Report) -> Node | None:
     try:
         return reader.document()
     except yaml.YAMLError as error:
-        line, words = _told(error, text)
+        line, words = _parser_error(error, text)
         report.file(source, line, f"is not YAML: {words}")
     except _Stop:
         pass
@@ -50,7 +50,7 @@ def read_yaml(text: str, source: str, report: Report) -> Node | None:
 
 
 class _Stop(Exception):
-    """Told already, and no use to go on."""
+    """The problem is reported; reading on is of no use."""
 
 
 class _Reader:
@@ -168,8 +168,8 @@ class _Reader:
         raise _Stop
 
 
-def _told(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
-    """The line, and what the parser says in one line; tabs and odd characters by their name."""
+def _parser_error(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
+    """The line, and the parser's message in one line; tabs and odd characters by their name."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
         position = getattr(error, "position", None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Store
 
 _PAYLOAD = fingerprint({})
-"""What a call is told by is in its key: the function takes no arguments."""
+"""What a call is encoded by is in its key: the function takes no arguments."""
 
 
 class Hit(Struct, frozen=True):
@@ -122,7 +122,7 @@ class IdempotencyManager:
         >>> asyncio.run(IdempotencyManager().record_result("k", 7, {"by": "me"}))
         """
         outcome = encode_outcome(Succeeded(result))
-        told = canonical(dict(metadata)).decode() if metadata else ""
+        encoded = canonical(dict(metadata)).decode() if metadata else ""
         owner = new_owner()
 
         def decide(value: bytes | None, now: float) -> tuple[Change, float]:
@@ -134,7 +134,7 @@ class IdempotencyManager:
             epoch = 1 if record is None else record.epoch + 1
             kept = Record(
                 RecordState.SUCCEEDED, _PAYLOAD, owner, epoch, attempts=0, started=now,
-                outcome=msgspec.Raw(outcome), expires=now + self.ttl, metadata=told,
+                outcome=msgspec.Raw(outcome), expires=now + self.ttl, metadata=encoded,
             )  # fmt: skip
             return Change(encode(kept), kept.expires), 0.0
 

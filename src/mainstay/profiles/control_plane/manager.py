@@ -1,6 +1,6 @@
 """The document's RetryManager: runs an operation of a category, on an engine of its own.
 
-What is retried, waited for, recorded and told is the engine's doing. Here a category leads to a
+What is retried, waited for, recorded and metadata is the engine's doing. Here a category leads to a
 policy and to the context that every event carries, and a call that ran out of retries ends in a
 RetryError.
 """
@@ -72,9 +72,9 @@ class RetryManager:
         self.default_policy = RetryPolicy()
         self.idempotency_manager = IdempotencyManager(store, ttl=ttl)
         self._recent = RecentEvents(remember)
-        heard = (LoggingSink(),) if sinks is None else tuple(sinks)
+        listeners = (LoggingSink(),) if sinks is None else tuple(sinks)
         self.engine = Engine(
-            self.idempotency_manager.store, sinks=(*heard, self._recent, _Ends()), **options
+            self.idempotency_manager.store, sinks=(*listeners, self._recent, _Ends()), **options
         )
         self.engine.records = self.idempotency_manager.records
 
@@ -141,8 +141,8 @@ class RetryManager:
         chosen = self.get_policy(category) if policy is None else policy
         if isinstance(chosen, RetryPolicy):
             chosen = chosen.policy(code)
-        told = dict(additional_context or {})
-        work = self._operation(operation, chosen, idempotency_key, told)
+        metadata = dict(additional_context or {})
+        work = self._operation(operation, chosen, idempotency_key, metadata)
         ends: list[GivenUp] = []
         with context(
             tenant_id=tenant_id, correlation_id=correlation_id, trace_id=trace_id, category=code
@@ -153,17 +153,17 @@ class RetryManager:
             except Exception as failure:
                 if not _is_exhausted(ends, operation):
                     raise
-                raise RetryError(category, ends[0].total_attempts, operation, told) from failure
+                raise RetryError(category, ends[0].total_attempts, operation, metadata) from failure
             finally:
                 _ENDS.reset(token)
 
     def _operation(
-        self, name: str, policy: EnginePolicy, key: str | None, told: dict[str, Any]
+        self, name: str, policy: EnginePolicy, key: str | None, metadata: dict[str, Any]
     ) -> Operation:
         if key is None:
             return self.engine.operation(name, policy=policy)
         ttl = self.idempotency_manager.ttl
-        return self.engine.operation(name, policy=policy, key=key, ttl=ttl, metadata=told)
+        return self.engine.operation(name, policy=policy, key=key, ttl=ttl, metadata=metadata)
 
     def close(self) -> None:
         """Flushes the sinks and closes the store.
