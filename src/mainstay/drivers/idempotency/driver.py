@@ -1,4 +1,10 @@
-"""Drives keyed calls: core/idempotency/call.py with a store, the retry of the site, and a heart."""
+"""Drives keyed calls: core/idempotency/call.py with a store, the site's retry and its lease.
+
+`core.keyed` is the one generator; `run` and `arun` are its two drivers. What follows a failure of
+the store is one generator too, in store_retry.py. The read before the claim and a step that the
+store takes at once stay in the drivers: with one more generator around both, a replay took 8.5 µs
+in place of 7.8 and 37 frames in place of 33, a new key 109 in place of 103 (CPython 3.11, SQLite).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
 from mainstay.drivers.call import aio, sync
-from mainstay.drivers.idempotency import store_retry as away
+from mainstay.drivers.idempotency import store_retry
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.drivers.inbox.escalation import about
@@ -21,62 +27,59 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from mainstay.drivers.idempotency.keyed_call import KeyedRecords
     from mainstay.drivers.idempotency.keys import Keying
 
 _LAST = (Returned, Replay, BaseException)
-"""What a story may end with."""
+"""What a flow may end with."""
 
 
 # --- sync -----------------------------------------------------------------------------------------
 
 
 def run(
-    records: Any,
+    records: KeyedRecords,
     keying: Keying,
     named: tuple[str, str, str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     made: list[KeyedCall] | None = None,
 ) -> Any:
-    """A whole keyed call, in the caller's thread; `named` is what `identify` says of it.
+    """A whole keyed call, in the caller's thread; `named` is the result of `identify`.
 
-    Replays are many, and quick: for most of them no KeyedCall is made. Where one is, `made` holds
-    it afterwards.
+    Most replays need no KeyedCall. If one is created, `made` holds it afterwards.
     """
-    started, record, now = clock.current.monotonic(), None, 0.0
+    started, found = clock.current.monotonic(), None
     is_read = records.reads_first and keying.news < ENOUGH
     if is_read:
         try:
-            record, now = records.store.read(SPACE, named[2])
+            found = records.store.read(SPACE, named[2])
         except StoreUnavailable:
             _unless_it_waits(records, keying)
-        if record is not None and (value := hit(record, named[1], now)) is not MISS:
-            keying.news = 0
-            records.tell_hit(keying.site, named[0])
-            return value
-    this = KeyedCall(records, keying, named, started)
-    if made is not None:
-        made.append(this)
-    if record is not None and (replay := this.replayed(record, now)) is not None:
-        keying.news = 0
-        records.tell_hit(keying.site, named[0])
-        return this.end(replay)
-    this.kept, this.is_unread = record, records.reads_first and not is_read
-    this.begin()
+        else:
+            value = _replayed(records, keying, named, found)
+            if value is not MISS:
+                return value
+    this = _prepared(records, keying, named, started, is_read, found, made)
     answer: Any = None
     try:
         while True:
             effect = this.flow.send(answer)
-            if type(effect) is StoreCommand:
-                answer = away.step(this, effect.command)
-            elif type(effect) is Invoke:
+            kind = type(effect)
+            if kind is StoreCommand:
+                answer = store_retry.step(this, effect.command)
+            elif kind is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
-            elif type(effect) is EmitEvent:
-                answer = records.tell(keying.site, this.call, effect.what)
-            elif isinstance(effect, _LAST):
+            elif kind is EmitEvent:
+                answer = None
+                records.tell(keying.site, this.call, effect.what)
+            elif kind is Returned or isinstance(effect, _LAST):
                 return this.end(effect)
-            elif type(effect) in (Pause, Escalate):
-                answer = _waited(this, effect)
+            elif kind is Pause:
+                answer = None
+                store_retry.pause(this, effect.seconds)
+            elif kind is Escalate:
+                answer = records.inbox.put(this.item(effect), is_new=effect.is_new).id
             else:
                 answer = this.answer(effect)
     finally:
@@ -84,14 +87,47 @@ def run(
         answer = None
 
 
-def _waited(this: KeyedCall, effect: Pause | Escalate) -> Any:
-    if isinstance(effect, Pause):
-        return away.pause(this, effect.seconds)
-    return this.records.inbox.put(this.item(effect), is_new=effect.is_new).id
+def _replayed(
+    records: KeyedRecords,
+    keying: Keying,
+    named: tuple[str, str, str],
+    found: tuple[bytes | None, float],
+) -> Any:
+    """The value of a call that has succeeded before, or MISS."""
+    record, now = found
+    value = MISS if record is None else hit(record, named[1], now)
+    if value is not MISS:
+        keying.news = 0
+        records.tell_hit(keying.site, named[0])
+    return value
 
 
-def _unless_it_waits(records: Any, keying: Keying) -> None:
-    """A reading that fails is no matter to one who will wait for the store: the claim tells all."""
+def _prepared(
+    records: KeyedRecords,
+    keying: Keying,
+    named: tuple[str, str, str],
+    started: float,
+    is_read: bool,
+    found: tuple[bytes | None, float] | None,
+    made: list[KeyedCall] | None,
+) -> KeyedCall:
+    """The call, at its beginning; or at its end, if the record that was found has its outcome."""
+    this = KeyedCall(records, keying, named, started)
+    if made is not None:
+        made.append(this)
+    this.kept = None if found is None else found[0]
+    this.is_unread = records.reads_first and not is_read
+    replay = None if found is None else this.replayed(*found)
+    if replay is None:
+        this.begin()
+    else:
+        this.flow = (each for each in (replay,))
+        records.tell_hit(keying.site, named[0])
+    return this
+
+
+def _unless_it_waits(records: KeyedRecords, keying: Keying) -> None:
+    """A read that fails does not matter to a call that waits for the store: the claim reads too."""
     chosen: float | None = keying.options.store_wait
     if not (records.store_wait if chosen is None else chosen):
         raise  # noqa: PLE0704 -- the StoreUnavailable that is being handled
@@ -122,7 +158,7 @@ def _attempt(this: KeyedCall, epoch: int) -> Callable[..., Any]:
     def attempt(*args: Any, **kwargs: Any) -> Any:
         command = this.next_attempt(epoch)
         if command is not None:
-            this.check_attempt(away.offer(this, command))
+            this.check_attempt(store_retry.offer(this, command))
         return this.function(*args, **kwargs)
 
     return attempt
@@ -132,7 +168,7 @@ def _attempt(this: KeyedCall, epoch: int) -> Callable[..., Any]:
 
 
 async def arun(
-    records: Any,
+    records: KeyedRecords,
     keying: Keying,
     named: tuple[str, str, str],
     args: tuple[Any, ...],
@@ -140,52 +176,43 @@ async def arun(
     made: list[KeyedCall] | None = None,
 ) -> Any:
     """A whole keyed call, in an event loop."""
-    started, record, now = clock.current.monotonic(), None, 0.0
+    started, found = clock.current.monotonic(), None
     is_read = records.reads_first and keying.news < ENOUGH
     if is_read:
         try:
-            record, now = await records.store.aread(SPACE, named[2])
+            found = await records.store.aread(SPACE, named[2])
         except StoreUnavailable:
             _unless_it_waits(records, keying)
-        if record is not None and (value := hit(record, named[1], now)) is not MISS:
-            keying.news = 0
-            records.tell_hit(keying.site, named[0])
-            return value
-    this = KeyedCall(records, keying, named, started)
-    if made is not None:
-        made.append(this)
-    if record is not None and (replay := this.replayed(record, now)) is not None:
-        keying.news = 0
-        records.tell_hit(keying.site, named[0])
-        return this.end(replay)
-    this.kept, this.is_unread = record, records.reads_first and not is_read
-    this.begin()
+        else:
+            value = _replayed(records, keying, named, found)
+            if value is not MISS:
+                return value
+    this = _prepared(records, keying, named, started, is_read, found, made)
     answer: Any = None
     try:
         while True:
             effect = this.flow.send(answer)
-            if type(effect) is StoreCommand:
-                answer = await away.astep(this, effect.command)
-            elif type(effect) is Invoke:
+            kind = type(effect)
+            if kind is StoreCommand:
+                answer = await store_retry.astep(this, effect.command)
+            elif kind is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
-            elif type(effect) is EmitEvent:
-                answer = records.tell(keying.site, this.call, effect.what)
-            elif isinstance(effect, _LAST):
+            elif kind is EmitEvent:
+                answer = None
+                records.tell(keying.site, this.call, effect.what)
+            elif kind is Returned or isinstance(effect, _LAST):
                 return this.end(effect)
-            elif type(effect) in (Pause, Escalate):
-                answer = await _awaited(this, effect)
+            elif kind is Pause:
+                answer = None
+                await store_retry.apause(this, effect.seconds)
+            elif kind is Escalate:
+                raised = await records.inbox.aput(this.item(effect), is_new=effect.is_new)
+                answer = raised.id
             else:
                 answer = this.answer(effect)
     finally:
         this.leave()
         answer = None
-
-
-async def _awaited(this: KeyedCall, effect: Pause | Escalate) -> Any:
-    if isinstance(effect, Pause):
-        return await away.apause(this, effect.seconds)
-    raised = await this.records.inbox.aput(this.item(effect), is_new=effect.is_new)
-    return raised.id
 
 
 async def _ainvoke(
@@ -218,7 +245,7 @@ def _aattempt(this: KeyedCall, epoch: int) -> Callable[..., Awaitable[Any]]:
     async def attempt(*args: Any, **kwargs: Any) -> Any:
         command = this.next_attempt(epoch)
         if command is not None:
-            this.check_attempt(await away.aoffer(this, command))
+            this.check_attempt(await store_retry.aoffer(this, command))
         return await this.function(*args, **kwargs)
 
     return attempt

@@ -24,12 +24,34 @@ from mainstay.errors import CallCancelled, LeaseLost
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
+    from collections.abc import Awaitable, Sequence
+    from typing import Any, Protocol
 
-    from mainstay.core.idempotency.call import Escalate, Invoke
-    from mainstay.core.idempotency.record import Replay
+    from mainstay.core.base.change import Change, Decide
+    from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, KeyedFlow
+    from mainstay.core.idempotency.record import Answer, Command, Replay
+    from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import Keying
+    from mainstay.drivers.idempotency.lease_renewal import Beat
+    from mainstay.drivers.inbox.inbox import Inbox
+    from mainstay.ports import Store
+    from mainstay.runtime.enclosing import Enclosure
+
+    class KeyedRecords(Protocol):
+        """What a keyed call needs of the records it is kept in; see records.py."""
+
+        store: Store
+        inbox: Inbox
+        store_wait: float
+        reads_first: bool
+        takes_hints: bool
+        is_bound: bool
+
+        def draft_of(self, keying: Keying, /) -> Keyed: ...
+        def tell(self, site: Site, call: Keyed, what: str, /) -> None: ...
+        def tell_hit(self, site: Site, key: str, /) -> None: ...
+        def later(self, address: str, decide: Decide[Answer], /) -> None: ...
+
 
 SPACE = Space.RECORDS.value
 
@@ -59,7 +81,7 @@ class KeyedCall:
     )  # fmt: skip
 
     def __init__(
-        self, records: Any, keying: Keying, named: tuple[str, str, str], started: float
+        self, records: KeyedRecords, keying: Keying, named: tuple[str, str, str], started: float
     ) -> None:
         self.key, self.fingerprint, self.address = named
         self.records = records
@@ -71,7 +93,8 @@ class KeyedCall:
         self.is_unread = False
         """Whether a store that cannot be written may still have the outcome to be read."""
         self.is_accepted = True
-        self.beat: Any = None
+        self.beat: Beat | None = None
+        self.flow: KeyedFlow
         self.kept: bytes | None = None
         """The record as this call has left it, or seen it; nothing, where it has not looked."""
         self.attempts = 0
@@ -96,26 +119,27 @@ class KeyedCall:
         self.flow = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
 
-    def decide(self, command: Any) -> Callable[[bytes | None, float], Any]:
+    def decide(self, command: Command) -> Decide[Answer]:
         """The reducer of a command, as a store runs it."""
 
-        def decide(value: bytes | None, now: float) -> Any:
+        def decide(value: bytes | None, now: float) -> tuple[Change, Answer]:
             change, answer = reduce(value, command, now)
             self.kept = value if change is KEEP else change.value
             return change, answer
 
         return decide
 
-    def ask(self, command: Any) -> Any:
+    def ask(self, command: Command) -> Answer:
         """One step of the store on the record of this call, which is likely to be as we left it."""
         records, decide = self.records, self.decide(command)
         if records.takes_hints:
-            return records.store.transact(SPACE, self.address, decide, self.kept)
+            store = records.store
+            return store.transact(SPACE, self.address, decide, self.kept)  # type: ignore[call-arg]  # it takes a hint
         return records.store.transact(SPACE, self.address, decide)
 
-    def aask(self, command: Any) -> Awaitable[Any]:
+    def aask(self, command: Command) -> Awaitable[Answer]:
         """The same, to be awaited."""
-        return self.records.store.atransact(SPACE, self.address, self.decide(command))  # type: ignore[no-any-return]
+        return self.records.store.atransact(SPACE, self.address, self.decide(command))
 
     def replayed(self, record: bytes | None, now: float) -> Replay | None:
         """How a call has ended, where a plain reading shows it."""
@@ -142,14 +166,15 @@ class KeyedCall:
             self.beat = None
         self.keying.news = self.keying.news + 1 if self.attempts else 0
 
-    def next_attempt(self, epoch: int) -> Any:
+    def next_attempt(self, epoch: int) -> Renew | None:
         """The command that counts a further attempt before it is made; None for the first."""
         self.attempts += 1
         if self.attempts == 1:
             return None
         return Renew(self.call.owner, epoch, self.call.lease, attempt=True)
 
-    def check_attempt(self, answer: Any) -> None:
+    def check_attempt(self, answer: Answer | Exception) -> None:
+        """Raises if the attempt was not counted, because the lease is another owner's."""
         if type(answer) is not Done:
             raise LeaseLost(self.call.operation, self.call.key)
 
@@ -182,18 +207,18 @@ class KeyedCall:
         )
 
     def end(self, effect: Any) -> Any:
-        """What the caller gets: the value or the exception of the story's last word."""
-        if isinstance(effect, BaseException):
-            raise effect
+        """What the caller gets: the value or the exception that the flow ends with."""
         if type(effect) is Returned:
             self.is_accepted = effect.is_accepted
             return effect.value
+        if isinstance(effect, BaseException):
+            raise effect
         outcome = decode_outcome(effect.outcome)
         if isinstance(outcome, Failed):
             raise outcome.exception
         return outcome.value
 
-    def cut_off(self, command: Any) -> None:
+    def cut_off(self, command: Command) -> None:
         """A step was on its way, and may have been taken; the caller cannot wait for it.
 
         A claim is given up; how a call ended is said once more, because that is known.
@@ -201,13 +226,13 @@ class KeyedCall:
         command = Release(self.call.owner) if type(command) is Begin else command
         self.records.later(self.address, self.decide(command))
 
-    def is_plain(self, around: Any) -> bool:
+    def is_plain(self, around: Sequence[Enclosure]) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
         is_special = site.overrides.is_active or not site.is_plain
         return not is_special and not around and BOUND.get() is UNBOUND
 
-    def under_way(self, effect: Invoke, around: Any, box: list[Any]) -> Call:
+    def under_way(self, effect: Invoke, around: Sequence[Enclosure], box: list[Any]) -> Call:
         """The call itself, or what follows a first attempt that failed.
 
         Its time has run since the keyed call began.

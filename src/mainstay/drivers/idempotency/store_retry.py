@@ -1,17 +1,21 @@
-"""A store that is away: how often, and for how long, a step of a keyed call is offered to it.
+"""A store that is unavailable: how often, and for how long, a step of a keyed call is retried.
 
-The steps that begin and end a call are tried three times within a fifth of a second, as a reply
-that was lost needs. `store_wait` gives them as many seconds more: the pauses double up to a second,
-are spread between callers, and never pass the call's deadline. A step may come twice: a second
-claim of one owner finds its own.
+The steps that begin and end a call are tried three times within a fifth of a second, as a lost
+reply needs. `store_wait` adds as many seconds: the pauses double up to a second, are spread between
+callers, and never pass the call's deadline. A step may be taken twice: a second claim of one owner
+finds its own.
 
-A claim that nobody glanced before, and that the store does not take at once, is read after all: to
-read needs no lock, and a call that has ended is replayed also while nobody can write.
+If a claim was made without a read before it and the store does not take it at once, the record is
+read after all: a read needs no lock, so a call that has ended is replayed even while nothing can be
+written.
+
+The retries are one generator, StoreFlow, which two small drivers run: `_perform` and `_aperform`.
+It is created only if a step fails; one that is taken at once costs no generator.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -22,101 +26,110 @@ from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.errors import CallCancelled, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+    from collections.abc import Callable, Generator
+    from typing import Any, TypeAlias
 
-    from mainstay.core.idempotency.record import Replay
+    from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.idempotency.keyed_call import KeyedCall
+
+    StoreFlow: TypeAlias = Generator["float | Command | None", Any, "Answer | Exception"]
+    """Asks for a wait of some seconds, for a command on the record, or, by None, for a read of it.
+
+    What a request raises is thrown into the generator."""
 
 _TRIES = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-_GLANCE = 0.02
+_POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
 
 
-def step(this: KeyedCall, command: Any) -> Any:
-    """The store's answer; a call that has run hears of its trouble, one that has not raises it."""
-    try:
-        try:  # nearly always at once
-            return this.ask(command)
-        except StoreUnavailable as error:
-            return _seen(this, command) or _offer_again(this, command, error)
+# --- two drivers ----------------------------------------------------------------------------------
+
+
+def step(this: KeyedCall, command: Command) -> Answer | Exception:
+    """The store's answer; if the store fails, a claim raises, and what ends a call returns why."""
+    try:  # nearly always at once
+        return this.ask(command)
     except Exception as error:
-        if type(command) is Begin:
-            raise
-        return error
+        return _perform(this, _stepped(this, command, error))
 
 
-async def astep(this: KeyedCall, command: Any) -> Any:
-    """The same, awaited; one who is cut off here may have been heard by the store."""
+async def astep(this: KeyedCall, command: Command) -> Answer | Exception:
+    """The same, awaited; if it is cut off, the store may have taken the command."""
     try:
         try:  # nearly always at once: without a further coroutine
             return await this.aask(command)
-        except StoreUnavailable as error:
-            return await _aseen(this, command) or await _aoffer_again(this, command, error)
-    except Exception as error:
-        if type(command) is Begin:
-            raise
-        return error
+        except Exception as error:
+            return await _aperform(this, _stepped(this, command, error))
+    except Exception:
+        raise
     except BaseException:
         this.cut_off(command)
         raise
 
 
-def _seen(this: KeyedCall, command: Any) -> Replay | None:
-    """How a call ended whose claim the store does not take; None where that is not known."""
-    if this.is_unread and type(command) is Begin:
-        with suppress(StoreUnavailable):
-            return this.replayed(*this.records.store.read(SPACE, this.address))
-    return None
-
-
-async def _aseen(this: KeyedCall, command: Any) -> Replay | None:
-    """The same, awaited."""
-    if this.is_unread and type(command) is Begin:
-        with suppress(StoreUnavailable):
-            return this.replayed(*await this.records.store.aread(SPACE, this.address))
-    return None
-
-
-def offer(this: KeyedCall, command: Any) -> Any:
-    """Offers a step until the store takes it, or its patience is over."""
+def offer(this: KeyedCall, command: Command) -> Answer | Exception:
+    """Offers a command until the store takes it, or the time for it is over."""
     try:
         return this.ask(command)
     except StoreUnavailable as error:
-        return _offer_again(this, command, error)
+        return _perform(this, _offered(this, command, error))
 
 
-def _offer_again(this: KeyedCall, command: Any, error: StoreUnavailable) -> Any:
-    away = _Away(this, command)
-    while True:
-        seconds = away.pause(error)
-        with away.unless_cancelled(error):
-            pause(this, seconds)
-        try:
-            return this.ask(command)
-        except StoreUnavailable as again:
-            error = again
-
-
-async def aoffer(this: KeyedCall, command: Any) -> Any:
+async def aoffer(this: KeyedCall, command: Command) -> Answer | Exception:
     """The same, awaited."""
     try:
         return await this.aask(command)
     except StoreUnavailable as error:
-        return await _aoffer_again(this, command, error)
+        return await _aperform(this, _offered(this, command, error))
 
 
-async def _aoffer_again(this: KeyedCall, command: Any, error: StoreUnavailable) -> Any:
-    away = _Away(this, command)
-    while True:
-        seconds = away.pause(error)
-        with away.unless_cancelled(error):
-            await apause(this, seconds)
-        try:
-            return await this.aask(command)
-        except StoreUnavailable as again:
-            error = again
+def _perform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
+    """Does what the generator asks for, in the caller's thread."""
+    resume: Callable[[Any], float | Command | None] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            request = resume(answer)
+            resume = flow.send
+            try:
+                if request is None:
+                    answer = this.records.store.read(SPACE, this.address)
+                elif isinstance(request, float):
+                    pause(this, request)
+                    answer = None
+                else:
+                    answer = this.ask(request)
+            except Exception as error:
+                resume, answer = flow.throw, error
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        answer = None  # or its traceback, which holds this frame, would be a cycle
+
+
+async def _aperform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
+    """Does what the generator asks for, in an event loop."""
+    resume: Callable[[Any], float | Command | None] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            request = resume(answer)
+            resume = flow.send
+            try:
+                if request is None:
+                    answer = await this.records.store.aread(SPACE, this.address)
+                elif isinstance(request, float):
+                    await apause(this, request)
+                    answer = None
+                else:
+                    answer = await this.aask(request)
+            except Exception as error:
+                resume, answer = flow.throw, error
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        answer = None
 
 
 def pause(this: KeyedCall, seconds: float) -> None:
@@ -133,27 +146,65 @@ async def apause(this: KeyedCall, seconds: float) -> None:
     while True:
         if this.cancel is not None and this.cancel.is_set():
             raise this.cancelled()
-        await current_sleep()(left if this.cancel is None else min(left, _GLANCE))
+        await current_sleep()(left if this.cancel is None else min(left, _POLL))
         left = end - clock.current.monotonic()
         if left <= 0.0:
             return
 
 
-class _Away:
+# --- one generator --------------------------------------------------------------------------------
+
+
+def _stepped(this: KeyedCall, command: Command, error: Exception) -> StoreFlow:
+    """After a first try that has failed: reads the record if that may help, then tries again."""
+    try:
+        if not isinstance(error, StoreUnavailable):
+            raise error
+        if this.is_unread and type(command) is Begin:
+            with suppress(StoreUnavailable):
+                record, now = yield None
+                replay = this.replayed(record, now)
+                if replay is not None:
+                    return replay
+        return (yield from _offered(this, command, error))
+    except Exception as last:
+        if type(command) is Begin:
+            raise
+        return last
+
+
+def _offered(this: KeyedCall, command: Command, error: StoreUnavailable) -> StoreFlow:
+    """Waits and tries again, as long as there are tries or there is time."""
+    retries = _Retries(this, command)
+    while True:
+        try:
+            yield retries.delay(error)
+        except CallCancelled:
+            if type(command) is Begin:
+                raise
+            raise error from None  # the call has run: what counts is that this is not recorded
+        try:
+            answer: Answer = yield command
+        except StoreUnavailable as again:
+            error = again
+        else:
+            return answer
+
+
+class _Retries:
     """The tries of one step, from its first failure on."""
 
-    __slots__ = ("_command", "_pause", "_since", "_spread", "_tries", "_until")
+    __slots__ = ("_pause", "_since", "_spread", "_tries", "_until")
 
-    def __init__(self, this: KeyedCall, command: Any) -> None:
-        self._command = command
+    def __init__(self, this: KeyedCall, command: Command) -> None:
         self._since = clock.current.monotonic()
         self._until = self._since + _patience(this, command, self._since)
         self._tries = 1 if type(command) in (Release, Renew) else _TRIES
         self._pause = _FIRST_PAUSE
         self._spread = 0.5 + int(this.call.owner[:4], 16) / 0x20000
 
-    def pause(self, error: StoreUnavailable) -> float:
-        """Seconds until the next try; raises the trouble where there is none."""
+    def delay(self, error: StoreUnavailable) -> float:
+        """Seconds until the next try; raises the error if there is none."""
         self._tries -= 1
         left = self._until - clock.current.monotonic()
         if left > 0.0:
@@ -161,28 +212,18 @@ class _Away:
             self._pause = min(self._pause * 2.0, _LONGEST_PAUSE)
             return seconds
         if self._tries <= 0:
-            self._tell(error)
+            self._note_wait(error)
             raise error
         return _FIRST_PAUSE
 
-    @contextmanager
-    def unless_cancelled(self, error: StoreUnavailable) -> Iterator[None]:
-        """A cancelled wait says so where nothing has run; else the store's trouble counts."""
-        try:
-            yield
-        except CallCancelled:
-            if type(self._command) is Begin:
-                raise
-            raise error from None
-
-    def _tell(self, error: StoreUnavailable) -> None:
+    def _note_wait(self, error: StoreUnavailable) -> None:
         waited = clock.current.monotonic() - self._since
         if self._until > self._since:
             error.add_note(f"waited {waited:.3g} s for the store, as store_wait and deadline say")
 
 
-def _patience(this: KeyedCall, command: Any, now: float) -> float:
-    """The seconds a step may wait; giving up a claim may not, nor one who holds a transaction."""
+def _patience(this: KeyedCall, command: Command, now: float) -> float:
+    """The seconds a step may wait: none to give up a claim, nor inside a caller's transaction."""
     if type(command) is Release or this.records.is_bound:
         return 0.0
     deadline, left = this.site.policy.deadline, remaining()
