@@ -17,6 +17,7 @@ from mainstay.core.limits.throttle import is_refusal
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.kinds import Kind, kind_of
 from mainstay.drivers.call.guard import Counted, Guard, label_of
+from mainstay.drivers.guards.construct import built_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,11 +50,10 @@ class RetryBudget(Guard):
 
     layer = "budget"
 
-    def __init__(
-        self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: float = 10.0
-    ) -> None:
-        self.rule: RatioRule = RatioRule(name, ratio=ratio, floor=floor, window=window)
-        self._stop = Stop(spent("retry", name))
+    @built_from(RatioRule)
+    def __init__(self, rule: RatioRule) -> None:
+        self.rule: RatioRule = rule
+        self._stop = Stop(spent("retry", rule.name))
         self.elsewhere = (0, 0)
         """Calls and retries of other processes that share it, in the same window."""
         self._counted = Counted()
@@ -194,29 +194,10 @@ class TokenBudget(Guard):
 
     layer = "budget"
 
-    def __init__(
-        self,
-        name: str = "tokens",
-        *,
-        capacity: float = 500,
-        cost: float = 5,
-        timeout_cost: float = 10,
-        refund: float | None = None,
-        success_refund: float = 1,
-        failure_cost: float = 0,
-        reserve: float = 0,
-    ) -> None:
-        self.rule: TokenRule = TokenRule(
-            name,
-            capacity=capacity,
-            cost=cost,
-            timeout_cost=timeout_cost,
-            refund=refund,
-            success_refund=success_refund,
-            failure_cost=failure_cost,
-            reserve=reserve,
-        )
-        self._stop = Stop(spent("token", name))
+    @built_from(TokenRule)
+    def __init__(self, rule: TokenRule) -> None:
+        self.rule: TokenRule = rule
+        self._stop = Stop(spent("token", rule.name))
         self._counted = Counted()
         self._tokens = thousandths(self.rule.capacity)
         self._taken = self._given = 0  # since the beginning, whether or not there was room for it

@@ -22,6 +22,7 @@ from mainstay.core.limits.throttle import (
 from mainstay.core.retry.effects import Stop
 from mainstay.drivers.call.guard import FAILING, QUIET, Counted, Guard, label_of
 from mainstay.drivers.call.site import getrandbits
+from mainstay.drivers.guards.construct import built_from
 from mainstay.errors import CallShed
 
 TYPE_CHECKING = False
@@ -59,16 +60,9 @@ class AdaptiveThrottle(Guard):
 
     layer = "throttle"
 
-    def __init__(
-        self,
-        name: str = "throttle",
-        *,
-        k: float = 2.0,
-        window: float = 120.0,
-        floor: int = 10,
-        seed: int | None = None,
-    ) -> None:
-        self.rule: ThrottleRule = ThrottleRule(name, k=k, window=window, floor=floor, seed=seed)
+    @built_from(ThrottleRule, "seed")
+    def __init__(self, rule: ThrottleRule, seed: int | None) -> None:
+        self.rule: ThrottleRule = rule
         self._key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
         self._draws = 0
         self._counted = Counted()
@@ -215,16 +209,10 @@ class RateLimit(Guard):
 
     layer = "rate limit"
 
-    def __init__(
-        self,
-        name: str = "retry rate",
-        *,
-        per_second: float = 10.0,
-        burst: int = 10,
-        max_wait: float = 30.0,
-    ) -> None:
-        self.rule: RateRule = RateRule(name, per_second=per_second, burst=burst, max_wait=max_wait)
-        self._stop = Stop(f"the rate limit {name!r} has no room for a retry in time")
+    @built_from(RateRule)
+    def __init__(self, rule: RateRule) -> None:
+        self.rule: RateRule = rule
+        self._stop = Stop(f"the rate limit {rule.name!r} has no room for a retry in time")
         self._calendar = Calendar()
         self._lock = threading.Lock()
 
