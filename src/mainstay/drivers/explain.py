@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.explain.explain import explain_engine, explain_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.explain import EngineExplanation, Explanation
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def explain_site(site: Site, around: Iterable[Policy] = ()) -> Explanation:
     """What a call at this site comes to at worst."""
     guards = site.gate.guards if site.gate is not None else ()
-    breakers = [(g.name, g.settings) for g in guards if g.layer == "breaker"]
+    breakers = [
+        (getattr(guard, "name", ""), guard.rule)
+        for guard in guards
+        if isinstance(guard.rule, BreakerSettings)
+    ]
     return explain_policy(
         site.policy,
         breakers=breakers,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from typing import Any, ParamSpec, TypeVar
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.explain.explain import Explanation
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
     from mainstay.drivers.call.blocks import Attempts
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.result import RetryResult
 
     P = ParamSpec("P")
     R = TypeVar("R")
-    F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Function)
 
 
 class _Default:
@@ -242,13 +244,13 @@ class RetryPolicy(Policy, Verbs):
             return site
 
 
-def _plain_caller(site: Site) -> Callable[..., Any]:
+def _plain_caller(site: Site) -> Function:
     if site.caller is None:
         site.caller = caller(site, awaits=False)
     return site.caller
 
 
-def _async_caller(site: Site) -> Callable[..., Any]:
+def _async_caller(site: Site) -> Function:
     if site.acaller is None:
         site.acaller = caller(site, awaits=True)
     return site.acaller
@@ -257,7 +259,7 @@ def _async_caller(site: Site) -> Callable[..., Any]:
 _UNRUN = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
 
 
-def _refuse_unrun(function: Any, value: Any) -> None:
+def _refuse_unrun(function: Function, value: UserValue) -> None:
     """Refuses what has not run yet: its failures would come where nobody retries."""
     check_callable(function)
     if type(value) is not CoroutineType:
@@ -274,7 +276,7 @@ class _Watch:
 
     __slots__ = ("call", "started")
 
-    def __init__(self, site: Site, function: Any) -> None:
+    def __init__(self, site: Site, function: Function) -> None:
         from mainstay.drivers.call.call import Call
 
         self.started = clock.current.monotonic()
@@ -283,10 +285,12 @@ class _Watch:
     def returned(self, value: R) -> RetryResult[R]:
         return self._result(self.call.is_accepted, None, value)
 
-    def failed(self, error: Exception) -> RetryResult[Any]:
+    def failed(self, error: Exception) -> RetryResult[UserValue]:
         return self._result(False, error, None)
 
-    def _result(self, success: bool, error: Exception | None, value: Any) -> RetryResult[Any]:
+    def _result(
+        self, success: bool, error: Exception | None, value: UserValue
+    ) -> RetryResult[UserValue]:
         from mainstay.drivers.call.result import RetryResult
 
         elapsed = max(0.0, clock.current.monotonic() - self.started)

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.layers.order import Layer
     from mainstay.ports import Sink
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Function)
 
 
 def retry(

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, Protocol
 
+    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.retry.call import Effect
     from mainstay.core.retry.effects import Stop
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Kwargs
     from mainstay.drivers.call.site import Site
 
     class Scope(Protocol):
@@ -39,12 +42,12 @@ if TYPE_CHECKING:
 
 async def recover(
     site: Site,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
     box: list[Any],
     started: float | None = None,
-) -> Any:
+) -> UserValue:
     """The rest of a call whose first attempt, made by a generated wrapper, has failed.
 
     Most calls need only attempts and waits: those are made here, as in sync.recover.
@@ -84,21 +87,22 @@ async def recover(
 
 def run(
     site: Site,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Coroutine[Any, Any, Any]:
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+) -> Coroutine[object, object, UserValue]:
     """A whole call."""
     return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
 def run_guarded(
     site: Site,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Coroutine[Any, Any, Any]:
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+) -> Coroutine[object, object, UserValue]:
     """A whole call while a guard is troubled; what is refused for certain is refused at once."""
+    assert site.gate is not None
     shut = site.gate.shut
     if shut is not None and not site.listeners and not site.overrides.is_active:
         refusal = shut()
@@ -109,13 +113,14 @@ def run_guarded(
 
 async def drive(
     call: Call,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
     """Obeys the story until it says what to return or raise."""
-    effect: Any = None
-    send, answer = call.flow.send, None
+    effect: Effect | None = None
+    answer: Answer = None
+    send = call.flow.send
     try:
         while True:
             effect = send(answer)
@@ -142,10 +147,10 @@ async def drive(
 
 async def _attempt(
     call: Call,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
     if call.followers:
@@ -161,10 +166,10 @@ async def _attempt(
 
 async def _bounded(
     call: Call,
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
     """An attempt that is cancelled when its end comes."""
     end, limit = call.bounds()
     scope = current_backend().open_scope(end, limit)
@@ -216,7 +221,7 @@ async def call_hook(call: Call, effect: CallHook) -> None:
             await await_hook(call, effect, made)
 
 
-async def await_hook(call: Call, effect: CallHook, made: Any) -> None:
+async def await_hook(call: Call, effect: CallHook, made: UserValue) -> None:
     """Awaits what a hook gave, where there is something to await."""
     if not hasattr(made, "__await__"):
         return

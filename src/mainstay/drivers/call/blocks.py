@@ -20,8 +20,10 @@ from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
-    from typing import Any, Self
+    from typing import Self
 
+    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.retry.effects import Outcome
     from mainstay.drivers.call.aio import Backend, Scope
     from mainstay.drivers.call.site import Site
 
@@ -45,7 +47,7 @@ class Attempts:
         self._site = site
         self._call: Call | None = None
         self._backend: Backend | None = None
-        self._hooks: list[tuple[CallHook, Any]] = []
+        self._hooks: list[tuple[CallHook, UserValue]] = []
         self._delay = 0.0
         self._is_open = self._is_done = False
 
@@ -118,13 +120,13 @@ class Attempts:
         self._is_open = True
         return Attempt(self, self._call.attempts)
 
-    def _settle(self, outcome: Any) -> BaseException | Returned | None:
+    def _settle(self, outcome: Outcome | Stop) -> BaseException | Returned | None:
         """Tells the story how the block ended; its answer is the end, None where it goes on."""
         call = self._call
         assert call is not None
         self._is_open = False
         call.failure = outcome if isinstance(outcome, BaseException) else None
-        answer: Any = outcome if type(outcome) is Stop else call.ended(outcome)
+        answer: Answer = outcome if isinstance(outcome, Stop) else call.ended(outcome)
         while True:
             effect = call.flow.send(answer)
             if type(effect) is float:
@@ -198,7 +200,7 @@ class Attempt:
     def __init__(self, attempts: Attempts, number: int) -> None:
         self._attempts = attempts
         self.number = number
-        self._result: Any = None
+        self._result: UserValue = None
         self._frame: FrameType | None = None
         self._outer: Enclosure | None = None
         self._scope: Scope | None = None

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.events.builder import EventBuilder
-    from mainstay.core.retry.call import Flow
+    from mainstay.core.retry.call import Effect, Flow
+    from mainstay.core.retry.effects import Outcome
     from mainstay.core.retry.hooks import CallHook
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.deferred import Notes
-    from mainstay.drivers.call.guard import Witness
+    from mainstay.drivers.call.guard import GuardTicket, Witness
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Follower, Sink
     from mainstay.runtime.enclosing import Enclosure
@@ -77,7 +81,7 @@ class Call:
     def __init__(
         self,
         site: Site,
-        function: Any,
+        function: Function | None,
         around: Sequence[Enclosure] = (),
         started: float | None = None,
         box: list[Any] | None = None,
@@ -110,7 +114,7 @@ class Call:
         self.handled = id(sys.exception())
         """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
         self.gate = site.gate
-        self.tickets: list[Any] | None = None
+        self.tickets: list[GuardTicket] | None = None
         """The guards' leave for the attempt under way."""
         self.begun = now if begun is None else begun
         self.attempts = 0
@@ -146,17 +150,17 @@ class Call:
         opening = (now, until, attempts, delay, limit)
         return builder_for(self.site, now, opening)
 
-    def answer(self, effect: Any) -> Any:
+    def answer(self, effect: Effect) -> Answer:
         """The answer to anything but waiting, invoking, hooks and the end."""
         if type(effect) is not Question:
             does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
             return does(effect)
-        answer: Any = _ASKED[effect](self)
+        answer: Answer = _ASKED[effect](self)
         if self.builder is not None:
             self.builder.record_answer(answer.plain if type(answer) is Enclosing else answer)
         return answer
 
-    def _emit(self, event: Any) -> str | None:
+    def _emit(self, event: Event) -> str | None:
         """Emits an event; returns the id of the inbox item that it led to, if there is one."""
         from mainstay.drivers.call.emit import emit, take_item_id
 
@@ -221,7 +225,7 @@ class Call:
             self.builder.record_answer({"stop": stop.text})
         return stop
 
-    def ended(self, outcome: Any) -> Any:
+    def ended(self, outcome: Outcome) -> Outcome:
         """Tells the guards, and those who follow the call, how an attempt has ended."""
         if self.gate is None and self.builder is None:
             return outcome
@@ -236,7 +240,7 @@ class Call:
             self.gate.left(tickets, failure, now - self.begun, now)
         return outcome
 
-    def returned(self, end: Returned) -> Any:
+    def returned(self, end: Returned) -> UserValue:
         """The call ends with a value."""
         self.is_accepted = end.is_accepted
         if self.attempts == 1 and end.is_accepted and self.gate is not None:
@@ -245,6 +249,7 @@ class Call:
 
     def _consult(self, effect: Consult) -> float | Stop:
         now, builder = clock.current.monotonic(), self.builder
+        assert self.gate is not None
         answer: float | Stop = self.gate.consider(effect.failure, effect.delay, now, self._witness)
         if type(answer) is Stop:
             answer = self._shown(answer)
@@ -310,7 +315,7 @@ class Call:
 
 def rest_of(
     site: Site,
-    function: Callable[..., Any],
+    function: Function,
     started: float | None,
     box: list[Any],
     made: tuple[int, int, float],
@@ -328,7 +333,7 @@ def rest_of(
     return Call(site, function, (), started, box, attempt, key, before, begun=begun)
 
 
-_ASKED: dict[Question, Callable[[Call], Any]] = {
+_ASKED: dict[Question, Callable[[Call], Answer]] = {
     Question.ENCLOSING: lambda call: _enclosing(call.around, call.failure),
     Question.DRAW: lambda call: call.site.entropy.draw(),
     Question.NOW: lambda _call: clock.current.monotonic(),
@@ -336,7 +341,7 @@ _ASKED: dict[Question, Callable[[Call], Any]] = {
 }
 
 
-def _enclosing(around: Sequence[Enclosure], failure: Any) -> Enclosing | None:
+def _enclosing(around: Sequence[Enclosure], failure: Outcome | None) -> Enclosing | None:
     """The nearest enclosing retry that would retry this failure too."""
     if isinstance(failure, Returned | None):
         return None

@@ -12,7 +12,16 @@ from mainstay.errors import WrapError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
+
+    from mainstay.core.base.types import UserValue
+
+    Args: TypeAlias = tuple[UserValue, ...]
+    Kwargs: TypeAlias = dict[str, UserValue]
+    Function: TypeAlias = Callable[..., UserValue]
+    """A function of the user's, as it is called with Args and Kwargs."""
+    AsyncFunction: TypeAlias = Callable[..., Awaitable[UserValue]]
 
 # Flags of code objects, as inspect names them; inspect itself takes long to import.
 _GENERATOR = 0x20
@@ -21,19 +30,19 @@ _ITERABLE_COROUTINE = 0x100
 _ASYNC_GENERATOR = 0x200
 
 
-def name_of(function: Any) -> str:
+def name_of(function: UserValue) -> str:
     """What notes and events call the function."""
     inner = _unwrapped(function)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).replace("<locals>.", "")
 
 
-def is_async(function: Any) -> bool:
+def is_async(function: UserValue) -> bool:
     """Whether calling it gives something to await."""
     return bool(_flags(function) & (_COROUTINE | _ITERABLE_COROUTINE)) or _is_marked(function)
 
 
-def check_callable(function: Any) -> None:
+def check_callable(function: UserValue) -> None:
     """Refuses what cannot be called again and again."""
     if isinstance(function, CoroutineType):
         name = function.__qualname__
@@ -54,7 +63,7 @@ def check_callable(function: Any) -> None:
     _refuse_generators(function)
 
 
-def check_decoratable(function: Any) -> None:
+def check_decoratable(function: UserValue) -> None:
     """Refuses what can be called but not decorated."""
     check_callable(function)
     if isinstance(function, type):
@@ -63,7 +72,7 @@ def check_decoratable(function: Any) -> None:
         )
 
 
-def refuse_unawaitable(function: Any, error: TypeError) -> None:
+def refuse_unawaitable(function: UserValue, error: TypeError) -> None:
     """Says what happened where a plain function was awaited, or something not callable called."""
     check_callable(function)
     if not is_async(function) and "'await' expression" in str(error):
@@ -73,7 +82,7 @@ def refuse_unawaitable(function: Any, error: TypeError) -> None:
         ) from error
 
 
-def _refuse_generators(function: Any) -> None:
+def _refuse_generators(function: UserValue) -> None:
     flags = _flags(function)
     if flags & _ASYNC_GENERATOR or (flags & _GENERATOR and not flags & _ITERABLE_COROUTINE):
         word = "an async generator" if flags & _ASYNC_GENERATOR else "a generator"
@@ -84,7 +93,7 @@ def _refuse_generators(function: Any) -> None:
         )
 
 
-def _flags(function: Any) -> int:
+def _flags(function: UserValue) -> int:
     inner = _unwrapped(function)
     code = getattr(inner, "__code__", None)
     if code is None and not isinstance(inner, type):
@@ -92,7 +101,7 @@ def _flags(function: Any) -> int:
     return int(getattr(code, "co_flags", 0))
 
 
-def _unwrapped(function: Any) -> Any:
+def _unwrapped(function: UserValue) -> UserValue:
     """The function inside partial objects and bound methods."""
     for _ in range(20):
         if isinstance(function, MethodType):
@@ -104,12 +113,12 @@ def _unwrapped(function: Any) -> Any:
     return function
 
 
-def _is_partial(function: Any) -> bool:
+def _is_partial(function: UserValue) -> bool:
     functools = sys.modules.get("functools")  # not imported: then there is no partial object
     return functools is not None and isinstance(function, functools.partial)
 
 
-def _is_marked(function: Any) -> bool:
+def _is_marked(function: UserValue) -> bool:
     """Functions that say so themselves: inspect.markcoroutinefunction, mock.AsyncMock."""
     inspect = sys.modules.get("inspect")
     return inspect is not None and bool(inspect.iscoroutinefunction(function))

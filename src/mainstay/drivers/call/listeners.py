@@ -6,12 +6,11 @@ from mainstay.core.base.validate import Checker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from mainstay.core.base.types import UserValue
     from mainstay.ports import Sink
 
 
-def listeners_of(subject: str, listener: Any) -> tuple[Sink, ...]:
+def listeners_of(subject: str, listener: UserValue) -> tuple[Sink, ...]:
     """The listeners as a tuple; raises where one cannot be called."""
     check = Checker(subject)
     found = check_listeners(check, listener)
@@ -19,7 +18,7 @@ def listeners_of(subject: str, listener: Any) -> tuple[Sink, ...]:
     return found
 
 
-def check_listeners(check: Checker, listener: Any) -> tuple[Sink, ...]:
+def check_listeners(check: Checker, listener: UserValue) -> tuple[Sink, ...]:
     """The listeners as a tuple; notes those that cannot be called."""
     if listener is None:
         return ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from asyncio import CancelledError, current_task, get_running_loop
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
     from collections.abc import Callable
 
+    from mainstay.core.base.types import UserValue
     from mainstay.runtime.context import Bounding
 
 
@@ -31,7 +32,7 @@ now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
 
-task_in: Callable[[AbstractEventLoop], Task[Any] | None] = current_task
+task_in: Callable[[AbstractEventLoop], Task[UserValue] | None] = current_task
 """The task that runs in a loop."""
 if sys.version_info < (3, 12):  # where current_task() is slow, being written in Python
     from asyncio.tasks import _current_tasks  # type: ignore[attr-defined]
@@ -51,8 +52,8 @@ def begin(limit: float, started: float) -> Scope | _Alone | None:
     task = task_in(loop)
     if task is None:  # trio's, perhaps as a guest in an asyncio loop
         return None
-    outer: Any = BOUND.get()
-    while outer.is_over:  # current_bound(), without the call
+    outer = BOUND.get()
+    while outer.is_over and outer.outer is not None:  # current_bound(), without the call
         outer = outer.outer
     end = started + limit
     if outer.end < end:
@@ -96,7 +97,7 @@ class Scope(Struct, eq=False):
     lane: _Lane
     cancelling: int
     is_over: bool = False
-    expired: Task[Any] | None = None
+    expired: Task[UserValue] | None = None
     """The task, once it was cancelled for being late; until then the lane knows it."""
 
     def failed(self, caught: BaseException) -> Exception:
@@ -153,7 +154,7 @@ class _Lane:
     def __init__(self, loop: AbstractEventLoop, limit: float) -> None:
         self.loop = loop
         self.limit = limit
-        self.queue: dict[Scope, Task[Any]] = {}
+        self.queue: dict[Scope, Task[UserValue]] = {}
         self.timer: TimerHandle | None = None
         self.head: Scope | None = None
         """Whose end the timer is set to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from mainstay.core.retry.give_up import reason_of
 
@@ -63,5 +63,5 @@ class RetryResult(Generic[R]):
         return not self.success and self.attempts > 1
 
     def __repr__(self) -> str:
-        shown: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return f"RetryResult({', '.join(f'{n}={v!r}' for n, v in shown.items())})"
+        shown = (f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"RetryResult({', '.join(shown)})"

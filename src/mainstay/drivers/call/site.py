@@ -16,11 +16,10 @@ from mainstay.runtime.overrides import PROCESS_OVERRIDES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
-    from typing import Any
 
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Sink
     from mainstay.runtime.overrides import Overrides
@@ -92,7 +91,7 @@ class Site(Plan):
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
         self.redact = redact
-        self.gate: Any = gate
+        self.gate = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
         self.followed: tuple[Sink, ...] = ()
@@ -114,8 +113,8 @@ class Site(Plan):
         self.overrides = overrides
         """What a test has changed."""
         self.cancel = cancel
-        self.caller: Callable[..., Any] | None = None
-        self.acaller: Callable[..., Any] | None = None
+        self.caller: Function | None = None
+        self.acaller: Function | None = None
         """What makes a call of any function here, sync and async; made when first needed."""
 
     def _read_wants(self) -> bool:

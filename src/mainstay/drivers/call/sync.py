@@ -18,21 +18,23 @@ from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
+    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.retry.call import Effect
     from mainstay.core.retry.effects import Stop
+    from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.site import Site
 
 
 def recover(
     site: Site,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: Function,
+    args: Args,
+    kwargs: Kwargs,
     box: list[Any],
     started: float | None = None,
-) -> Any:
+) -> UserValue:
     """The rest of a call whose first attempt, made by a generated wrapper, has failed.
 
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
@@ -77,17 +79,14 @@ def recover(
         failure = None
 
 
-def run(
-    site: Site, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def run(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
     """A whole call."""
     return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
 
 
-def run_guarded(
-    site: Site, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def run_guarded(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
     """A whole call while a guard is troubled; what is refused for certain is refused at once."""
+    assert site.gate is not None
     shut = site.gate.shut
     if shut is not None and not site.listeners and not site.overrides.is_active:
         refusal = shut()
@@ -98,13 +97,14 @@ def run_guarded(
 
 def drive(
     call: Call,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    function: Function,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
     """Obeys the story until it says what to return or raise."""
-    effect: Any = None
-    send, answer = call.flow.send, None
+    effect: Effect | None = None
+    answer: Answer = None
+    send = call.flow.send
     try:
         while True:
             effect = send(answer)
@@ -131,10 +131,10 @@ def drive(
 
 def _attempt(
     call: Call,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    function: Function,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
     """Invokes the function where a deadline or a listener has a say."""
     call.attempts += 1
     if call.followers:

@@ -17,8 +17,9 @@ from mainstay.runtime.enclosing import OPEN, Enclosure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.retry.effects import Outcome
+    from mainstay.drivers.call.callables import Args, Function, Kwargs
 
 _abandoned: set[_Worker] = set()
 
@@ -35,10 +36,10 @@ def abandoned_threads() -> int:
 def run_in_thread(
     enclosure: Enclosure,
     limit: float,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+    function: Function,
+    args: Args,
+    kwargs: Kwargs,
+) -> UserValue:
     """The function's result, or AttemptTimeout when the limit comes first."""
     worker = _Worker(enclosure, function, args, kwargs)
     worker.start()
@@ -61,15 +62,15 @@ class _Worker(threading.Thread):
     def __init__(
         self,
         enclosure: Enclosure,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        function: Function,
+        args: Args,
+        kwargs: Kwargs,
     ) -> None:
         super().__init__(name=f"mainstay-{enclosure.plan.operation}", daemon=True)
         self._enclosure = enclosure
         self.done = threading.Event()
         self._call = (copy_context(), function, args, kwargs)
-        self._outcome: Any = None
+        self._outcome: Outcome | None = None
 
     def run(self) -> None:
         frame = sys._getframe()
@@ -84,10 +85,11 @@ class _Worker(threading.Thread):
             self.done.set()
             _abandoned.discard(self)
 
-    def result(self) -> Any:
+    def result(self) -> UserValue:
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, Returned):
             return outcome.value
+        assert outcome is not None
         try:
             raise outcome
         finally:

@@ -30,10 +30,10 @@ from mainstay.runtime.enclosing import FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import CodeType
-    from typing import Any
 
+    from mainstay.core.base.types import UserValue
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.site import Site
 
 _FIRST_LINE = sys._getframe().f_lineno + 1
@@ -131,7 +131,7 @@ def async_whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
 """A line that ends in `#: a !b` stands where a is asked for and b is not."""
 
 
-def wrap(function: Any, site: Site) -> Any:
+def wrap(function: UserValue, site: Site) -> UserValue:
     """The function under a site's policy; methods of every sort are wrapped inside out."""
     if isinstance(function, classmethod | staticmethod):
         return type(function)(wrap(function.__func__, site))
@@ -144,12 +144,12 @@ def wrap(function: Any, site: Site) -> Any:
     return _dress(_make(function, site, is_async(function), signature), function, signature)
 
 
-def caller(site: Site, awaits: bool) -> Callable[..., Any]:
+def caller(site: Site, awaits: bool) -> Function:
     """A function of (function, args, kwargs) that makes one call of anything under the site."""
     return _make(None, site, awaits, _CALL)  # type: ignore[no-any-return]
 
 
-def _make(function: Any, site: Site, awaits: bool, signature: _Signature) -> Any:
+def _make(function: Function | None, site: Site, awaits: bool, signature: _Signature) -> UserValue:
     gate, maker = site.gate, _maker(path_of(site, awaits), signature)
     count = gate.tally.count if gate and gate.counts_calls else None
     slow = gate.slow_after if gate else None
@@ -197,7 +197,7 @@ _CALL = _Signature(
 )
 
 
-def _signature_of(function: Any) -> _Signature:
+def _signature_of(function: Function) -> _Signature:
     code = function.__code__ if type(function) is FunctionType else None
     if code is None or not all(map(_is_plain_name, code.co_varnames[: _parameter_count(code)])):
         return _ANY
@@ -287,7 +287,7 @@ def _lines(text: str, asked: list[str]) -> str:
     return "\n".join(kept)
 
 
-def _dress(wrapper: Any, function: Any, signature: _Signature) -> Any:
+def _dress(wrapper: UserValue, function: UserValue, signature: _Signature) -> UserValue:
     """Makes the wrapper look like the function, as functools.update_wrapper does."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__"):
         value = getattr(function, name, None)

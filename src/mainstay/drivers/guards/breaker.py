@@ -44,15 +44,16 @@ from mainstay.runtime.enclosing import enclosures
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
-    from typing import Any, Self, TypeVar, Unpack
+    from typing import Self, TypeVar, Unpack
 
     from mainstay.core.circuit.commands import Command
     from mainstay.core.circuit.events import CircuitStateChanged
     from mainstay.core.circuit.settings import BreakerFields
+    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import GuardTicket, Witness
     from mainstay.ports import Sink
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Function)
 
 _ONCE = Policy(name="once", max_attempts=1)
 _log = logging.getLogger("mainstay")

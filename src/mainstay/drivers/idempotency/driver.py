@@ -24,9 +24,11 @@ from mainstay.errors import StoreUnavailable
 from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.retry.effects import Outcome
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.drivers.idempotency.keyed_call import KeyedRecords
     from mainstay.drivers.idempotency.keys import Keying
 
@@ -41,10 +43,10 @@ def run(
     records: KeyedRecords,
     keying: Keying,
     named: tuple[str, str, str],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     made: list[KeyedCall] | None = None,
-) -> Any:
+) -> UserValue:
     """A whole keyed call, in the caller's thread; `named` is the result of `identify`.
 
     Most replays need no KeyedCall. If one is created, `made` holds it afterwards.
@@ -61,7 +63,7 @@ def run(
             if value is not MISS:
                 return value
     this = _prepared(records, keying, named, started, is_read, found, made)
-    answer: Any = None
+    answer: Answer = None
     try:
         while True:
             effect = this.flow.send(answer)
@@ -92,7 +94,7 @@ def _replayed(
     keying: Keying,
     named: tuple[str, str, str],
     found: tuple[bytes | None, float],
-) -> Any:
+) -> UserValue:
     """The value of a call that has succeeded before, or MISS."""
     record, now = found
     value = MISS if record is None else hit(record, named[1], now)
@@ -133,7 +135,7 @@ def _unless_it_waits(records: KeyedRecords, keying: Keying) -> None:
         raise  # noqa: PLE0704 -- the StoreUnavailable that is being handled
 
 
-def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outcome:
     this.start_renewing(effect.epoch)
     around = enclosures(3)
     box: list[Any] = []
@@ -152,10 +154,10 @@ def _invoke(this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict
         return error
 
 
-def _attempt(this: KeyedCall, epoch: int) -> Callable[..., Any]:
+def _attempt(this: KeyedCall, epoch: int) -> Function:
     """The function, each further attempt counted in the record before it is made."""
 
-    def attempt(*args: Any, **kwargs: Any) -> Any:
+    def attempt(*args: UserValue, **kwargs: UserValue) -> UserValue:
         command = this.next_attempt(epoch)
         if command is not None:
             this.check_attempt(store_retry.offer(this, command))
@@ -171,10 +173,10 @@ async def arun(
     records: KeyedRecords,
     keying: Keying,
     named: tuple[str, str, str],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: Args,
+    kwargs: Kwargs,
     made: list[KeyedCall] | None = None,
-) -> Any:
+) -> UserValue:
     """A whole keyed call, in an event loop."""
     started, found = clock.current.monotonic(), None
     is_read = records.reads_first and keying.news < ENOUGH
@@ -188,7 +190,7 @@ async def arun(
             if value is not MISS:
                 return value
     this = _prepared(records, keying, named, started, is_read, found, made)
-    answer: Any = None
+    answer: Answer = None
     try:
         while True:
             effect = this.flow.send(answer)
@@ -215,9 +217,7 @@ async def arun(
         answer = None
 
 
-async def _ainvoke(
-    this: KeyedCall, effect: Invoke, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+async def _ainvoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outcome:
     this.start_renewing(effect.epoch)
     around = enclosures(3)
     box: list[Any] = []
@@ -239,10 +239,10 @@ async def _ainvoke(
         return error
 
 
-def _aattempt(this: KeyedCall, epoch: int) -> Callable[..., Awaitable[Any]]:
+def _aattempt(this: KeyedCall, epoch: int) -> AsyncFunction:
     """The same, awaited."""
 
-    async def attempt(*args: Any, **kwargs: Any) -> Any:
+    async def attempt(*args: UserValue, **kwargs: UserValue) -> UserValue:
         command = this.next_attempt(epoch)
         if command is not None:
             this.check_attempt(await store_retry.aoffer(this, command))

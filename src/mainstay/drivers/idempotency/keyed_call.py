@@ -13,7 +13,15 @@ from mainstay.core.base.change import KEEP
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Notice, keyed
-from mainstay.core.idempotency.record import Begin, Done, Release, Renew, glimpse, reduce
+from mainstay.core.idempotency.record import (
+    Begin,
+    Done,
+    Release,
+    Renew,
+    Replay,
+    glimpse,
+    reduce,
+)
 from mainstay.core.inbox.items import Item
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
@@ -28,8 +36,9 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mainstay.core.base.change import Change, Decide
+    from mainstay.core.base.types import UserValue
     from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, KeyedFlow
-    from mainstay.core.idempotency.record import Answer, Command, Replay
+    from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import Keying
     from mainstay.drivers.idempotency.lease_renewal import Beat
@@ -178,7 +187,7 @@ class KeyedCall:
         if type(answer) is not Done:
             raise LeaseLost(self.call.operation, self.call.key)
 
-    def answer(self, effect: Any) -> Any:
+    def answer(self, effect: Question | Notice) -> float | None:
         """The answer to what needs neither the store nor the function."""
         if effect is Question.NOW:
             return clock.current.monotonic()
@@ -206,13 +215,14 @@ class KeyedCall:
             },
         )
 
-    def end(self, effect: Any) -> Any:
+    def end(self, effect: Returned | Replay | BaseException) -> UserValue:
         """What the caller gets: the value or the exception that the flow ends with."""
         if type(effect) is Returned:
             self.is_accepted = effect.is_accepted
             return effect.value
         if isinstance(effect, BaseException):
             raise effect
+        assert isinstance(effect, Replay)
         outcome = decode_outcome(effect.outcome)
         if isinstance(outcome, Failed):
             raise outcome.exception

@@ -22,9 +22,11 @@ from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypedDict
+    from typing import TypedDict
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.idempotency.call import Keyed
+    from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.site import Site
 
     class KeyFields(TypedDict, total=False):
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
         on_conflict: str
         on_crash: str
         wait: float
-        metadata: Mapping[str, Any] | None
+        metadata: Mapping[str, UserValue] | None
         store_wait: float | None
 
 
@@ -61,7 +63,7 @@ class KeyOptions(Value):
     __slots__ = (
         "key", "lease", "metadata", "on_conflict", "on_crash", "scope", "store_wait", "ttl", "wait",
     )  # fmt: skip
-    key: Any
+    key: UserValue
     scope: str | None
     lease: float
     ttl: float | None
@@ -74,14 +76,14 @@ class KeyOptions(Value):
     def __init__(
         self,
         *,
-        key: Any = None,
+        key: UserValue = None,
         scope: str | None = None,
         lease: float = 30.0,
         ttl: float | None = 86_400.0,
         on_conflict: str = "wait",
         on_crash: str = "retry",
         wait: float = 30.0,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, UserValue] | None = None,
         store_wait: float | None = None,
     ) -> None:
         check = Checker("the options of a keyed call")
@@ -120,7 +122,7 @@ class Keying:
         self,
         site: Site,
         options: KeyOptions,
-        function: Any,
+        function: Function,
         *,
         is_kept: bool = False,
         place: Callable[[str], str] | None = None,
@@ -137,7 +139,7 @@ class Keying:
         """Calls in a row, up to now, whose keys were new."""
         self._bind: Callable[..., dict[str, object]] = _uncompiled if is_kept else _unbound
 
-    def identify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str, str]:
+    def identify(self, args: Args, kwargs: Kwargs) -> tuple[str, str, str]:
         """The key of a call, the fingerprint of its arguments, and where its record is."""
         payload = fingerprint(self._arguments(args, kwargs))
         if self._key is not None:
@@ -155,7 +157,7 @@ class Keying:
             self._head = canonical([who, self.site.operation]).decode()[:-1]
         return text, payload, f"{self._head},{_encode(text).decode()}]"
 
-    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, object]:
+    def _arguments(self, args: Args, kwargs: Kwargs) -> dict[str, object]:
         try:
             return self._bind(*args, **kwargs) if kwargs else self._bind(*args)
         except TypeError:  # not called as it is declared, or nothing is compiled
@@ -170,7 +172,7 @@ _encode = msgspec.json.Encoder().encode
 """Text as `canonical` has it: `key_text` has refused what has no such form."""
 
 
-def binder_of(function: Any) -> Callable[..., dict[str, object]] | None:
+def binder_of(function: Function) -> Callable[..., dict[str, object]] | None:
     """A function of the same parameters that returns the arguments as `bound_arguments` has them.
 
     None where that needs more than Python's own binding: keywords without a parameter, a first

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    from mainstay.core.base.change import Decide
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.idempotency.record import Answer
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import KeyOptions
@@ -94,7 +98,7 @@ class Records:
     """Where the record of a key is, where that is not by tenant and operation."""
 
     def _keying(
-        self, site: Site, options: KeyOptions, function: Any, *, is_kept: bool = False
+        self, site: Site, options: KeyOptions, function: Function, *, is_kept: bool = False
     ) -> Keying:
         return Keying(site, options, function, is_kept=is_kept, place=self.place)
 
@@ -119,7 +123,7 @@ class Records:
         )
         return keying.draft
 
-    def decorate(self, function: Any, site: Site, options: KeyOptions) -> Any:
+    def decorate(self, function: UserValue, site: Site, options: KeyOptions) -> UserValue:
         """The function, every call of it keyed."""
         if isinstance(function, classmethod | staticmethod):
             return type(function)(self.decorate(function.__func__, site, options))
@@ -132,33 +136,35 @@ class Records:
             driver.arun,
         )
         identify = keying.identify
-        decorated: Any
+        decorated: Function
         if is_async(function):
 
-            async def decorated(*args: Any, **kwargs: Any) -> Any:
+            async def decorated(*args: UserValue, **kwargs: UserValue) -> UserValue:
                 return await arun(self, keying, identify(args, kwargs), args, kwargs)
         else:
 
-            def decorated(*args: Any, **kwargs: Any) -> Any:
+            def decorated(*args: UserValue, **kwargs: UserValue) -> UserValue:
                 return run(self, keying, identify(args, kwargs), args, kwargs)
 
         return wraps(function)(decorated)
 
-    def run(self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any) -> Any:
+    def run(
+        self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
+    ) -> UserValue:
         """A keyed call of a plain function."""
         keying = self._keying(site, options, function)
         return driver.run(self, keying, keying.identify(args, kwargs), args, kwargs)
 
     async def arun(
-        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
-    ) -> Any:
+        self, site: Site, options: KeyOptions, function: AsyncFunction, args: Args, kwargs: Kwargs
+    ) -> UserValue:
         """A keyed call of an async function."""
         keying = self._keying(site, options, function)
         return await driver.arun(self, keying, keying.identify(args, kwargs), args, kwargs)
 
     def result(
-        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
-    ) -> RetryResult[Any]:
+        self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
+    ) -> RetryResult[UserValue]:
         """The same as a RetryResult."""
         keying, made = self._keying(site, options, function), list[KeyedCall]()
         named, started = keying.identify(args, kwargs), monotonic()
@@ -169,8 +175,8 @@ class Records:
         return _result(made, started, None, value)
 
     async def aresult(
-        self, site: Site, options: KeyOptions, function: Any, args: Any, kwargs: Any
-    ) -> RetryResult[Any]:
+        self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
+    ) -> RetryResult[UserValue]:
         """The same for an async function."""
         keying, made = self._keying(site, options, function), list[KeyedCall]()
         named, started = keying.identify(args, kwargs), monotonic()
@@ -192,7 +198,7 @@ class Records:
         if site.listeners:
             emit(_event(site, site.operation, key, "hit"), site.listeners, site.redact)
 
-    def later(self, address: str, decide: Callable[[bytes | None, float], Any]) -> None:
+    def later(self, address: str, decide: Decide[Answer]) -> None:
         """A step for one who was cut off and cannot wait for it; its lease ends it otherwise.
 
         A transaction of the caller's is theirs to roll back.
@@ -229,8 +235,8 @@ def _event(site: Site, operation: str, key: str, action: str) -> Idempotency:
 
 
 def _result(
-    made: list[KeyedCall], started: float, error: Exception | None, value: Any
-) -> RetryResult[Any]:
+    made: list[KeyedCall], started: float, error: Exception | None, value: UserValue
+) -> RetryResult[UserValue]:
     """What became of the call that was made; none was, where it was replayed."""
     from mainstay.drivers.call.result import RetryResult
 

@@ -27,12 +27,13 @@ from mainstay.errors import CallCancelled, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
+    from mainstay.core.base.types import Answer as Reply
     from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.idempotency.keyed_call import KeyedCall
 
-    StoreFlow: TypeAlias = Generator["float | Command | None", Any, "Answer | Exception"]
+    StoreFlow: TypeAlias = Generator["float | Command | None", Reply, "Answer | Exception"]
     """Asks for a wait of some seconds, for a command on the record, or, by None, for a read of it.
 
     What a request raises is thrown into the generator."""
@@ -86,8 +87,8 @@ async def aoffer(this: KeyedCall, command: Command) -> Answer | Exception:
 
 def _perform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
     """Does what the generator asks for, in the caller's thread."""
-    resume: Callable[[Any], float | Command | None] = flow.send
-    answer: Any = None
+    resume: Callable[[Reply], float | Command | None] = flow.send
+    answer: Reply = None
     try:
         while True:
             request = resume(answer)
@@ -110,8 +111,8 @@ def _perform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
 
 async def _aperform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
     """Does what the generator asks for, in an event loop."""
-    resume: Callable[[Any], float | Command | None] = flow.send
-    answer: Any = None
+    resume: Callable[[Reply], float | Command | None] = flow.send
+    answer: Reply = None
     try:
         while True:
             request = resume(answer)

@@ -7,7 +7,7 @@ steps and the same time, and read the same.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainstay.core.inbox import operators as core
 from mainstay.core.inbox.events import OperatorRefused
@@ -23,10 +23,11 @@ from mainstay.drivers.inbox.credentials import (
 from mainstay.errors import IdentityRefused, UsageError
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
-    from mainstay.core.base.change import Change
+    from mainstay.core.base.change import Change, Decide, Reply
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Json
     from mainstay.core.redact.redactor import Redactor
     from mainstay.ports import Sink, Store
 
@@ -100,16 +101,12 @@ class Verifier:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise self._refusal(str(name)[:64], told, WRONG)
 
-        def decide(value: bytes | None, now: float) -> Any:
-            change, answer = core.count_attempt(value, name, now)
-            return change, (answer, now)
-
-        answer, now = self._step(name, decide)
+        answer, now = self._step(name, _counting(name))
         if answer.locked_for:
             raise self._refusal(name, told, "too many wrong tries", answer.locked_for)
         return answer.operator, now
 
-    def _is_secret(self, known: Operator, proof: Any) -> bool:
+    def _is_secret(self, known: Operator, proof: Credential) -> bool:
         """Nobody's secret takes as long to look at as anybody's."""
         kept = known.hash or Hash(salt="00" * 16, digest="")
         is_right = isinstance(proof, Secret) and core.is_right(proof.reveal(), kept)
@@ -129,7 +126,7 @@ class Verifier:
         name, told = writable(name)[:_LONGEST], writable(told)[:_LONGEST]
         self.tell(OperatorRefused(operation=SPACE, operator=name, about=told, reason=reason))
 
-    def _step(self, name: str, decide: Any) -> Any:
+    def _step(self, name: str, decide: Decide[Reply]) -> Reply:
         return self._store.transact(SPACE, name, decide)
 
     def tell(self, event: Event) -> None:
@@ -146,8 +143,18 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _counting(name: str) -> Decide[tuple[core.Knock, float]]:
+    """Counts an attempt of an operator; the answer has the store's time beside it."""
+
+    def decide(value: bytes | None, now: float) -> tuple[Change, tuple[core.Knock, float]]:
+        change, answer = core.count_attempt(value, name, now)
+        return change, (answer, now)
+
+    return decide
+
+
 def _signature(
-    name: str, proof: Any, purpose: str, about: tuple[Any, ...], at: float
+    name: str, proof: Credential, purpose: str, about: tuple[Json, ...], at: float
 ) -> Signature | None:
     """What was signed elsewhere; or here, by the store's clock, since ours may be off."""
     if isinstance(proof, OperatorKey):
@@ -156,7 +163,7 @@ def _signature(
 
 
 def _is_signature(
-    name: str, known: Operator, purpose: str, about: tuple[Any, ...], signature: Signature
+    name: str, known: Operator, purpose: str, about: tuple[Json, ...], signature: Signature
 ) -> bool:
     """Whether it is theirs, of this very act; whatever somebody sends for one."""
     try:

@@ -14,6 +14,13 @@ from mainstay.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     import os
+    from typing import Protocol
+
+    class PrivateKey(Protocol):
+        """A key of the optional library."""
+
+        def sign(self, message: bytes, /) -> bytes: ...
+
 
 HINT = "mainstay audit keygen PATH makes one"
 
@@ -71,7 +78,7 @@ class OperatorKey:
             raise UsageError("the key cannot be read as a private key", hint=HINT) from None
         if not isinstance(found, ed25519.Ed25519PrivateKey):
             raise UsageError("the key is no Ed25519 key", hint=HINT)
-        self._key: Any = found
+        self._key: PrivateKey = found
 
     def sign(self, message: bytes, at: float) -> Signature:
         """The signature of a statement."""

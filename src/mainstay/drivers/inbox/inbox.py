@@ -28,10 +28,11 @@ from mainstay.drivers.inbox.scan import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
     from mainstay.core.base.change import Change
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Json
     from mainstay.core.inbox.actions import Answer
     from mainstay.core.inbox.items import Decision
     from mainstay.core.redact.redactor import Redactor
@@ -285,7 +286,7 @@ class Inbox:
 
 def about_of(
     item_id: str, item: Item | None, revision: int, action: str, why: str, evidence: str
-) -> tuple[Any, ...]:
+) -> tuple[Json, ...]:
     """What a signature is about: this action on this state of this item, and nothing else.
 
     >>> about_of("3f2a", None, 1, "retry", "it is back", "")[:3]

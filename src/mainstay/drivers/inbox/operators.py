@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from os import urandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mainstay.core.inbox import operators as core
 from mainstay.core.inbox.events import OperatorAdded, OperatorChanged
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from mainstay.core.base.change import Change
+    from mainstay.core.base.change import Change, Decide
     from mainstay.drivers.inbox.authentication import Credential
 
 _SHORTEST = 8
@@ -204,7 +204,7 @@ class Operators(Verifier):
                 f"{name!r} is the last operator who can act", hint="add another one first"
             )
 
-    def _changed(self, name: str, by: str, what: str, decide: Any) -> None:
+    def _changed(self, name: str, by: str, what: str, decide: Decide[bool]) -> None:
         if not self._step(name, decide):
             raise UsageError(f"there is no operator {name!r}", hint="mainstay operators")
         self.tell(OperatorChanged(operation=SPACE, operator=name, change=what, authorised_by=by))

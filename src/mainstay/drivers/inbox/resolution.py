@@ -18,8 +18,7 @@ from mainstay.drivers.inbox.circuit_admin import reset_circuit
 from mainstay.errors import CallAbandoned
 
 if TYPE_CHECKING:
-    from typing import Any
-
+    from mainstay.core.idempotency.record import Answer
     from mainstay.core.inbox.items import Decision, Item
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.inbox.inbox import Room
@@ -99,6 +98,6 @@ def _reset(
     return [each for each in told if each]
 
 
-def _step(store: Store, item: Item, command: Resolve | Forget) -> Any:
+def _step(store: Store, item: Item, command: Resolve | Forget) -> Answer:
     address = str(item.data.get("address", item.subject))
     return store.transact(_RECORDS, address, lambda value, now: reduce(value, command, now))

@@ -26,10 +26,12 @@ from mainstay.runtime.context import CANCEL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any, Self, TypeVar
+    from typing import Self, TypeVar
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    from mainstay.core.base.types import UserValue
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
+
+    F = TypeVar("F", bound=Function)
 
 MOST = 1_000_000
 _GLANCE = 0.02
@@ -99,7 +101,7 @@ class Bulkhead:
         decorated: F = put_around(function, self._call, self._acall)
         return decorated
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
         is_held = False
         try:
             is_held = self._take() or self._wait()
@@ -108,9 +110,7 @@ class Bulkhead:
             if is_held:
                 self._free()
 
-    async def _acall(
-        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def _acall(self, function: AsyncFunction, args: Args, kwargs: Kwargs) -> UserValue:
         is_held = False
         try:
             is_held = self._take() or await self._await()
@@ -278,10 +278,6 @@ class _Waiter:
         """Tells it to look, from any thread; False where nobody is left to tell."""
         raise NotImplementedError
 
-    def wait(self, seconds: float | None) -> Any:
-        """Waits to be woken, at most so long."""
-        raise NotImplementedError
-
 
 class _Threaded(_Waiter):
     __slots__ = ("_event",)
@@ -353,7 +349,7 @@ class _OnTrio(_Waiter):
             await self._event.wait()
 
 
-def _waiter_here(max_wait: float | None) -> _Waiter:
+def _waiter_here(max_wait: float | None) -> _OnAsyncio | _OnTrio:
     """One for the event loop this runs in."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():

@@ -16,18 +16,19 @@ from mainstay.runtime.enclosing import aside, enclosures
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from typing import Any
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import UserValue
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.ports import Sink
 
 
 def put_around(
-    function: Any,
-    plain: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
-    coloured: Callable[[Any, tuple[Any, ...], dict[str, Any]], Awaitable[Any]],
+    function: UserValue,
+    plain: Callable[[Function, Args, Kwargs], UserValue],
+    coloured: Callable[[AsyncFunction, Args, Kwargs], Awaitable[UserValue]],
     **marks: object,
-) -> Any:
+) -> UserValue:
     """The function with one of the two around it; each is called with (function, args, kwargs).
 
     Methods of every sort are decorated inside out.
@@ -37,14 +38,14 @@ def put_around(
     if isinstance(function, property):
         raise WrapError("a property is not called", hint="put the decorator below @property")
     check_decoratable(function)
-    around: Any
+    around: Function
     if is_async(function):
 
-        async def around(*args: Any, **kwargs: Any) -> Any:
+        async def around(*args: UserValue, **kwargs: UserValue) -> UserValue:
             return await coloured(function, args, kwargs)
     else:
 
-        def around(*args: Any, **kwargs: Any) -> Any:
+        def around(*args: UserValue, **kwargs: UserValue) -> UserValue:
             return plain(function, args, kwargs)
 
     decorated = wraps(function)(around)
@@ -52,7 +53,9 @@ def put_around(
     return decorated
 
 
-def tell(listeners: tuple[Sink, ...], event: type[Event], **fields: Any) -> bool:
+def tell(
+    listeners: tuple[Sink, ...], event: Callable[..., Event], **fields: str | float | None
+) -> bool:
     """Tells an event to whoever listens, beside the attempts; whether anybody does."""
     if not listeners:
         return False

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from typing import Any, TypeVar
 
+    from mainstay.core.base.types import UserValue
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.ports import Sink
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Function)
     When = type[Exception] | Callable[[Exception], object]
 
 _log = logging.getLogger("mainstay")
@@ -89,7 +91,7 @@ class Fallback:
         decorated: F = put_around(function, self._call, self._acall, **{_MARK: self})
         return decorated
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
         try:
             return function(*args, **kwargs)
         except Exception as error:
@@ -106,9 +108,7 @@ class Fallback:
             self._tell(function, error)
             return answer
 
-    async def _acall(
-        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def _acall(self, function: AsyncFunction, args: Args, kwargs: Kwargs) -> UserValue:
         try:
             return await function(*args, **kwargs)
         except Exception as error:
@@ -128,7 +128,7 @@ class Fallback:
             return True
         return any(_holds(predicate, error) for predicate in self._predicates)
 
-    def _ask(self, function: Any, error: Exception) -> Any:
+    def _ask(self, function: Function, error: Exception) -> UserValue:
         """The value, or what the fallback function says to the failure."""
         if self.function is None:
             return self.value
@@ -138,14 +138,16 @@ class Fallback:
             _blame(function, error, trouble)
             raise
 
-    async def _await(self, function: Any, error: Exception, answer: Awaitable[Any]) -> Any:
+    async def _await(
+        self, function: Function, error: Exception, answer: Awaitable[UserValue]
+    ) -> UserValue:
         try:
             return await answer
         except Exception as trouble:
             _blame(function, error, trouble)
             raise
 
-    def _tell(self, function: Any, error: Exception) -> None:
+    def _tell(self, function: Function, error: Exception) -> None:
         """Records that the answer is not the real one; without the arguments of the call."""
         name, message = describe(error, getattr(function, REDACT, None))
         told = tell(
@@ -164,12 +166,12 @@ class Fallback:
         return f"Fallback(value={self.value!r})"
 
 
-def has_fallback(function: Any) -> bool:
+def has_fallback(function: Function) -> bool:
     """Whether a fallback answers for the function, perhaps beneath other decorators."""
     return getattr(function, _MARK, None) is not None
 
 
-def _check_answer(check: Checker, value: Any, function: Any) -> None:
+def _check_answer(check: Checker, value: UserValue, function: UserValue) -> None:
     if (value is _MISSING) is (function is _MISSING):
         given = None if value is _MISSING else (value, function)
         check.note("value, function", given, "one of the two: an answer, or what makes one")
@@ -180,7 +182,7 @@ def _check_answer(check: Checker, value: Any, function: Any) -> None:
 
 
 def _check_rules(
-    check: Checker, on: Any
+    check: Checker, on: When | Iterable[When] | None
 ) -> tuple[tuple[type[Exception], ...] | None, tuple[Callable[[Exception], object], ...]]:
     """The classes and the predicates apart; None for the classes where everything is meant."""
     if on is None:
@@ -209,7 +211,7 @@ def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
         return False
 
 
-def _blame(function: Any, error: Exception, trouble: Exception) -> None:
+def _blame(function: Function, error: Exception, trouble: Exception) -> None:
     """Says on what a fallback raised which failure it was to answer."""
     if trouble is error:
         return

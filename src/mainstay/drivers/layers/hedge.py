@@ -18,14 +18,16 @@ from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from typing import Any, Protocol, TypeVar
+    from collections.abc import Iterable
+    from typing import Protocol, TypeVar
 
+    from mainstay.core.base.types import UserValue
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.drivers.layers.race import Worker
     from mainstay.ports import Sink
     from mainstay.runtime.overrides import Overrides
 
-    F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Function)
 
     class Budget(Protocol):
         """What may refuse a hedge: a RetryBudget, or any other guard."""
@@ -129,7 +131,7 @@ class Hedge:
         decorated: F = put_around(function, self._call, self._acall)
         return decorated
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
         race = Race(self._book, function, args, kwargs)
         if race.delay is None:
             return race.answered(function(*args, **kwargs), clock.current.monotonic())
@@ -141,9 +143,7 @@ class Hedge:
                     race.hedged()
         return race.result()
 
-    async def _acall(
-        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def _acall(self, function: AsyncFunction, args: Args, kwargs: Kwargs) -> UserValue:
         race = Race(self._book, function, args, kwargs)
         if race.delay is None:
             return race.answered(await function(*args, **kwargs), clock.current.monotonic())

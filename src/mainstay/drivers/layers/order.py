@@ -12,11 +12,11 @@ from mainstay.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
+    from mainstay.core.base.types import UserValue
     from mainstay.drivers.call.site import Site
 
-    Layer = Callable[[Any], Any]
+    Layer = Callable[[UserValue], UserValue]
 
 REDACT = "__mainstay_redact__"
 """Set on a function of an engine with a Redactor of its own, for the layers around it."""
@@ -53,13 +53,13 @@ class Layers:
                 hint='declare it "idempotent" or "keyed", or leave the hedge out',
             )
 
-    def inside(self, function: Any) -> Any:
+    def inside(self, function: UserValue) -> UserValue:
         """The function as each attempt calls it."""
         for layer in (self.bulkhead, self.hedge):
             function = function if layer is None else layer(function)
         return function
 
-    def around(self, function: Any, site: Site) -> Any:
+    def around(self, function: UserValue, site: Site) -> UserValue:
         """The function with every layer around it."""
         wrapped = wrap(self.inside(function), site)
         if self.fallback is None:

@@ -27,8 +27,40 @@ from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from asyncio import Task
     from collections.abc import Sequence
-    from typing import Any, Self
+    from types import TracebackType
+    from typing import Protocol, Self, TypeAlias
+
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.retry.effects import Outcome
+    from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
+    from mainstay.ports import Sink
+    from mainstay.runtime.overrides import Overrides
+
+    Raised: TypeAlias = tuple[
+        type[BaseException] | None, BaseException | None, TracebackType | None
+    ]
+
+    class HedgeRule(Protocol):
+        """What a race needs to know of the hedge."""
+
+        max_hedges: int
+        listeners: tuple[Sink, ...]
+
+    class HedgeBook(Protocol):
+        """What a hedge has learned and counted; see hedge.py."""
+
+        @property
+        def hedge(self) -> HedgeRule: ...
+
+        overrides: Overrides
+        abandoned: set[Worker]
+
+        def delay(self) -> float | None: ...
+        def charge(self, now: float, /) -> float | None: ...
+        def count(self, *, hedged: int = 0, won: int = 0) -> None: ...
+        def learn(self, seconds: float, /) -> None: ...
 
 
 _GLANCE = 0.02
@@ -45,7 +77,7 @@ class Race:
         "begun", "book", "call", "delay",
     )  # fmt: skip
 
-    def __init__(self, book: Any, function: Any, args: Any, kwargs: Any) -> None:
+    def __init__(self, book: HedgeBook, function: Function, args: Args, kwargs: Kwargs) -> None:
         self.book = book
         self.call = (function, args, kwargs)
         self.around = [Enclosure(e.plan, e.end, retries=e.retries) for e in enclosures()]
@@ -56,8 +88,8 @@ class Race:
         self._started = clock.current.monotonic()
         self._next_at = NEVER if self.delay is None else self._started + self.delay
         self._is_paid = False
-        self._outcomes: dict[int, Any] = {}
-        self._verdict: tuple[int, Any, float] | None = None
+        self._outcomes: dict[int, Outcome] = {}
+        self._verdict: tuple[int, Outcome, float] | None = None
         """Who answered first, or means "stop", and when; a failure is no verdict."""
 
     @property
@@ -74,7 +106,7 @@ class Race:
         self.begun -= 1
         self._next_at = NEVER
 
-    def ended(self, number: int, outcome: Any) -> None:
+    def ended(self, number: int, outcome: Outcome) -> None:
         """An attempt has ended; of two at once in threads, either may win."""
         if self._verdict is None and not isinstance(outcome, Exception):
             self._verdict = number, outcome, clock.current.monotonic()
@@ -117,13 +149,15 @@ class Race:
             hedge_number=number,
         )
 
-    def answered(self, value: Any, now: float) -> Any:
+    def answered(self, value: UserValue, now: float) -> UserValue:
         """The value of a call that succeeded, whose duration is learned."""
         self.book.learn(now - self._started)
         return value
 
-    def result(self) -> Any:
+    def result(self) -> UserValue:
         """What the call comes to: the answer, what means "stop", or the first failure."""
+        outcome: Outcome | None
+        each: Outcome | None
         number, outcome, at = self._verdict or (0, None, 0.0)
         for each in self._outcomes.values():  # also of a loser, while it was being cancelled
             if isinstance(each, KeyboardInterrupt | SystemExit):
@@ -140,10 +174,11 @@ class Race:
 
     def _failure(self) -> Exception:
         """The first attempt's error, with a note of the others'."""
-        first: Exception = self._outcomes[1]
+        first = self._outcomes[1]
+        assert isinstance(first, Exception)
         redact = self.around[0].plan.redact if self.around else None
         for number, other in sorted(self._outcomes.items()):
-            if other is not first:
+            if other is not first and isinstance(other, Exception):
                 name, message = describe(other, redact)
                 note_on(first, f"hedge {number - 1} of {self._name} failed too: {name}: {message}")
         return first
@@ -209,12 +244,12 @@ class Worker(threading.Thread):
         super().__init__(name=f"mainstay-hedge-{number}", daemon=True)
         self.cancel = threading.Event()
         self.is_done = False
-        self._work: Any = (group, number, copy_context())
+        self._work = (group, number, copy_context())
 
     def run(self) -> None:
         group, number, here = self._work
         del self._work
-        outcome: Any
+        outcome: Outcome
         try:
             outcome = Returned(here.run(self._attempt, group.race))
         except BaseException as error:
@@ -225,12 +260,14 @@ class Worker(threading.Thread):
         group.race.book.abandoned.discard(self)
         group.changed.set()
 
-    def _attempt(self, race: Race) -> Any:
+    def _attempt(self, race: Race) -> UserValue:
         with context(cancel=self.cancel):
             return _inside(race.around, *race.call)
 
 
-def _inside(around: Sequence[Enclosure], function: Any, args: Any, kwargs: Any) -> Any:
+def _inside(
+    around: Sequence[Enclosure], function: Function, args: Args, kwargs: Kwargs
+) -> UserValue:
     """Calls the function with the retries that enclose it on the stack, outermost first."""
     if not around:
         return function(*args, **kwargs)
@@ -253,7 +290,7 @@ def group_here(race: Race) -> _OnAsyncio | _OnTrio:
 
 async def _run(group: _OnAsyncio | _OnTrio, number: int) -> None:
     """Every outcome is handed over, also a cancellation: it is for the caller to raise."""
-    outcome: Any
+    outcome: Outcome
     try:
         outcome = Returned(await _ainside(group.race.around, *group.race.call))
     except BaseException as error:
@@ -263,7 +300,9 @@ async def _run(group: _OnAsyncio | _OnTrio, number: int) -> None:
     group.changed.set()
 
 
-async def _ainside(around: Sequence[Enclosure], function: Any, args: Any, kwargs: Any) -> Any:
+async def _ainside(
+    around: Sequence[Enclosure], function: AsyncFunction, args: Args, kwargs: Kwargs
+) -> UserValue:
     """The same as _inside, for a function to await."""
     if not around:
         return await function(*args, **kwargs)
@@ -282,13 +321,13 @@ class _OnAsyncio:
         self.race = race
         self.changed = Event()
         self._group = TaskGroup()
-        self._tasks: list[Any] = []
+        self._tasks: list[Task[None]] = []
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(self, *raised: Any) -> None:  # noqa: PYI036 -- handed on as they come
+    async def __aexit__(self, *raised: *Raised) -> None:  # noqa: PYI036 -- handed on as they come
         await self._group.__aexit__(*raised)
 
     def start(self) -> None:
@@ -321,7 +360,7 @@ class _OnTrio:
         self._nursery = await self._manager.__aenter__()
         return self
 
-    async def __aexit__(self, *raised: Any) -> None:  # noqa: PYI036 -- handed on as they come
+    async def __aexit__(self, *raised: *Raised) -> None:  # noqa: PYI036 -- handed on as they come
         try:
             await self._manager.__aexit__(*raised)
         except BaseExceptionGroup as group:  # of one: the attempts themselves raise nothing

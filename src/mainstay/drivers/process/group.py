@@ -47,7 +47,7 @@ class Group:
         tell: hears ("exited", 0), ("stopped", signal) and ("leader", signal), from threads.
     """
 
-    def __init__(self, grace: float, tell: Callable[[tuple[str, int]], Any]) -> None:
+    def __init__(self, grace: float, tell: Callable[[tuple[str, int]], object]) -> None:
         self.grace = grace
         self.id = 0
         self.process: subprocess.Popen[bytes] | None = None

@@ -17,7 +17,9 @@ import mainstay.runtime.clock as clock
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-    from typing import Any, Self
+    from typing import Self, TypeAlias
+
+    Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """What ends a command line; those that a system lacks are left out."""
@@ -42,8 +44,8 @@ class Interrupt(threading.Event):
         self.number = 0
         self.times = 0
         self._woken: SimpleQueue[int] = SimpleQueue()
-        self._hearers: list[Callable[[int], Any]] = []
-        self._before: dict[int, Any] = {}
+        self._hearers: list[Callable[[int], object]] = []
+        self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Self:
         for name in SIGNALS:
@@ -68,11 +70,11 @@ class Interrupt(threading.Event):
         for hearer in tuple(self._hearers):
             hearer(number)
 
-    def tell(self, hearer: Callable[[int], Any]) -> None:
+    def tell(self, hearer: Callable[[int], object]) -> None:
         """Tells it of every signal from now on; it must be safe in a signal handler."""
         self._hearers.append(hearer)
 
-    def forget(self, hearer: Callable[[int], Any]) -> None:
+    def forget(self, hearer: Callable[[int], object]) -> None:
         """Tells it no more."""
         self._hearers.remove(hearer)
 

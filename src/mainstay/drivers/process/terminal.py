@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
 
 _MOMENT = 0.3
@@ -27,7 +26,7 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._own = os.getpgrp()
-        self._kept: list[Any] | None = None
+        self._kept: list[int | list[bytes | int]] | None = None
 
     @classmethod
     def of_process(cls) -> Terminal | None:
@@ -80,7 +79,7 @@ class Terminal:
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._kept)
 
     @contextmanager
-    def listening(self, tell: Callable[[tuple[str, int]], Any]) -> Iterator[None]:
+    def listening(self, tell: Callable[[tuple[str, int]], object]) -> Iterator[None]:
         """Tells of ("suspend", 0), as Ctrl+Z asks, and of ("continued", 0)."""
         words: dict[int, str] = {signal.SIGTSTP: "suspend", signal.SIGCONT: "continued"}
         before = {
