@@ -143,10 +143,10 @@ def writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _counting(name: str) -> Decide[tuple[core.Knock, float]]:
+def _counting(name: str) -> Decide[tuple[core.AuthAttempt, float]]:
     """Counts an attempt of an operator; the answer has the store's time beside it."""
 
-    def decide(value: bytes | None, now: float) -> tuple[Change, tuple[core.Knock, float]]:
+    def decide(value: bytes | None, now: float) -> tuple[Change, tuple[core.AuthAttempt, float]]:
         change, answer = core.count_attempt(value, name, now)
         return change, (answer, now)
 
