@@ -183,7 +183,7 @@ class StoreError(UsageError, ValueError):
     >>> from mainstay import Engine
     >>> Engine(store="floppy://a")
     Traceback (most recent call last):
-    mainstay.errors.StoreError: no store answers to 'floppy://a'. known stores: memory://, ...
+    mainstay.errors.StoreError: there is no store for 'floppy://a'. known stores: memory://, ...
     """
 
     code = "MS104"

@@ -3,7 +3,7 @@
 `log.py` writes, `read.py` reads, `verify.py` checks, `replay.py` makes every decision again, and
 `stream.py` filters and counts; `open.py` opens the journal of a URL or path, `keys.py` signs,
 `external_heads.py` writes heads to other places. The format of a log is in `core/audit/chain.py`,
-and its storage in the `journal.py` of each store.
+and its storage in the `journal` module of each store.
 
 >>> import tempfile
 >>> from mainstay import Engine

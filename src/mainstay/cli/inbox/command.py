@@ -12,7 +12,6 @@ from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_opti
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.screen.text_file import text_of
-from mainstay.core.base.spaces import Space
 
 if TYPE_CHECKING:
     from typing import Any
@@ -172,6 +171,8 @@ def _waiting(engine: Engine) -> list[Item]:
 
 def _now(engine: Engine) -> float:
     """The store's time: ages are of its clock."""
+    from mainstay.core.base.spaces import Space
+
     return engine.store.read(Space.INBOX.value, "")[1]
 
 

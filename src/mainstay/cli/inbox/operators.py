@@ -17,7 +17,6 @@ from mainstay.cli.inbox.identity import (
 )
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import write, write_json
-from mainstay.core.base.spaces import Space
 
 if TYPE_CHECKING:
     from typing import Any
@@ -51,7 +50,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     with opened() as engine:
-        found, now = list(engine.operators), engine.store.read(Space.OPERATORS.value, "")[1]
+        found, now = list(engine.operators), _now(engine)
     if as_json:
         write_json([_plain(each, now) for each in found])
         return
@@ -133,12 +132,19 @@ def _changing(word: str, text: str, done: str) -> None:
     command.command(word, epilog=shown)(change)
 
 
+def _now(engine: Engine) -> float:
+    """The store's time: ages are of its clock."""
+    from mainstay.core.base.spaces import Space
+
+    return engine.store.read(Space.OPERATORS.value, "")[1]
+
+
 def _write_done(engine: Engine, name: str, text: str, as_json: bool) -> None:
     """What became of it: a line, or the operator as they are now; null once they are removed."""
     if not as_json:
         write(text)
         return
-    found, now = engine.operators.get(name), engine.store.read(Space.OPERATORS.value, "")[1]
+    found, now = engine.operators.get(name), _now(engine)
     write_json(None if found is None else _plain(found, now))
 
 
