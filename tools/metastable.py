@@ -5,7 +5,7 @@
 
 A server works off its requests one after the other, and does not notice when a client has given
 up: abandoned work still costs. For some seconds it is slow. Retries then keep it busy with requests
-that nobody waits for any more, and it stays collapsed, unless somebody retries less. Real clients,
+that no client waits for any more, and it stays collapsed, unless clients retry less. Real clients,
 real retries, virtual time.
 """
 
@@ -38,7 +38,7 @@ PATIENCE = 0.5
 
 @dataclass
 class Server:
-    """Works off one request after the other, also those nobody waits for."""
+    """Works off one request after the other, also those that no client waits for."""
 
     began: float
     busy_until: float = 0.0

@@ -39,7 +39,7 @@ class Trace:
 
     @property
     def unclaimed(self) -> list[str]:
-        """The ids that nobody claims yet."""
+        """The ids that no test claims yet."""
         return [i for i in self.every if i not in set(self.claimed)]
 
     def add(self, identifier: str, where: str) -> None:

@@ -86,7 +86,7 @@ def test_scenario_2_all_attempts_fail_and_a_person_decides(screen, logged, store
     code, shown = screen(*command)
     assert code == 76
     assert "mainstay: charge: gave up after 3 attempts: exit 9" in shown
-    item = re.search(r"needs a person; item (\w+): mainstay inbox show \1", shown)[1]
+    item = re.search(r"an operator must decide; item (\w+): mainstay inbox show \1", shown)[1]
     events = logged("charge")
     assert [each["attempt_number"] for each in of_type(events, "attempt_failed")] == [1, 2, 3]
     (last,) = of_type(events, "retry_exhausted")
@@ -103,7 +103,7 @@ def test_scenario_2_all_attempts_fail_and_a_person_decides(screen, logged, store
     assert (code, "the name or the secret is wrong" in shown) == (1, True)
     code, shown = screen(*retry, keys=[("secret of ann", SECRET)])
     assert (code, "is reset" in shown) == (0, True), shown
-    assert screen("inbox")[1] == "nothing waits for a person\n"
+    assert screen("inbox")[1] == "no item is open\n"
     (decided,) = of_type(logged("charge"), "inbox_decided")
     assert (decided["operator"], decided["why"]) == ("ann", "the bank is back")
     assert of_type(logged("operators"), "operator_refused")

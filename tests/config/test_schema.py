@@ -236,7 +236,7 @@ def sections(shape):
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(document=sections(CONFIG))
 def test_both_are_of_one_mind(document):
-    """Whatever a file expected, the editor and mainstay agree on whether it can be right."""
+    """Whatever a file holds, the editor and mainstay agree on whether it can be right."""
     assert VALIDATOR.is_valid(document) == is_right(document)
 
 

@@ -330,7 +330,7 @@ def test_two_spellings_of_an_option_are_a_problem(file, monkeypatch):
     stand_in("nats", monkeypatch, Sink)
     file("sinks: {nats: {subject: a, maxNames: 9, max_names: 8}}")
     (problem,) = read(env={}).report.problems
-    assert "stands twice, in two spellings" in str(problem)
+    assert "is given twice, in two spellings" in str(problem)
 
 
 def test_a_sink_that_is_not_there_is_told(file, monkeypatch):

@@ -37,14 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(arguments)
     try:
         return run(sys.argv[1:])
-    except KeyboardInterrupt:  # a second one, while the first was being told
+    except KeyboardInterrupt:  # a second one, while the first was handled
         return Exit.INTERRUPTED
     finally:
         _end_at_once_on_ctrl_c()
 
 
 def _end_at_once_on_ctrl_c() -> None:
-    """All is done, and Python ends: whoever is impatient now sees no traceback of that."""
+    """All is done, and Python ends: Ctrl+C from now on shows no traceback."""
     import signal
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -1,8 +1,8 @@
 """The group `mainstay`: which commands there are, each loaded from its own file when it is used.
 
-To add a command: write `cli/<name>.py` with a click command called `command`, and add its name
-here. The file imports click and the light rooms of cli/ at its top; the library and rich inside
-its functions, so that `mainstay --version` and `--help` stay quick.
+To add a command: write `cli/<feature>/command.py` with a click command called `command`, and add
+its name here. The file imports click and the light modules of cli/ at its top; the library and
+rich inside its functions, so that `mainstay --version` and `--help` stay quick.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ OLDEST_PYTHON = (3, 11)
 def command(ctx: click.Context, as_json: bool, store: str | None) -> None:
     """Check Python, mainstay, its extras, the clock and a store.
 
-    Exits with 1 where something does not work; an extra that is not installed is no problem.
+    Exits with 1 if something does not work; an extra that is not installed is no problem.
     """
     libraries = list(find_libraries())
     problems = [*_problems_of_python(), *_problems_of(libraries)]
@@ -52,7 +52,7 @@ def command(ctx: click.Context, as_json: bool, store: str | None) -> None:
 
 
 def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
-    """What a store says of itself; what goes wrong is one more problem."""
+    """The description of a store; if that fails, one more problem."""
     from mainstay.errors import MainstayError
     from mainstay.stores.open import open_store
 

@@ -1,7 +1,7 @@
-"""From what a command raised to what a person or a program is report_of.
+"""From the exception of a command to the report for a person or a program.
 
 Three sources: click (a mistake on the command line), mainstay's own errors, the system. Anything
-else is a bug of ours, and says so.
+else is reported as a bug of mainstay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CommandError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a person or a program is report_of; nothing is said where there is no message."""
+    """The report of an error; without a message nothing is printed."""
 
     exit_code: int
     message: str = ""
@@ -47,7 +47,7 @@ class Report:
 
 
 def explain(error: BaseException) -> Report:
-    """What happened, for whoever ran the command."""
+    """The report of any exception."""
     for classes, report_of in _REPORTS:
         if isinstance(error, classes):
             return report_of(error)

@@ -1,8 +1,7 @@
 """Between a command and the process: runs the command line, and ends well whatever happens.
 
-Errors go to stderr, without a traceback, with what to do next; as a JSON object where the command
-line says `--json`. `MAINSTAY_DEBUG=1` shows the traceback too. What each error means is told by
-errors.py.
+Errors go to stderr, without a traceback, with what to do next; with `--json` as a JSON object.
+`MAINSTAY_DEBUG=1` shows the traceback too. errors.py has the meaning of each error.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _accept_any_text() -> None:
 
 
 def _flush() -> None:
-    """Full disks and closed pipes show here at the latest, while there is somebody to say so."""
+    """Full disks and closed pipes show here at the latest, while they can still be reported."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
@@ -81,7 +80,7 @@ def _end(error: BaseException, *, as_json: bool) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Lets what is still buffered go nowhere, or Python would complain of it while it ends."""
+    """Discards what is still buffered, or Python would report it while it ends."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -41,7 +41,7 @@ def config_options(function: F) -> F:
         type=click.Path(exists=True, dir_okay=False),
         callback=_remember_file,
         expose_value=False,
-        help="The configuration; else it is searched for.",
+        help="The configuration file; by default it is searched for.",
     )
     sets = click.option(
         "--set",
@@ -50,7 +50,7 @@ def config_options(function: F) -> F:
         metavar="PATH=VALUE",
         callback=_remember_sets,
         expose_value=False,
-        help="A value that comes before the file's, such as retry.default=fast.",
+        help="A value that overrides the file's, such as retry.default=fast.",
     )
     return file(sets(function))
 
@@ -82,7 +82,7 @@ def configured() -> Settings:
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether `--json` is among the arguments, also where they could not be parsed."""
+    """Whether `--json` is among the arguments, also if they cannot be parsed."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in own
 

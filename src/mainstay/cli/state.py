@@ -1,4 +1,4 @@
-"""Where the command line keeps what it must remember, when nobody says where: the user's state.
+"""The default store of the command line, in the user's state folder.
 
 `$XDG_STATE_HOME/mainstay/mainstay.db`, by default under `~/.local/state`; `%LOCALAPPDATA%` on
 Windows. Only its user can read the folder.
@@ -12,21 +12,21 @@ from urllib.parse import quote
 
 NAME = "mainstay.db"
 TIMEOUT = 2
-"""Seconds to wait for its lock: a command must not wait long for what it only remembers."""
+"""Seconds to wait for its lock: a command must not wait long for its own records."""
 
 
 def state_folder() -> Path:
-    """The folder; it need not be there."""
+    """The folder; it need not exist."""
     given = os.environ.get("XDG_STATE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(given) if given else Path.home() / ".local" / "state") / "mainstay"
 
 
 def default_store() -> str:
-    """The URL of the user's own store; its folder is made, for this user alone.
+    """The URL of the user's own store; its folder is created if missing, for this user alone.
 
     Raises:
-        OSError: there is no such place, or it is somebody else's.
-        RuntimeError: nobody's home is known.
+        OSError: the folder cannot be created, or belongs to another user.
+        RuntimeError: the user's home is unknown.
     """
     folder = state_folder().absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)

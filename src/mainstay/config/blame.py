@@ -1,4 +1,4 @@
-"""What the core refuses, told at the place in the file where it stands."""
+"""What the core refuses, reported with the line in the file that has the value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _item(node: Node, path: Path, value: object) -> tuple[Node, Path]:
-    """The one item of a list that has the value which will not do, where it is a list."""
+    """The item of a list that has the wrong value; the node itself if it is no list."""
     if type(node.value) is list:
         for number, item in enumerate(node.value):
             if item.value == value:
@@ -41,12 +41,12 @@ class ConfigMapping:
         return node, (*self.path, *keys), len(keys) == len(names)
 
     def below(self, shape: Shape, *names: str) -> ConfigMapping:
-        """The place of a mapping below."""
+        """A mapping below."""
         node, path, _ = self.at(*names)
         return ConfigMapping(shape, node, path, self.report)
 
     def wrong(self, names: tuple[str, ...], value: object, allowed: str, near: str = "") -> None:
-        """A field with a value that will not do; where it has none of its own, the mapping's."""
+        """A field with a wrong value; if it is not given, the problem is the mapping's."""
         node, path, is_there = self.at(*names)
         if is_there:
             self.report.wrong(*_item(node, path, value), allowed, near)
@@ -67,7 +67,7 @@ class ConfigMapping:
     ) -> T | None:
         """What `make` makes; what it refuses is reported under the keys that were used.
 
-        `fields` expected under which names a field of the core may stand here.
+        `fields` has the names under which a field of the core may be given here.
         """
         try:
             return make()
@@ -81,7 +81,7 @@ class ConfigMapping:
         return None
 
     def _together(self, problem: Problem) -> None:
-        """Fields that are right alone and wrong together, told at the first that is there."""
+        """Fields that are right alone and wrong together, reported at the first that is given."""
         names = problem.field.split(", ")
         first = next((name for name in names if self.at(name)[2]), names[0])
         self.problem((first,), f"{' and '.join(map(camel, names))} must be {problem.allowed}")

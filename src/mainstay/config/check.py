@@ -1,4 +1,4 @@
-"""Holds a tree against the declared fields. Every problem is reported; what is right is returned.
+"""Checks a tree against the declared fields. Every problem is reported; what is right is returned.
 
 What comes back is plain data: a section as a dict of field names (in snake_case) to values, in the
 units that the field's name means. A value that is wrong is left out. Rules between fields, and
@@ -214,7 +214,7 @@ def _twice(key: str, first: str, child: Node, path: Path, report: Report) -> Non
 def _strange(
     shape: Section, key: str, child: Node, path: Path, report: Report, found: dict[str, Any]
 ) -> None:
-    """A key that is not known: taken by an open section, or told with what was meant."""
+    """A key that is not known: taken by an open section, or reported with the nearest name."""
     if shape.is_open:
         got = check(_ANYTHING, child, (*path, key), report)
         if got is not BAD:

@@ -1,4 +1,4 @@
-"""Every field there is: one declaration for the checker, the JSON Schema and the reference."""
+"""Every field: one declaration for the checker, the JSON Schema and the reference."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ RETRY = Section(
     Field("default_policy", Text(), "the policy of operations that nothing else names", "standard",
           also=[("default", Text())]),
     Field("nested", Text(choices=NESTED_MODES),
-          "what happens inside another retry, for policies that do not set it", "collapse"),
+          "what happens inside another retry, unless a policy has its own `nested`", "collapse"),
     Field("policies", NameMap(POLICY, what="policy"),
-          "policies by name; `standard` always exists", "`standard`"),
+          "policies by name; `standard` is built in", "`standard`"),
     Field("operation_policies", NameMap(Text(), what="operation"),
           "operations to policies: a name, else the first pattern (`db.*`) that matches, else the"
           " policy of the operation's name, else the default", "none",
@@ -54,12 +54,12 @@ BREAKERS = Section(
     ),
 )
 
-_ENABLED = Field("enabled", Flag(), "false disables it", "true")
+_ENABLED = Field("enabled", Flag(), "false leaves the section out", "true")
 _TOKENS = Number(0.0, MOST)
 BUDGETS = Section(
     Field("retries", Section(
         Field("ratio", Number(0.0, 1.0), "retries per call", "0.2"),
-        Field("floor", Whole(0, MOST), "the retries that are always allowed in a window", "10"),
+        Field("floor", Whole(0, MOST), "retries that are always allowed in a window", "10"),
         duration("window", "over which both are counted", "10 s", low=MIN_WINDOW),
     ), "retries as a share of the calls", "none"),
     Field("tokens", Section(
@@ -67,12 +67,12 @@ BUDGETS = Section(
         Field("capacity", Number(0.001, MOST), "tokens at first, and at most", "500"),
         Field("cost", _TOKENS, "what a retry takes", "5"),
         Field("timeout_cost", _TOKENS, "what a retry takes after a timeout", "10"),
-        Field("refund", _TOKENS, "what a retry that succeeds returns", "what it took"),
-        Field("success_refund", _TOKENS, "what a call that succeeds at once returns", "1"),
+        Field("refund", _TOKENS, "what a retry that succeeds brings back", "what it took"),
+        Field("success_refund", _TOKENS, "what a call that succeeds at once brings back", "1"),
         Field("failure_cost", _TOKENS, "what each refused attempt takes", "0"),
         Field("reserve", _TOKENS, "retries are made while there are more than these", "0"),
         text="preset",
-    ), "tokens that retries take and successes return", "none"),
+    ), "tokens that retries use up and successes bring back", "none"),
     Field("rate", Section(
         Field("per_second", Number(1e-5, MOST), "how many retries start in a second", "10"),
         Field("burst", Whole(1, MOST), "how many may start at once", "10"),
@@ -104,13 +104,13 @@ STORE = Section(
              "1 s", low=0.01, high=3600.0, optional=True),
     duration("wait", "how long a keyed call waits for an unavailable store", "0 s", high=3600.0),
     Field("needs", Listing(Text(choices=tuple(ABILITIES)), or_one=True),
-          "what the store must be able to do", "nothing more"),
+          "what the store must be able to do", "nothing"),
     text="url",
 )  # fmt: skip
 
 SINK = Section(_ENABLED, is_open=True, flag="enabled")
 _SINK_MEANS = {
-    "logging": "the standard log; on by default, unless it is false",
+    "logging": "the standard log; on, unless it is false",
     "jsonl": "a file of JSON lines",
     "nats": "a NATS subject",
     "prometheus": "metrics for Prometheus",
@@ -127,7 +127,7 @@ AUDIT = Section(
           "written within 100 ms or so, or before the call goes on", "buffered"),
     Field("key", Text(is_secret=True), "the path of the Ed25519 key that signs heads", "none"),
     Field("heads", Listing(Text(), or_one=True),
-          "where heads are written besides the log: paths, or log:NAME", "nowhere"),
+          "where heads are brought besides the log: paths, or log:NAME", "nowhere"),
     Field("every", Whole(1, 1_000_000_000), "records between two heads", "1000"),
     duration("keep", "for how long records are kept", "for ever", above=True, optional=True),
     Field("rotate", Whole(1, 1 << 50, optional=True), "bytes after which a file is ended", "never"),
@@ -164,7 +164,7 @@ ALERT_RULE = Section(
 ALERTS = Section(
     Field("rules", Listing(ALERT_RULE), "when to raise an alert", "none"),
     duration("interval", "between two checks of the rules", "1 s", low=0.01, high=3600.0),
-    Field("logger", Text(), "the logger of alerts", "mainstay"),
+    Field("logger", Text(), "the logger that alerts are written to", "mainstay"),
     Field("inbox", Flag(), "an item for each alert that fires", "true"),
 )
 
@@ -183,30 +183,30 @@ EMAIL = Section(
     Field("port", Whole(1, 65_535), "its port", "587; tls: 465"),
     Field("security", Text(choices=("starttls", "tls", "none")), "how the line is protected",
           "starttls"),
-    Field("user", Text(), "the name to sign in with", "none"),
-    Field("password", _SECRET, "the password to sign in with", "none"),
+    Field("user", Text(), "the user who signs in", "none"),
+    Field("password", _SECRET, "the password", "none"),
     Field("sender", Text(), "the sender of the mail", also=[("from", Text())]),
-    Field("to", Listing(Text(), or_one=True), "its recipients"),
+    Field("to", Listing(Text(), or_one=True), "the recipients"),
     needs=["host", "sender", "to"],
 )  # fmt: skip
 INBOX = Section(
     Field("notify", Section(
         Field("webhook", WEBHOOK, "a signed HTTP request for each new item", "none"),
         Field("email", EMAIL, "a mail for each new item", "none"),
-    ), "notifications of new items", "none"),
+    ), "where new items are sent", "nowhere"),
 )  # fmt: skip
 
 CONFIG = Section(
     Field("retry", RETRY, "policies, and which operation runs under which"),
     Field("circuit_breaker", BREAKER, _BREAKER_MEANS, "none"),
     Field("breakers", BREAKERS, "circuits: of each operation, of several, of all"),
-    Field("budgets", BUDGETS, "what keeps retries from making things worse"),
+    Field("budgets", BUDGETS, "limits that keep retries from overloading a service"),
     Field("store", STORE, "where records are kept", "memory://"),
     Field("sinks", SINKS_SECTION, "what receives the events", "logging"),
-    Field("audit", AUDIT, "the audit log", "on, where the store can keep it"),
-    Field("redaction", REDACTION, "what is secret with you, besides the usual"),
-    Field("alerts", ALERTS, "rules over what happens"),
-    Field("inbox", INBOX, "what a person must decide"),
+    Field("audit", AUDIT, "the audit log", "on, if the store can keep it"),
+    Field("redaction", REDACTION, "what is secret in your data, besides the usual"),
+    Field("alerts", ALERTS, "rules that raise alerts"),
+    Field("inbox", INBOX, "items that an operator must decide about"),
     has_extras=True,
 )
 """The whole of it. Keys that begin with `x-` are passed over: they may hold anchors."""

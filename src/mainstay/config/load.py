@@ -51,7 +51,7 @@ def load(
     env: Mapping[str, str] | None = None,
     make: type[Policy] = Policy,
 ) -> Loaded:
-    """Reads, overrides, checks and builds; whatever is wrong is in the report.
+    """Reads, overrides, checks and builds; every problem is in the report.
 
     `make` is the class that policies are made of: the public one is one floor up.
     """
@@ -87,5 +87,5 @@ def _read(path: str | os.PathLike[str] | None, report: Report) -> tuple[str | No
 
 
 def shown(path: Path, here: Path) -> str:
-    """A file's name as it is said: from the working directory, where it is in it."""
+    """A file's name for messages: relative to the working directory if it is in it."""
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

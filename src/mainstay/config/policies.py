@@ -63,7 +63,7 @@ def _draft(own: Draft, place: ConfigMapping, names: tuple[str, ...] = ()) -> Dra
     for part, value in draft.pop("backoff", {}).items():
         if part in draft:
             flat = "initial_delay" if part == "initial" else part
-            place.problem((*names, flat), "stands in backoff too; keep one of them")
+            place.problem((*names, flat), "is given in backoff too; keep one of them")
         draft[part] = value
     return draft
 
@@ -95,7 +95,7 @@ def _parent(
         return None
     if parent not in drafts:
         if place.at(parent)[2]:
-            return None  # it is there, and its problems are told
+            return None  # it is there, and its problems are reported
         known = [*drafts, BUILT_IN]
         near = nearest(parent, known)
         place.wrong((name, "extends"), parent, f"one of {_some(known)}", near)

@@ -90,7 +90,7 @@ PER_KIND = Section(MAX_ATTEMPTS_FIELD, *DELAYS)
 _FUNCTION = "is a function, and no file can hold one: set it in code, with policy.replace()"
 
 POLICY = Section(
-    Field("extends", Text(), "the policy to take missing fields from", "none"),
+    Field("extends", Text(), "the policy whose fields are inherited", "none"),
     MAX_ATTEMPTS_FIELD,
     *DELAYS,
     rules("retry_on", "what is retried",
@@ -102,7 +102,7 @@ POLICY = Section(
     Field("per_kind", NameMap(PER_KIND, key=Text(choices=KINDS), what="kind"),
           "limits of their own for some kinds", "none"),
     duration("attempt_timeout", "the time of one attempt", "none", above=True, optional=True),
-    Field("timeout_by", Text(choices=TIMEOUT_MODES), "what ends a sync attempt", "client"),
+    Field("timeout_by", Text(choices=TIMEOUT_MODES), "who cuts a sync attempt", "client"),
     duration("deadline", "the time of the whole call, waits included", "none", above=True,
              optional=True),
     duration("max_retry_after", "the longest Retry-After that is waited for", "60 s"),
@@ -123,7 +123,7 @@ _RECOVERY = Section(
 _IN_MS = Number(0.0, 31_622_400_000.0, unit=" of milliseconds", above=True, per=1000)
 
 BREAKER_FIELDS = (
-    Field("enabled", Flag(), "false disables it", "true"),
+    Field("enabled", Flag(), "false leaves the section out", "true"),
     Field("failure_threshold", Whole(1, MOST), "failures in a row that open it", "5"),
     Field("recovery_timeout", _RECOVERY,
           "how long it stays open: seconds, or a curve by which each time is longer", "30 s",
@@ -134,18 +134,18 @@ BREAKER_FIELDS = (
     Field("half_open_probes", Whole(1, MOST), "the most probes at once", "1"),
     duration("probe_timeout", "after which a probe counts as failed", "60 s", above=True),
     Field("window", Section(
-        Field("calls", Whole(1, 10_000), "the number of calls that it covers"),
-        duration("seconds", "the time that it covers", low=0.1),
+        Field("calls", Whole(1, 10_000), "the number of calls in the window"),
+        duration("seconds", "the time that the window covers", low=0.1),
         Field("buckets", Whole(1, 60), "the parts of a window of time", "10"),
     ), "open by rates over this window, instead of failures in a row", "none"),
     Field("failure_rate", _RATE, "the share of failures that opens it", "0.5"),
-    duration("slow_after", "the time from which a call is slow", "none", above=True, optional=True),
+    duration("slow_after", "when a call counts as slow", "none", above=True, optional=True),
     Field("slow_rate", Number(0.0, 1.0, above=True, optional=True),
           "the share of slow calls that opens it", "none"),
     Field("min_calls", Whole(1, MOST), "with fewer calls in the window it does not open", "10"),
-    duration("ramp", "over which a growing share of calls is admitted after it closed", "0"),
-    duration("stable_after", "closed for that long, the next opening counts as a first", "60 s"),
-    rules("count_on", "only these failures count", "failures of the other side"),
+    duration("ramp", "over which calls are let through again after it closed", "0"),
+    duration("stable_after", "after this time closed, the next opening counts as a first", "60 s"),
+    rules("count_on", "only these failures count", "failures that the other side causes"),
     rules("ignore", "these never count", "nothing more"),
 )  # fmt: skip
 BREAKER = Section(*BREAKER_FIELDS, flag="enabled")

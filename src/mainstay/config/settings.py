@@ -1,4 +1,4 @@
-"""What comes out: one frozen value. And the rules between fields that no single field can tell."""
+"""The settings as one frozen value; and the rules between fields."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     sinks: Any = EMPTY
     """Those that are on, each with its options."""
     audit: Any = None
-    """None where nothing is said; False; or options, of which `where` may be missing."""
+    """None if not given; False; or options, of which `where` may be missing."""
     redaction: Any = EMPTY
     alerts: Any = EMPTY
     inbox: Any = EMPTY
@@ -198,7 +198,7 @@ def _budgets(budgets: Mapping[str, Any], place: ConfigMapping) -> dict[str, Any]
         if not fields.pop("enabled", True):
             continue
         if fields.pop("preset", None) and fields:
-            here.problem(("preset",), "stands alone: it has numbers of its own")
+            here.problem(("preset",), "excludes the other options: it has numbers of its own")
         elif here.build(lambda name=name, fields=fields: _RULES[name](**fields)) is not None:  # type: ignore[misc]
             found[name] = {key: value for key, value in options.items() if key != "enabled"}
     return found
@@ -214,7 +214,9 @@ def _sinks(sinks: Mapping[str, Any], place: ConfigMapping) -> dict[str, Any]:
         fields = found[name] = {}
         for key, value in options.items():
             if snake(key) in fields:
-                here.problem((name, snake(key)), "stands twice, in two spellings; keep one of them")
+                here.problem(
+                    (name, snake(key)), "is given twice, in two spellings; keep one of them"
+                )
             if key != "enabled":
                 fields[snake(key)] = value
     return found

@@ -55,8 +55,8 @@ def _child(shape: Shape, key: str, child: Node) -> tuple[str, Shape | None, Node
         return camel(next((n for n in names if key in (n, camel(n))), key)), form, child
     if isinstance(shape, NameMap):
         return key, shape.shape, child
-    ((told, value),) = REDACTOR.data({key: "-"}).items()  # a key may hold a secret itself
-    return told, None if value == SECRET else _ANYTHING, child
+    ((name, value),) = REDACTOR.data({key: "-"}).items()  # a key may hold a secret itself
+    return name, None if value == SECRET else _ANYTHING, child
 
 
 def _scalar(shape: Shape, node: Node) -> Any:

@@ -1,7 +1,7 @@
-"""Values that know where they stand.
+"""Values with their lines.
 
 A file becomes a tree of Nodes: a scalar, a list of Nodes, or a mapping of keys to Nodes. What is
-written `${NAME}` stays a Template until somebody checks it, so that a value which was overridden
+written `${NAME}` stays a Template until it is checked, so that a value which was overridden
 asks for nothing.
 """
 
@@ -42,7 +42,7 @@ class Template(str):
 class Node:
     """A value, the line of its key (or its own in a list), and what it came from.
 
-    `text` is set where nobody has said of what type the value is: it is what was written. `shown`
+    `text` is set if the type of the value is not declared: it is the text as written. `shown`
     stands in for a value that must not be seen.
     """
 

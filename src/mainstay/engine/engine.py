@@ -62,30 +62,28 @@ class Engine:
     """Retries by the name of the operation, with events, seeds and a store.
 
     Args:
-        store: where records live: `memory://`, `sqlite:///file.db`, `postgresql://…`, `redis://…`,
+        store: the store of records: `memory://`, `sqlite:///file.db`, `postgresql://…`, `redis://…`,
             `nats://…`, or a Store of your own.
         policies: the named policies.
         operations: which policy an operation runs under: names or patterns to policy names.
         default: the name of the policy for everything else.
         seed: makes every delay reproducible; the calls are counted.
-        sinks: what hears the events; by default the log, named `mainstay`.
-        strict: demands that every operation says how safe repeating it is.
+        sinks: what receives the events; by default the log, named `mainstay`.
+        strict: requires `idempotency` for every operation.
         breaker: BreakerSettings from which each operation gets a circuit of its own.
-        breakers: circuits that operations share: patterns of names to CircuitBreakers; or a list,
-            where a circuit guards the operation of its name.
+        breakers: circuits that operations share: patterns of names to CircuitBreakers; or a list
+            of circuits, each for the operation of its name.
         global_breaker: one circuit for every operation.
         budget: a RetryBudget or TokenBudget that all operations share.
-        guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
+        guards: others that may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
         share: seconds between two steps in which circuits and budgets are shared with the other
             processes of a durable store, in the background; None to keep them to this process.
-        store_wait: seconds for which a keyed call waits for a store that is away, before it raises
-            StoreUnavailable; never past the call's deadline.
-        needs: what the store must be able to do, such as "durable" or "transactions"; an engine
-            with one that cannot is not built, and the error names those that can.
+        store_wait: seconds for which a keyed call waits for an unavailable store.
+        needs: what the store must be able to do, such as "durable"; else StoreError is raised.
         audit: an AuditLog, or the place of one: `sqlite:///audit.db`, `postgresql://…`, the path
-            of a .jsonl file; True for the engine's own store, False for none. Left out, an engine
-            audits where its store can keep the log.
-        redact: a Redactor of your own, for what is secret with you beside the usual.
+            of a .jsonl file; True for the engine's own store, False for none; by default the
+            store's own, if it can keep a log.
+        redact: a Redactor of your own, for what is secret in your data besides the usual.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -94,7 +92,7 @@ class Engine:
     """
 
     settings: Settings | None = None
-    """The configuration it was made of, by `from_config`."""
+    """The configuration, if it was made by `from_config`."""
 
     def __init__(
         self,
@@ -163,7 +161,7 @@ class Engine:
         overrides: Iterable[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> Self:
-        """An engine as a configuration says; it is read once, and never again.
+        """An engine of a configuration, which is read once.
 
         Args:
             path: the file; None for what `MAINSTAY_CONFIG` names, or what is found from the
@@ -338,11 +336,10 @@ class Engine:
             cancel: once set, a wait ends at once with CallCancelled.
             escalate: brings a call that is given up to a person: an item of the inbox.
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
-                which a process that says nothing counts as gone; `ttl`, seconds for which an
+                which a process that does not renew it counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
                 key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
-                `store_wait`, seconds to wait for a store that is away; `metadata`, what is kept
-                beside the outcome.
+                `store_wait`, seconds to wait for an unavailable store; `metadata`, kept with it.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -369,7 +366,7 @@ class Engine:
 
     @property
     def inbox(self) -> Inbox:
-        """What a person must decide.
+        """The items that an operator must decide about.
 
         >>> list(Engine().inbox)
         []
@@ -378,7 +375,7 @@ class Engine:
 
     @property
     def operators(self) -> Operators:
-        """Who may act on the inbox.
+        """The operators of the inbox.
 
         >>> list(Engine().operators)
         []
@@ -387,7 +384,7 @@ class Engine:
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """What hears the events.
+        """What receives the events.
 
         >>> Engine(sinks=[]).sinks
         ()
@@ -396,7 +393,7 @@ class Engine:
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """The budget and the others who may refuse, besides the circuits.
+        """The budget and the other guards that may refuse, besides the circuits.
 
         >>> from mainstay import RetryBudget
         >>> [guard.name for guard in Engine(budget=RetryBudget("search")).guards]
@@ -447,7 +444,7 @@ class Engine:
             raise UsageError("the engine is closed", hint="make a new one")
         if idempotency is None and self.strict:
             raise UsageError(
-                f"operation {name!r} does not say how safe repeating it is",
+                f"operation {name!r} does not state how safe repeating it is",
                 hint='idempotency="idempotent", "keyed" or "unsafe"',
             )
         policy = self.policies.of(name) if policy is None else policy
@@ -467,8 +464,8 @@ class Engine:
     def catch_up(self) -> bool:
         """Brings what other processes know of the circuits and budgets, at once.
 
-        It happens in the background anyway; a process that makes one call and ends cannot wait for
-        that. Says whether there is a store that shares them, and it was there.
+        It happens in the background anyway, but a process that makes one call and ends cannot wait
+        for that. Returns whether a store shares them and has answered.
 
         >>> Engine().catch_up()
         False

@@ -1,7 +1,7 @@
 """The parts that a configuration names: found first, all of them, and made when an engine is.
 
-A part that is named and not there, a library that is missing, and an option that nobody takes are
-problems of the configuration, inbox with the line that asks for them.
+A part that does not exist, a library that is missing and an option that no part takes are problems
+of the configuration, reported with the line that names them.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Parts:
         return self._one("audit", {"where": self._store, **options}, ("audit",))
 
     def introduce(self, engine: Configured) -> None:
-        """Lets the sinks that read an engine know it, and alerts the sinks that may lose events."""
+        """Gives the engine to sinks that read it, and to alerts the sinks that may lose events."""
         if self._alert_inbox is not None:
             self._alert_inbox.listeners = engine.sinks
         for sink in self._sinks:
@@ -227,7 +227,7 @@ _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _part(name: str) -> Callable[..., Any]:
-    """The class of a part; a MainstayError expected why there is none."""
+    """The class of a part; raises MainstayError if there is none."""
     home, attribute = HOMES[name]
     try:
         found: Callable[..., Any] = getattr(import_module(home), attribute)

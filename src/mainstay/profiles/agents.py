@@ -200,9 +200,9 @@ def read_file(path: str | os.PathLike[str], *, policy: RetryPolicy = STANDARD) -
 def write_file(
     path: str | os.PathLike[str], data: bytes, *, policy: RetryPolicy = STANDARD
 ) -> None:
-    """Writes a file whole: whoever reads it sees what was there before, or all that is new.
+    """Writes a file whole: a reader sees the old content or all of the new.
 
-    Each attempt writes a file beside it and puts it in place; what an attempt left is taken away.
+    Each attempt writes a file beside it and puts it in place; what an attempt left is removed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -93,7 +93,7 @@ class RetryConfiguration:
         if not check.problems and self.max_delay < self.base_delay:
             check.note("max_delay", self.max_delay, f"at least base_delay, {self.base_delay:g}")
         check.close()
-        self.policy()  # says what is wrong with the rest
+        self.policy()  # raises if the rest is wrong
 
     def policy(self, name: str = "client") -> RetryPolicy:
         """The engine's policy with these values."""
@@ -200,7 +200,7 @@ class CircuitBreaker(_CircuitBreaker):
         return sharing
 
     def close(self) -> None:
-        """Leaves the circuit in Redis to whoever comes next; in memory there is nothing to do.
+        """Leaves the circuit in Redis for the next process; in memory there is nothing to do.
 
         >>> CircuitBreaker("s3.get").close()
         """

@@ -58,7 +58,7 @@ def no_retry() -> Iterator[None]:
 
 @pytest.fixture
 def retry_trace() -> Iterator[Trace]:
-    """Hears every call of the test that fails at least once."""
+    """Receives the events of every call in the test that fails at least once."""
     from mainstay.testing.traces import record
 
     with record() as trace:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def assert_replays(where: Where, *, proved: bool = True) -> ReplayReport:
-    """Fails where a decision in the log comes out otherwise today; says which, with both sides.
+    """Fails if a decision in the log differs today; the message has both sides.
 
-    Keep a log of your service beside its tests: whoever changes a policy's code path learns what
+    Keep a log of your service beside its tests: a change of a policy's code path shows what
     changes with it.
 
     Args:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ScriptEnded(AssertionError):
-    """A scripted function was called once more than its script says.
+    """A scripted function was called more often than its script allows.
 
     >>> issubclass(ScriptEnded, AssertionError)
     True

@@ -52,7 +52,7 @@ VALUES: tuple[Any, ...] = (
 
 
 class StoreContract:
-    """The tests; a subclass says how to open the store.
+    """The tests; a subclass opens the store.
 
     >>> from mainstay.stores.memory import MemoryStore
     >>> class TestMyStore(StoreContract):
@@ -233,7 +233,7 @@ class StoreContract:
             assert do(Begin("c", "f", 30.0, 3)) == Replay(RecordState.SUCCEEDED, b"2")
 
     def test_a_lease_that_is_renewed_does_not_end(self) -> None:
-        """Others find it busy for as long as its owner says that it lives."""
+        """Others find it busy for as long as its owner renews the lease."""
         with _opened(self) as (store, space):
             do = _doer(store, space)
             do(Begin("a", "f", _LEASE, 3))
@@ -244,7 +244,7 @@ class StoreContract:
                 SYSTEM.sleep(_LEASE / 10)
 
     def test_attempts_are_counted_with_the_claim(self) -> None:
-        """A process that dies again and again is not followed for ever: then nobody knows."""
+        """If a process dies again and again, the outcome is unknown."""
         with _opened(self) as (store, space):
             do = _doer(store, space)
             attempts = []
@@ -318,7 +318,7 @@ class StoreContract:
 
 
 class _opened:  # noqa: N801 -- a context manager is used like a function
-    """The store, and a space that nobody else uses."""
+    """The store, and a space of its own."""
 
     def __init__(self, contract: StoreContract) -> None:
         self._store = contract.open()

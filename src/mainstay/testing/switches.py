@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def no_retry() -> Iterator[None]:
-    """Every call inside makes one attempt, whatever its policy says.
+    """Every call inside makes one attempt, whatever its policy is.
 
     >>> from mainstay import RetryPolicy
     >>> with no_retry():

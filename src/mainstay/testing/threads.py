@@ -6,7 +6,7 @@ under load does to a thread decides nothing. What counts as work is known from w
 over, not guessed from what threads seem to be doing: a step given to a pool, a future of another
 thread that a loop awaits, and the end of a loop's own pool.
 
-Threads that somebody starts by hand are not seen here, nor are their answers.
+Threads that other code starts are not seen here, nor are their results.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ STUCK = 30.0
 """Real seconds after which a thread that still works is taken for one that never ends."""
 
 _LOOK = 0.02
-"""Real seconds between two looks at what threads do not tell a loop by themselves."""
+"""Real seconds between two looks at threads that do not wake a loop."""
 
 _NAP = 0.0005
-"""Real seconds between two looks of trio's loop, which is told of a thread's end by itself."""
+"""Real seconds between two looks of trio's loop, which the end of a thread wakes."""
 
 _real_monotonic, _real_sleep = _time.monotonic, _time.sleep
 
@@ -49,7 +49,7 @@ class Threads:
         return len(work.union(self._given)) > len(owed)
 
     def outlast(self, loop: Any, seconds: float, is_over: Callable[[], bool]) -> Any:
-        """Waits for threads as long as they work, at most so many real seconds; what woke it."""
+        """Waits for threads while they work, up to some real seconds; returns what woke it."""
         end = _real_monotonic() + min(seconds, STUCK)
         while self.work_for(loop) and not is_over():
             left = end - _real_monotonic()
@@ -134,7 +134,7 @@ class Threads:
 def make_patient(clock: Any) -> None:
     """Lets a mock clock of trio jump only where no thread of trio's works, or one is late.
 
-    Trio takes no clock of another class for one that jumps, so this one is told how to.
+    Trio takes no clock of another class for one that jumps, so this one is changed to.
     """
     import trio
     from trio.testing import active_thread_count

@@ -1,4 +1,4 @@
-"""Virtual time: waits end at once, and the clock says they took as long as asked.
+"""Virtual time: waits end at once, and the clock moves as if they had taken their time.
 
 Replaced are the process's clock (mainstay.runtime.clock), `time.sleep` in the thread that asked,
 and, while it lasts, the clock of asyncio's own event loops: when a loop has nothing left to run,
@@ -25,7 +25,7 @@ _PATIENCE = 0.02
 
 
 class VirtualTime:
-    """A clock that moves only when somebody waits. `virtual_time()` makes and installs one.
+    """A clock that moves only in waits. `virtual_time()` makes and installs one.
 
     Attributes:
         sleeps: every wait of sync code, in order.
@@ -59,11 +59,11 @@ class VirtualTime:
             self._moved += max(0.0, seconds)
 
     def monotonic(self) -> float:
-        """The virtual monotonic clock; starts where the real one stood, or as told."""
+        """The virtual monotonic clock; starts at the real one's value, or at a given one."""
         return self._start + self._passed()
 
     def wall(self) -> float:
-        """The virtual wall clock; starts where the real one stood, or as told."""
+        """The virtual wall clock; starts at the real one's value, or at a given one."""
         return self._wall + self._passed()
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:

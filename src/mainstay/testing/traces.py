@@ -67,11 +67,11 @@ class Trace:
         return [event for event in self.events if event.event_type == event_type]
 
     def assert_succeeded(self, *, attempts: int | None = None) -> None:
-        """Fails unless the last call succeeded, after so many attempts."""
+        """Fails unless the last call succeeded, after this number of attempts."""
         self._assert_end(CallSucceeded, attempts, "succeed")
 
     def assert_gave_up(self, *, attempts: int | None = None) -> None:
-        """Fails unless the last call was given up, after so many attempts."""
+        """Fails unless the last call was given up, after this number of attempts."""
         self._assert_end((RetryExhausted, CallFailed), attempts, "be given up")
 
     def assert_delays(self, expected: Sequence[float], *, tolerance: float = 1e-9) -> None:
@@ -102,9 +102,9 @@ class Trace:
 
 @contextmanager
 def record() -> Iterator[Trace]:
-    """Hears every call inside that fails at least once, decorated anywhere, in any thread.
+    """Records every call inside that fails at least once, decorated anywhere, in any thread.
 
-    A first attempt that succeeds is heard only where the function has a listener of its own: the
+    A first attempt that succeeds is recorded only if the function has a listener of its own: the
     happy path knows of no listeners.
 
     >>> from mainstay import Backoff, RetryPolicy

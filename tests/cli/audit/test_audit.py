@@ -66,7 +66,7 @@ def test_verify_names_the_first_bad_record_and_exits_1(log):
     code, out = invoke("verify", log)
     assert code == 1
     assert "record 13 (block 2): the record is not what was written" in out
-    assert "7 records in 1 blocks verify before that" in out
+    assert "7 records in 1 blocks before that verify" in out
     assert "next: keep the log" in out
     assert "compare record 13" in out
     code, out = invoke("verify", log, "--json")
@@ -99,7 +99,7 @@ def test_verify_with_a_key(tmp_path):
     log.close()
     code, out = invoke("verify", where, "--public-key", tmp_path / "audit.pub.pem")
     assert code == 0
-    assert "signed up to record 30; 1 later ones are under no signature yet" in out
+    assert "signed up to record 30; 1 later ones are not signed yet" in out
     code, out = invoke("keygen", tmp_path / "other.pem", "--json")
     other = json.loads(out)
     assert other["public_key"] == str(tmp_path / "other.pub.pem")
@@ -124,7 +124,7 @@ def test_verify_says_what_was_pruned_and_what_was_torn(tmp_path):
     code, out = invoke("verify", where)
     assert code == 0
     assert "older ones were pruned" in out
-    assert "writes that a kill cut off, and nobody was told of: 1" in out
+    assert "writes that a kill cut off, and that no caller got an answer to: 1" in out
 
 
 @pytest.mark.parametrize(

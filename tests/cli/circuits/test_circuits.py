@@ -86,7 +86,7 @@ def test_an_order_reaches_the_process(run, url, engine, word, state):
     words = ["circuits", word, "pay", "--as", "ann", "--why", "the bank says so", "--store", url]
     done = run(*words, MAINSTAY_OPERATOR_SECRET=SECRET)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 process is there" in done.stdout
+    assert "1 process is running" in done.stdout
     assert "by ann: 1 yet to follow" in run("circuits", "--store", url).stdout
     engine.catch_up()
     assert engine.breaker("pay").state.value == state
@@ -102,7 +102,7 @@ def test_an_order_reaches_the_process(run, url, engine, word, state):
     ("words", "code", "told"),
     [
         (["--as", "ann", "--why", "x"], 1, "the name or the secret is wrong"),
-        (["--why", "x"], 2, "nobody is said to act"),
+        (["--why", "x"], 2, "no operator is named"),
         (["--as", "ann"], 2, "Missing option '--why'"),
     ],
 )
@@ -127,7 +127,7 @@ def test_an_order_holds_for_commands_that_are_run_later(run, tmp_path, monkeypat
     assert run(*command).returncode == 0
     assert run("operators", "add", "ann", "--store", "sqlite:///mainstay/mainstay.db").stdout
     opened = run("circuits", "open", "job", "--as", "ann", "--why", "maintenance")
-    assert "no process is there" in opened.stdout, opened.stderr
+    assert "no process is running" in opened.stdout, opened.stderr
     assert [run(*command).returncode for _ in range(2)] == [75, 75]
     assert run("circuits", "reset", "job", "--as", "ann", "--why", "done").returncode == 0
     assert [run(*command).returncode for _ in range(2)] == [0, 0]
@@ -213,16 +213,16 @@ def test_without_a_terminal_there_is_a_line_for_each_change(url, engine, as_json
         assert changed.endswith("pay: open -> closed (1) by hand\n")
 
 
-def test_a_store_that_is_away_is_told_once_and_watched_on(monkeypatch, capsys):
+def test_an_unavailable_store_is_reported_once_and_watched_on(monkeypatch, capsys):
     """A live screen that ended with the store would be of little use when it is wanted."""
     from mainstay.cli.circuits import watch as circuit_watch
     from mainstay.core.circuit.cluster_status import Standing
     from mainstay.errors import StoreUnavailable
 
-    away = StoreUnavailable("sqlite:///app.db", "scan", "locked")
-    looks = [away, away, [Standing("pay")], [Standing("pay")], away]
+    unavailable = StoreUnavailable("sqlite:///app.db", "scan", "locked")
+    looks = [unavailable, unavailable, [Standing("pay")], [Standing("pay")], unavailable]
     monkeypatch.setattr(circuit_watch, "_looks", lambda *_: iter(looks))
     circuit_watch.watch_lines(None, 1.0, as_json=False)
     said = capsys.readouterr().out.splitlines()
-    assert ["away" in line for line in said] == [True, False, True]
-    assert "away" in str(circuit_watch._picture(away))
+    assert ["the store is unavailable" in line for line in said] == [True, False, True]
+    assert "the store is unavailable" in str(circuit_watch._picture(unavailable))

@@ -405,7 +405,9 @@ def test_without_a_place_to_remember_it_warns_and_runs(mainstay):
     """A store that cannot be opened keeps no command from running; only a key needs it."""
     done = mainstay(*sh("echo ran"), XDG_STATE_HOME="/dev/null/none")
     assert (done.returncode, done.stdout) == (0, b"ran\n")
-    assert done.stderr.startswith(b"mainstay: circuits are not shared and nothing is kept: ")
+    assert done.stderr.startswith(
+        b"mainstay: the store is unavailable, so circuits are not shared and nothing is recorded: "
+    )
     done = mainstay("--key", "k", *sh("echo ran"), XDG_STATE_HOME="/dev/null/none")
     assert (done.returncode, done.stdout) == (69, b"")
     assert b"--store" in done.stderr

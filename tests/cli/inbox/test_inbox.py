@@ -79,7 +79,7 @@ def test_an_item_is_listed_shown_and_decided(run, url):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "the outcome is recorded" in done.stdout
-    assert run("inbox", "--store", url).stdout == "nothing waits for a person\n"
+    assert run("inbox", "--store", url).stdout == "no item is open\n"
     with Engine(url, sinks=[], policies=[ONCE], share=None) as engine:
         operation = engine.operation("charge", idempotency="unsafe", key="order-7")
         assert operation.call(lambda: None) == {"id": 7}
@@ -139,7 +139,7 @@ def test_the_loser_is_told_by_whom_when_and_what(run, url):
         (["inbox"], 2, "no store is named"),
         (["inbox", "--store", "sqlite:////nowhere/at/all.db"], 2, "no such file"),
         (["inbox", "show", "nothing", "STORE"], 1, "there is no item 'nothing'"),
-        (["inbox", "retry", "ID", "STORE"], 2, "nobody is said to act"),
+        (["inbox", "retry", "ID", "STORE"], 2, "no operator is named"),
         (["inbox", "retry", "ID", "--as", "ann", "STORE"], 2, "no secret of ann was given"),
         (["inbox", "release", "ID", "--as", "ann", "STORE", "SECRET"], 1, "legal for this item:"),
         (["inbox", "done", "ID", "--as", "ann", "STORE", "SECRET"], 1, "needs evidence"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 860, 520
 COLOURS = ("#8a8f98", "#1f6feb")
-"""Recorded, and new; told apart by lightness too, for those who see no colours."""
+"""Recorded, and new; distinct by lightness too, for readers who see no colours."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 836, 260, 470
 _MOST_POINTS = 400
 _STYLE = f'width="{WIDTH}" height="{HEIGHT}" role="img" font-family="system-ui, sans-serif"'
@@ -141,7 +141,7 @@ def moment_text(moment: float, span: float) -> str:
 
 
 def thinned(series: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """At most so many points; of those that fall together, the highest.
+    """At most `most` points; of those that fall together, the highest.
 
     >>> thinned([(0.0, 1.0, 5.0), (1.0, 2.0, 4.0), (2.0, 3.0, 3.0)], most=2)
     [(0.0, 2.0, 5.0), (2.0, 3.0, 3.0)]

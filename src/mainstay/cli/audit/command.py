@@ -1,4 +1,4 @@
-"""The group `mainstay audit`: each of its commands is in `cli/audit_<name>.py`.
+"""The group `mainstay audit`: each of its commands is in `cli/audit/<name>.py`.
 
 LOG is the place of an audit log: the path of a .jsonl or SQLite file, or a URL.
 """

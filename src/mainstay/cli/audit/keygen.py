@@ -15,7 +15,7 @@ def command(path: str, as_json: bool) -> None:
     """Make an Ed25519 key for signing.
 
     The private key goes to PATH, for its user only; the public one beside it, as NAME.pub.pem.
-    Keep the private key where whoever may change the log cannot read it.
+    Keep the private key where users who can change the log cannot read it.
     """
     from mainstay.audit.keys import Signer, make_key
 

@@ -28,7 +28,7 @@ def command(ctx: click.Context, log: str, as_json: bool) -> None:
     """Make every decision of a log again, and name what differs.
 
     Classification, delays to the last bit, breakers, budgets and deadlines are recomputed from
-    what was recorded. Exits with 1 where one comes out otherwise. What the log has no proof of is
+    what was recorded. Exits with 1 if one differs. Decisions without evidence in the log are
     counted, never guessed.
     """
     from mainstay.audit import read_log, replay_records
@@ -51,12 +51,12 @@ def _lines(log: str, report: ReplayReport) -> list[str]:
     lines += [f"  not replayed: {n:,} × {why}" for why, n in sorted(report.unproved.items())]
     found = report.divergence
     if found is None:
-        return [*lines, "  every one of them comes out as it was recorded"]
+        return [*lines, "  every decision is the same as recorded"]
     call = f", call {found.call_id}" if found.call_id else ""
     return [
         *lines,
         f"  record {found.number} differs: {found.event_type} of {found.operation!r}{call}",
         f"    {found.field} as recorded: {found.recorded!r}",
-        f"    {found.field} as it comes out: {found.recomputed!r}",
-        "  next: mainstay audit verify tells whether the log was changed; if not, the code was",
+        f"    {found.field} recomputed: {found.recomputed!r}",
+        "  next: run mainstay audit verify; if the log is unchanged, the code has changed",
     ]

@@ -1,4 +1,4 @@
-"""`mainstay audit stats`: what a log says of attempts, success, waits and waste."""
+"""`mainstay audit stats`: attempts, success, waits and waste in a log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(log: str, since: str, until: str, by: tuple[str, ...], top: int, as_
     """Count what a log holds: attempts, success, waits and waste.
 
     One pass in bounded memory, however long the log. A call counts where it ended. The delays'
-    percentiles are within 1 % of the exact ones, or say by how much more.
+    percentiles are within 1 % of the exact ones, or the error is shown.
     """
     from mainstay.audit.stream import read_records
     from mainstay.cli.screen.progress import watched
@@ -116,8 +116,8 @@ def _calls(total: Figures) -> str:
         "unfinished": total.unfinished,
         "answered by a fallback": total.fallbacks,
     }
-    told = [f"{count:,} {word}" for word, count in parts.items() if count]
-    return f"{total.calls:,}" + (f": {', '.join(told)}" if told else "")
+    shown = [f"{count:,} {word}" for word, count in parts.items() if count]
+    return f"{total.calls:,}" + (f": {', '.join(shown)}" if shown else "")
 
 
 def _success(total: Figures) -> str:
@@ -132,8 +132,8 @@ def _is_whole(figures: Figures) -> bool:
 def _waits(total: Figures) -> str:
     if not total.delays.total:
         return "none"
-    told = [f"p{share * 100:.0f} {seconds(total.delays.quantile(share))}" for share in _SHARES]
-    return f"{', '.join(told)} (±{total.delays.error * 100:.0f} %), {seconds(total.waited)} in all"
+    shown = [f"p{share * 100:.0f} {seconds(total.delays.quantile(share))}" for share in _SHARES]
+    return f"{', '.join(shown)} (±{total.delays.error * 100:.0f} %), {seconds(total.waited)} in all"
 
 
 _SHARES = (0.5, 0.9, 0.99)
@@ -206,7 +206,7 @@ _CELLS: dict[str, tuple[Callable[[Figures], str], int]] = {
 
 
 def _notes(found: Stats) -> Iterator[str]:
-    """What the figures do not know."""
+    """What the figures leave out."""
     shown = [figures for by in found.tables for _, figures in found.rows(by)[0]]
     if not all(_is_whole(figures) for figures in (*shown, found.total)):
         yield "* of calls that met a failure: those that succeeded at once are not in the log"
@@ -214,7 +214,7 @@ def _notes(found: Stats) -> Iterator[str]:
     if most:
         yield f"† came late into a full table: up to {most:,} of its events count as (other)"
     if found.forgotten:
-        yield f"{found.forgotten:,} calls were too many to follow: their waits are not told apart"
+        yield f"{found.forgotten:,} calls were too many to follow: their waits are not split"
     if found.unreadable:
         yield f"{found.unreadable:,} records could not be read and are in no figure"
     if found.undated and (found.since or found.until):
@@ -222,7 +222,7 @@ def _notes(found: Stats) -> Iterator[str]:
 
 
 def percent(value: float | None) -> str:
-    """A share as people say it.
+    """A share in per cent.
 
     >>> percent(0.985), percent(None)
     ('98.5 %', '–')

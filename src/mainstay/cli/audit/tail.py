@@ -33,8 +33,8 @@ _PAUSE = 0.3
     "-n", "count", type=click.IntRange(0, 1_000_000), default=20, show_default=True,
     help="How many records.",
 )  # fmt: skip
-@click.option("--follow", "-f", is_flag=True, help="Go on with records as they come, until Ctrl+C.")
-@click.option("--operation", metavar="PATTERN", help="Only of this operation; * stands for any.")
+@click.option("--follow", "-f", is_flag=True, help="Show new records too, until Ctrl+C.")
+@click.option("--operation", metavar="PATTERN", help="Only this operation; * matches any text.")
 @json_option
 def command(log: str, count: int, follow: bool, operation: str | None, as_json: bool) -> None:
     """Show the last records of a log.
@@ -57,7 +57,7 @@ def command(log: str, count: int, follow: bool, operation: str | None, as_json: 
 
 
 def _last(journal: Journal, count: int, operation: str | None) -> tuple[list[Record], int]:
-    """The last so many records, read from near the end; and the last block's number."""
+    """The last `count` records, read from near the end; and the last block's number."""
     from mainstay.audit.read import records_in
 
     end = journal.tail().block

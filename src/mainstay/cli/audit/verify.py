@@ -63,7 +63,7 @@ def _lines(log: str, verdict: Verdict, *, has_heads: bool) -> list[str]:
         return [*lines, *(f"  next: {step}" for step in _steps(verdict))]
     lines += _facts(verdict)
     if not has_heads:
-        lines.append("  that its tail was not cut is shown by heads from outside: --heads FILE")
+        lines.append("  only heads from outside can show that the tail was not cut: --heads FILE")
     return lines
 
 
@@ -71,7 +71,7 @@ def _title(log: str, verdict: Verdict) -> str:
     counts = f"{verdict.records:,} records in {verdict.blocks:,} blocks"
     if verdict.ok:
         return f"{log}: {counts}, as they were written"
-    return f"{log}: not as it was written; {counts} verify before that"
+    return f"{log}: changed after it was written; {counts} before that verify"
 
 
 def _facts(verdict: Verdict) -> list[str]:
@@ -80,17 +80,19 @@ def _facts(verdict: Verdict) -> list[str]:
         lines.append(f"  heads that agree: {verdict.heads:,}")
     if verdict.other_heads:
         lines.append(
-            f"  heads of another log: {verdict.other_heads:,}; if that one is not elsewhere, this"
-            " one was put in its place"
+            f"  heads of another log: {verdict.other_heads:,}; if that log is not elsewhere, this"
+            " one has replaced it"
         )
     if verdict.signed_until:
         later = verdict.ends_with - verdict.signed_until
-        rest = f"; {later:,} later ones are under no signature yet" if later else ""
+        rest = f"; {later:,} later ones are not signed yet" if later else ""
         lines.append(f"  signed up to record {verdict.signed_until:,}{rest}")
     if verdict.begins_after:
         lines.append(f"  begins after record {verdict.begins_after:,}: older ones were pruned")
     if verdict.torn:
-        lines.append(f"  writes that a kill cut off, and nobody was told of: {verdict.torn:,}")
+        lines.append(
+            f"  writes that a kill cut off, and that no caller got an answer to: {verdict.torn:,}"
+        )
     return lines
 
 
@@ -103,4 +105,4 @@ def _steps(verdict: Verdict) -> list[str]:
         steps.append("check that this is the right key; else compare the log with a copy of it")
     else:
         steps.append(f"compare record {verdict.first_bad:,} and what follows with a copy")
-    return [*steps, "find out who could write there between the last good head and now"]
+    return [*steps, "find out who could write to the log since the last good head"]

@@ -33,15 +33,19 @@ RULES = ("rate", "fail", "succeed")
 )
 @click.argument("log")
 @click.option("--policy", "file", metavar="FILE", required=True, help="YAML or JSON: the policy.")
-@click.option("--operation", multiple=True, help="Only this one; may be given more than once.")
+@click.option(
+    "--operation", multiple=True, help="Only this operation; may be given more than once."
+)
 @click.option(
     "--assume",
     type=click.Choice(RULES),
     default="rate",
     show_default=True,
-    help="How an attempt ends that was never made: as often well as recorded ones did, or always.",
+    help="How attempts end that were never made: at the recorded rate, all fail, or all succeed.",
 )
-@click.option("--chart", metavar="FILE", help="Draw it too: a name that ends in .svg or .png.")
+@click.option(
+    "--chart", metavar="FILE", help="Draw a chart: a file name that ends in .svg or .png."
+)
 @click.option(
     "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows of the table."
 )
@@ -57,9 +61,9 @@ def command(
 ) -> None:
     """Run recorded traffic again under another policy.
 
-    The calls of the log are lived again, attempt by attempt, by the code that decides in
-    production. Where the new policy stops sooner, the outcome is exact; where it goes on, an
-    attempt that was never made is assumed, and the result says how many were and on what rule.
+    The calls of the log are simulated, attempt by attempt, by the code that decides in production.
+    If the new policy stops sooner, the outcome is exact; if it goes on, the outcome of an attempt
+    that was never made is assumed, and the result shows how many were assumed by which rule.
     """
     from mainstay.cli.audit.policy_file import PolicyFile
 
@@ -209,7 +213,7 @@ def assumed_text(found: Comparison) -> str:
 
 def _notes(found: Comparison, traffic: Traffic) -> Iterator[str]:
     yield assumed_text(found)
-    yield "Attempt n meets what it met in the record, also where it comes at another moment."
+    yield "Attempt n has its recorded outcome, also if it is made at another time."
     if found.unchanged:
         yield f"{found.unchanged:,} calls keep their policy: the file has none for them."
     if found.long_successes:

@@ -41,7 +41,7 @@ _FOLLOWS = "Every process that shares it follows at its next step, within a seco
 def command(ctx: click.Context, as_json: bool) -> None:
     """Show the circuits of every process, the open ones first.
 
-    A circuit is as its worst process has it; one that nobody has at the moment, as the last had it.
+    The state is that of the worst process; if no process has the circuit now, that of the last one.
     """
     if ctx.invoked_subcommand is None:
         _list(as_json)
@@ -100,15 +100,15 @@ def show(name: str, as_json: bool) -> None:
 @command.command(epilog=example("mainstay circuits watch --store sqlite:///app.db"))
 @click.option(
     "--every", type=click.FloatRange(0.1, 3600.0), default=1.0, show_default=True,
-    metavar="SECONDS", help="How often to look.",
+    metavar="SECONDS", help="Seconds between two readings.",
 )  # fmt: skip
 @store_option
 @json_option
 def watch(every: float, as_json: bool) -> None:
     """Show the circuits as they change, until Ctrl+C.
 
-    In a terminal a table that is drawn anew in its place; elsewhere a line for each change, with
-    --json an object.
+    In a terminal the table is redrawn in place; in a pipe each change is a line, or an object with
+    --json.
     """
     from mainstay.cli.circuits.watch import watch_lines, watch_screen
     from mainstay.cli.screen.console import Screen
@@ -133,7 +133,7 @@ def _ordering(word: str, signal: str, text: str) -> None:
         _order(signal, as_json, **given)
 
     give.__doc__ = f"{text}\n\n{_FOLLOWS}"
-    line = f"mainstay circuits {word} payments --as ann --why 'the bank says so' --store …"
+    line = f"mainstay circuits {word} payments --as ann --why 'the bank is down' --store …"
     command.command(word, epilog=example(line))(give)
 
 
@@ -170,8 +170,8 @@ def _write_state(found: Standing, as_json: bool) -> None:
     name = shielded(found.name)
     there = len(found.live)
     processes = f"{there} processes are" if there > 1 else f"{there or 'no'} process is"
-    then = "it is followed at the next step" if there else "the next one to come follows it"
-    write(f"{name}: {found.order.signal.value} is ordered; {processes} there, {then}")
+    then = "it applies at the next step" if there else "it applies to the next one that starts"
+    write(f"{name}: {found.order.signal.value} is ordered; {processes} running, {then}")
 
 
 def _no_such(engine: Engine, name: str) -> CommandError:

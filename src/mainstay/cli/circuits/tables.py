@@ -61,7 +61,7 @@ def processes(standing: Standing) -> str:
 
 
 def asks_again(place: NodeStatus) -> str:
-    """When asking again may help."""
+    """When a further call may help."""
     if place.retry_after is None:
         return "by order only"
     return f"{place.retry_after:.0f} s" if place.retry_after else "–"
@@ -76,7 +76,7 @@ def _why(standing: Standing, worst: NodeStatus) -> str:
 
 
 def facts(standing: Standing) -> list[tuple[str, str]]:
-    """What there is to say of one circuit as a whole."""
+    """One circuit as a whole."""
     name, state, there, since, again, why = row(standing)
     rows = [
         ("circuit", name), ("state", f"{state}, for {since}"), ("processes", there),
@@ -96,7 +96,7 @@ def places(standing: Standing) -> Table:
     """A row for each process."""
     from mainstay.cli.screen.console import table
 
-    columns = ("process", "state", "failures", "for", "asks again in", "last_seen of", "why")
+    columns = ("process", "state", "failures", "for", "asks again in", "last seen", "why")
     return table(columns, [_place(each) for each in standing.places], left=7)
 
 

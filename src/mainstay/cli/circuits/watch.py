@@ -27,7 +27,7 @@ def watch_screen(store: Store, screen: Screen, every: float) -> None:
 
 
 def _looks(store: Store, every: float) -> Iterator[list[Standing] | StoreUnavailable]:
-    """What the store says, again and again; or that it is away, which is no reason to end."""
+    """The circuits, again and again; or the error of an unavailable store, which ends nothing."""
     from mainstay.drivers.inbox.circuit_admin import shared_circuits
     from mainstay.runtime.clock import SYSTEM
 
@@ -47,7 +47,7 @@ def _picture(found: list[Standing] | StoreUnavailable) -> RenderableType:
     from mainstay.cli.screen.output import shown
 
     if isinstance(found, StoreUnavailable):
-        return Text(shown(f"the store is away: {found}"))
+        return Text(shown(f"the store is unavailable: {found}"))
     foot = Text(f"{_count(found)}; Ctrl+C ends", style="dim")
     return Group(listed(ranked(found)), foot) if found else foot
 
@@ -104,7 +104,7 @@ def _write_unavailable(error: StoreUnavailable, as_json: bool) -> None:
     if as_json:
         _write_line({"store": "away", "message": message})
     else:
-        write(f"the store is away: {message}")
+        write(f"the store is unavailable: {message}")
 
 
 def _write_line(document: object) -> None:

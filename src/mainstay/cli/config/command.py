@@ -1,4 +1,4 @@
-"""`mainstay config`: is the configuration right, what holds, and what may be written in it."""
+"""`mainstay config`: checks the configuration, shows it, and prints its schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mainstay.config.load import Loaded
 
 WIDTH = 48
-"""From here on it is listed where a value came from."""
+"""The column from which the origin of a value is shown."""
 
 
 @click.group("config", invoke_without_command=True, epilog=example("mainstay config check"))
@@ -38,7 +38,7 @@ def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for wha
 @json_option
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
-    """Check the configuration; every problem at once. Exits with 1 where there are any."""
+    """Check the configuration, and list all problems. Exits with 1 if there are any."""
     loaded = configuration()
     problems = loaded.report.problems
     if as_json:
@@ -59,7 +59,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, as_json: bool) -> None:
-    """Show what holds, and where it comes from; without secrets."""
+    """Show the values in force and their origins, without secrets."""
     from mainstay.config.fields import CONFIG
     from mainstay.config.show import leaves, visible
 
@@ -84,7 +84,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
 @command.command(epilog=example("mainstay config schema > mainstay.schema.json"))
 @json_option
 def schema(as_json: bool) -> None:  # noqa: ARG001  it is JSON in any case
-    """Print the JSON Schema, which editors complete and check by."""
+    """Print the JSON Schema, for editors and other checkers."""
     from mainstay.config.schema import schema as make
 
     write_ours(json.dumps(make(), indent=2))

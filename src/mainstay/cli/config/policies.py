@@ -125,7 +125,7 @@ def _delay_rows(policy: RetryPolicy, seed: int | None) -> list[tuple[str, str]]:
 
 
 def backoff_text(backoff: Backoff) -> str:
-    """A backoff as people say it."""
+    """A backoff in words."""
     values: dict[str, Any] = backoff.to_dict()
     return _BACKOFFS[backoff.kind].format(**values)
 
@@ -139,7 +139,7 @@ _BACKOFFS = {
 
 
 def jitter_text(jitter: Jitter) -> str:
-    """A jitter as people say it."""
+    """A jitter in words."""
     if jitter.kind == "percent":
         return f"±{jitter.amount:.0%}".replace("%", " %")
     return f"up to {jitter.amount:g} s more" if jitter.kind == "additive" else jitter.kind

@@ -26,33 +26,37 @@ SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
         "mainstay exec --key deploy-42 --escalate -- ./deploy.sh 42",
     ),
 )
-@click.option("--policy", metavar="NAME", help="The policy; else the operation's own.")
-@click.option("--operation", metavar="NAME", help="What it is called; else as the command.")
-@click.option("--timeout", type=SECONDS, metavar="S", help="Seconds for each attempt.")
-@click.option("--deadline", type=SECONDS, metavar="S", help="Seconds for all of them.")
-@click.option("--key", metavar="KEY", help="Run it once: the second time its output is replayed.")
+@click.option("--policy", metavar="NAME", help="The policy; by default that of the operation.")
+@click.option("--operation", metavar="NAME", help="The operation; by default the command's name.")
+@click.option("--timeout", type=SECONDS, metavar="S", help="The time limit of each attempt.")
+@click.option(
+    "--deadline", type=SECONDS, metavar="S", help="The time limit of all attempts together."
+)
+@click.option(
+    "--key", metavar="KEY", help="Run the command once; with the same key, its output is replayed."
+)
 @click.option("--retry-on-exit", "retry_on", type=exit_codes, metavar="CODES",
-              help="Retry these exits only, such as 1,3-5.")  # fmt: skip
+              help="Retry only these exit codes, such as 1,3-5.")  # fmt: skip
 @click.option("--never-on-exit", "never_on", type=exit_codes, metavar="CODES",
-              help="These exits are final.")  # fmt: skip
-@click.option("--escalate", is_flag=True, help="Where it gives up, ask a person: an inbox item.")
+              help="Never retry these exit codes.")  # fmt: skip
+@click.option("--escalate", is_flag=True, help="If all attempts fail, raise an inbox item.")
 @click.option("--grace", type=click.FloatRange(0.0, 3600.0), default=5.0, show_default=True,
               metavar="S", help="Seconds between TERM and KILL.")  # fmt: skip
 @click.option("--keep-output", "keep", type=size, default="8M", show_default=True,
-              metavar="SIZE", help="With --key: keep so much output for the replay.")  # fmt: skip
+              metavar="SIZE", help="With --key: keep this much output for the replay.")  # fmt: skip
 @click.option("--lease", type=click.FloatRange(1.0, 86_400.0), default=15.0, show_default=True,
-              metavar="S", help="With --key: take over from one killed so long ago.")  # fmt: skip
-@click.option("--store", metavar="URL", help="Where circuits, keys and items are kept.")
+              metavar="S", help="With --key: take over a killed run after this time.")  # fmt: skip
+@click.option("--store", metavar="URL", help="The store of circuits, keys and inbox items.")
 @config_options
-@click.option("--quiet", is_flag=True, help="Say nothing about retries.")
+@click.option("--quiet", is_flag=True, help="Print nothing about retries.")
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- CMD...")
 def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) -> int:
     """Run any command under a policy: retried, bounded, only once.
 
-    Its output is passed through as it is, and the exit code is that of the last attempt; 124 where
-    the time was up, 75 where the circuit is open, 76 where it needs a person. Every exit but 0 is
-    retried, unless the command could not be run (126, 127) or a signal ended it.
+    The output is passed through unchanged, and the exit code is that of the last attempt: 124 if
+    the time is up, 75 if the circuit is open, 76 if an operator must decide. Every exit code but 0
+    is retried, unless the command could not be run (126, 127) or a signal ended it.
     """
     if options["retry_on"] and options["never_on"]:
         raise click.UsageError("--retry-on-exit and --never-on-exit exclude each other")

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engine:
-    """The engine; what is wrong with configuration or store is said, and it runs without.
+    """The engine; if the configuration or the store has a problem, a warning, and one without it.
 
-    A key needs the store: without one a command might run twice.
+    A key needs the store: without it a command might run twice.
     """
     usable = _usable(loaded, reporter)
     url = _store_of(request, usable, reporter)
@@ -36,7 +36,7 @@ def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engin
         if request.key is not None:
             raise CommandError(
                 f"not run: the key cannot be looked up: {error}",
-                hint="see to the store, or name another with --store",
+                hint="check the store, or name another with --store",
                 exit_code=Exit.STORE_UNAVAILABLE,
             ) from error
         _warn_without_store(reporter, error)
@@ -48,15 +48,15 @@ def _usable(loaded: Loaded, reporter: Reporter) -> Loaded | None:
     try:
         settings_in(loaded)
     except ConfigError as error:
-        reporter.warn(f"{error}\nmainstay: the built-in policy is used, and nothing of it")
+        reporter.warn(f"{error}\nmainstay: the built-in policy is used instead")
         return None
     return loaded
 
 
 def _made(request: ExecRequest, loaded: Loaded | None, url: str | None) -> Engine:
-    """The engine of the configuration; each operation has a circuit, unless that says otherwise.
+    """The engine of the configuration; without a circuit there, each operation gets one.
 
-    A command that could not be run, and an exit that is final, say nothing of the other side.
+    A command that could not be run, and an exit that is final, do not count against it.
     """
     ignored = ["CommandNotRun", *rules_of(request.never_on)]
     if loaded is None:
@@ -78,7 +78,7 @@ def _store_of(request: ExecRequest, loaded: Loaded | None, reporter: Reporter) -
     except (OSError, RuntimeError) as error:
         if request.key is not None:
             raise CommandError(
-                f"there is no place to keep the key: {error}",
+                f"there is no store for the key: {error}",
                 hint="--store sqlite:////a/folder/of/yours/mainstay.db",
                 exit_code=Exit.STORE_UNAVAILABLE,
             ) from error
@@ -87,7 +87,10 @@ def _store_of(request: ExecRequest, loaded: Loaded | None, reporter: Reporter) -
 
 
 def _warn_without_store(reporter: Reporter, error: BaseException) -> None:
-    reporter.warn(f"circuits are not shared and nothing is kept: {error}", event="store_away")
+    reporter.warn(
+        f"the store is unavailable, so circuits are not shared and nothing is recorded: {error}",
+        event="store_away",
+    )
 
 
 def _under(engine: Engine, request: ExecRequest, reporter: Reporter) -> Engine:

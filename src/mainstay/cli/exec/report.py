@@ -1,4 +1,4 @@
-"""What `mainstay exec` says itself: one line each, on stderr, beside what the command writes."""
+"""The lines of `mainstay exec` itself, on stderr, beside the output of the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Writes the lines; those about retries not where it must be quiet."""
+    """Writes the lines; with --quiet, none about retries."""
 
     def __init__(self, *, quiet: bool, as_json: bool) -> None:
         self.is_quiet = quiet
@@ -28,26 +28,26 @@ class Reporter:
 
     def retry(self, info: RetryInfo) -> None:
         """An attempt has failed, and there will be another."""
-        told = what_failed(info.exception)
+        reason = what_failed(info.exception)
         self.note(
-            f"{info.operation}: attempt {info.attempt} of {info.max_attempts}: {told};"
+            f"{info.operation}: attempt {info.attempt} of {info.max_attempts}: {reason};"
             f" next in {info.delay:.2f} s",
             event="retry",
             operation=info.operation,
             attempt=info.attempt,
             max_attempts=info.max_attempts,
             exit_code=getattr(info.exception, "exit_code", None),
-            reason=told,
+            reason=reason,
             delay_seconds=round(info.delay, 3),
         )
 
     def note(self, text: str, **fields: Any) -> None:
-        """Something that may be left out."""
+        """A line that --quiet leaves out."""
         if not self.is_quiet:
             self._write(text, "cyan", fields)
 
     def warn(self, text: str, **fields: Any) -> None:
-        """Something that must be known."""
+        """A line that is always written."""
         self._write(text, "yellow", fields)
 
     def _write(self, text: str, colour: str, fields: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Reporter:
         write_error(click.style(line, fg=colour) if is_coloured else line)
 
     def listen(self) -> None:
-        """Warnings and the log's, as lines like any other; events are told as retries are."""
+        """Writes warnings and log records as lines, too; events have lines of their own."""
         logger = logging.getLogger("mainstay")
         logger.handlers = [_Lines(self)]
         logger.propagate = False
@@ -74,7 +74,7 @@ class _Lines(logging.Handler):
         self._reporter = reporter
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not hasattr(record, "mainstay"):  # an event: that is told in our own words
+        if not hasattr(record, "mainstay"):  # an event has a line of its own
             self._reporter.warn(record.getMessage())
 
 

@@ -61,13 +61,13 @@ def run(request: ExecRequest, reporter: Reporter) -> int:
 
 
 def _restore_child_signal() -> None:
-    """Whoever started us may ignore SIGCHLD; then nobody would hear how a command ended."""
+    """The parent may ignore SIGCHLD; then the exit code of a command would be lost."""
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 class _Run:
-    """One command on its way, and what is known of its attempts."""
+    """One run of a command, and its attempts so far."""
 
     def __init__(
         self, request: ExecRequest, reporter: Reporter, engine: Engine, interrupt: Interrupt
@@ -77,7 +77,7 @@ class _Run:
         self.engine = engine
         self.interrupt = interrupt
         self.history: list[str] = []
-        """How each attempt ended, in few words."""
+        """How each attempt ended."""
         self.code = 0
         """The exit code of the last attempt."""
 
@@ -133,7 +133,7 @@ class _Run:
             key = self.request.key
             self.reporter.warn(f"the output is not kept under the key {key!r}: {output['lost']}")
 
-    # --- what became of it ------------------------------------------------------------------------
+    # --- the outcome ------------------------------------------------------------------------
 
     def _ended(self, output: Output, code: int) -> int:
         """The command has run; now, or before under the same key: then its output is replayed."""
@@ -154,7 +154,7 @@ class _Run:
         return code
 
     def _marked_done(self, evidence: object) -> int:
-        """A person has said that it is done: the evidence stands for what the command wrote."""
+        """An operator marked the call as done: the evidence replaces the output of the command."""
         text = evidence if isinstance(evidence, str) else json.encode(evidence).decode()
         key = self.request.key
         self.reporter.note(f"an operator has marked {key!r} as done", event="said_done")
@@ -163,7 +163,7 @@ class _Run:
         return Exit.OK
 
     def _failed(self, failure: Exception) -> int:
-        """The exit code of a failure; says what the command cannot have said itself."""
+        """The exit code of a failure; prints what the command cannot have printed itself."""
         if self.interrupt.is_set():
             return 128 + self.interrupt.number
         if isinstance(failure, CircuitOpenError | Conflict):
@@ -207,17 +207,17 @@ class _Run:
         return self.code
 
     def _report_given_up(self, failure: Exception) -> None:
-        """Reporter why there is no further attempt; the command has said why it failed."""
-        attempts, told = len(self.history), what_failed(failure)
+        """Reports why there is no further attempt; the command has printed why it failed."""
+        attempts, text = len(self.history), what_failed(failure)
         why = _why_no_more(failure)
         if attempts > 1 or why:
             times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-            told = f"gave up after {times}: {told}{f' ({why})' if why else ''}"
+            text = f"gave up after {times}: {text}{f' ({why})' if why else ''}"
         elif _is_reported(failure):
             return
-        tell = self.reporter.warn if isinstance(failure, CommandNotRun) else self.reporter.note
-        tell(
-            f"{self.request.operation}: {told}",
+        report = self.reporter.warn if isinstance(failure, CommandNotRun) else self.reporter.note
+        report(
+            f"{self.request.operation}: {text}",
             event="given_up",
             attempts=attempts,
             exit_code=_code_of(failure),
@@ -226,15 +226,15 @@ class _Run:
     # --- a person ---------------------------------------------------------------------------------
 
     def _escalated(self, failure: Exception) -> int:
-        """Raises an item, and says where to look; where it cannot be kept, the command's code."""
+        """Raises an inbox item and prints its id; if that fails, returns the command's code."""
         request, attempts = self.request, len(self.history)
-        told = fingerprint(
+        digest = fingerprint(
             {"command": tuple(map(os.fsencode, request.command)), "key": request.key}
         )
         line = shlex.join(request.command).encode("utf-8", "backslashreplace").decode()
         item = Item(
             kind="exhausted",
-            subject=f"exec:{request.operation}:{told}",
+            subject=f"exec:{request.operation}:{digest}",
             operation=request.operation,
             text=f"gave up after {attempts} attempt(s) ({', '.join(self.history)}): {line}",
             attempts=attempts,
@@ -250,7 +250,7 @@ class _Run:
 
     def _needs_person(self, why: str, item_id: str) -> int:
         self.reporter.warn(
-            f"{why}: needs a person; item {item_id}: mainstay inbox show {item_id}",
+            f"{why}: an operator must decide; item {item_id}: mainstay inbox show {item_id}",
             event="needs_person",
             item=item_id,
         )
@@ -272,11 +272,11 @@ def _why_no_more(failure: Exception) -> str:
 
 
 def _is_reported(failure: Exception) -> bool:
-    """Whether the command itself has said all there is to say."""
+    """Whether the command itself has printed why it failed."""
     if isinstance(failure, CommandNotRun):
         return failure.output is not None
     if isinstance(failure, CommandKilled):
-        return failure.signal == getattr(signal, "SIGPIPE", 0)  # nobody wanted to read on
+        return failure.signal == getattr(signal, "SIGPIPE", 0)  # the reader has closed the pipe
     return isinstance(failure, CommandFailed)
 
 

@@ -1,4 +1,4 @@
-"""`mainstay inbox`: what waits for a person, and deciding it."""
+"""`mainstay inbox`: the items that an operator must decide about."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mainstay.core.inbox.actions import Answer
 
 _ACTIONS = {
-    "retry": ("retry", "Let it be tried again."),
-    "done": ("mark_done", "Say that it is done, with --evidence: the outcome, as JSON."),
+    "retry": ("retry", "Allow another attempt."),
+    "done": ("mark_done", "Mark it as done, with --evidence: the outcome, as JSON."),
     "abandon": ("abandon", "Give it up, with --why."),
-    "release": ("release", "Let go what is held back in quarantine."),
+    "release": ("release", "Release it from quarantine."),
 }
 
 
@@ -40,7 +40,7 @@ _ACTIONS = {
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Show what waits for a person, the worst first; and decide it."""
+    """Show the open items, the worst first, and decide about them."""
     if ctx.invoked_subcommand is not None:
         return
     with opened() as engine:
@@ -49,7 +49,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
         write_json([_plain(item, now) for item in items])
         return
     if not items:
-        write("nothing waits for a person")
+        write("no item is open")
         return
     from mainstay.cli.screen.console import Screen, table
 
@@ -87,7 +87,7 @@ def _acting(word: str, action: str, text: str) -> None:
         "--evidence", default="", metavar="JSON|@FILE", help="The outcome as JSON, or a file of it."
     )
     @click.option(
-        "--revision", type=int, metavar="N", help="Only if the item is still as it was shown."
+        "--revision", type=int, metavar="N", help="Only if the item still has this revision."
     )
     @who_options
     @store_option
@@ -141,7 +141,7 @@ def _write_answer(item_id: str, answer: Answer, now: float, as_json: bool) -> No
 
 
 def _decided_before(answer: Any, now: float) -> str:
-    """Who was faster, when, and what was decided."""
+    """Who decided before, when, and what."""
     decision = answer.item.decision
     if decision is None:
         return str(answer.text)
@@ -188,8 +188,8 @@ def _row(item: Item, now: float) -> tuple[str, ...]:
     text = item.text
     if item.decision is not None:
         text = f"[{item.decision.by}: {item.decision.action}, not carried out] {text}"
-    told = (item.severity, item.kind, item.operation, str(item.times), text)
-    return (item.id, _age(item.age(now)), *map(shielded, told))
+    cells = (item.severity, item.kind, item.operation, str(item.times), text)
+    return (item.id, _age(item.age(now)), *map(shielded, cells))
 
 
 def _fields(item: Item, now: float) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Which store a command works on, and who it is that acts; for `inbox` and `operators`.
 
-A secret is never an argument, since arguments are seen by everybody on the machine. It comes from a
+A secret is never an argument, since every user of the machine sees arguments. It comes from a
 file, from the environment, from a hidden prompt on a terminal, or from standard input.
 """
 
@@ -35,7 +35,7 @@ def store_option(function: F) -> F:
     """Adds `--store`, `--config` and `--set`, for opened(); on a group for what is inside."""
     add = click.option(
         "--store", metavar="URL", callback=_remember, expose_value=False,
-        help="The store, such as sqlite:///app.db; else the configuration's, or that of `exec`.",
+        help="The store, such as sqlite:///app.db; by default the configuration's or `exec`'s.",
     )  # fmt: skip
     return add(config_options(function))
 
@@ -47,7 +47,7 @@ def _remember(ctx: click.Context, _parameter: click.Parameter, value: str | None
 
 
 def who_options(function: F) -> F:
-    """Adds what says who acts: --as, --key-file, --secret-file."""
+    """Adds the options that identify an operator: --as, --key-file, --secret-file."""
     for add in (
         click.option(
             "--secret-file", metavar="FILE",
@@ -55,7 +55,7 @@ def who_options(function: F) -> F:
             f" {VARIABLE}, or a hidden prompt.",
         ),
         click.option("--key-file", metavar="PEM", help="Your Ed25519 key, instead of a secret."),
-        click.option("--as", "who", metavar="NAME", help="Who you are: an operator."),
+        click.option("--as", "who", metavar="NAME", help="The operator who acts: you."),
     ):  # fmt: skip
         function = add(function)
     return function
@@ -99,7 +99,7 @@ def proof_of(
 ) -> Secret | OperatorKey:
     """What proves that it is them."""
     if not who:
-        raise CommandError("nobody is said to act", hint="--as NAME, of an operator")
+        raise CommandError("no operator is named", hint="--as NAME, of an operator")
     if key_file:
         from mainstay import OperatorKey
 
@@ -129,6 +129,6 @@ def secret_of(file: str | None, variable: str, asked: str, *, is_new: bool = Fal
 
 
 def _warn_of(file: str) -> None:
-    """Says where others may read a secret."""
+    """Warns if other users may read the file of a secret."""
     if os.name == "posix" and os.stat(file).st_mode & 0o077:  # noqa: PTH116  as above
         write_error(f"mainstay: {file}: others may read it; chmod 600 {file}")

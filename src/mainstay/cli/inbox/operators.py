@@ -46,7 +46,7 @@ _PUBLIC = click.option(
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Show who may act on the inbox, and change it."""
+    """Show, add and change the operators of the inbox."""
     if ctx.invoked_subcommand is not None:
         return
     with opened() as engine:
@@ -64,7 +64,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 
 def _plain(operator: Operator, now: float) -> dict[str, Any]:
-    """An operator as anybody may know them: neither hash nor salt."""
+    """An operator as plain data, without hash and salt."""
     from mainstay.core.base.timestamps import stamp
 
     state = "enabled" if operator.is_enabled else "disabled"
@@ -89,7 +89,7 @@ def add(
 ) -> None:
     """Add an operator, with a secret or a public key.
 
-    The first one is added by whoever has the store; every other one by an operator: --as NAME.
+    Any user of the store may add the first operator; an operator adds the others: --as NAME.
     """
     with opened(makes=True) as engine:
         by = {} if who["who"] is None else _by(who)
@@ -160,7 +160,7 @@ def _by(who: dict[str, Any]) -> dict[str, Any]:
 def _new(
     name: str, public_key: str | None, new_secret_file: str | None, who: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the operator will prove it by; the first one's secret comes as anybody's own does."""
+    """The operator's credential; the first operator's secret comes as their own does later."""
     if public_key is not None:
         return {"public_key": public_key}
     if who.get("who") is None and who.get("by") is None and new_secret_file is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Screen", "fields", "table"]
 
 PIPE_WIDTH = 160
-"""Where nobody looks, a table is as wide as its contents, not as the 80 columns rich assumes."""
+"""In a pipe a table is as wide as its contents, not as the 80 columns rich assumes."""
 
 
 class Screen(Console):

@@ -1,4 +1,4 @@
-"""Plain text and JSON to stdout, without secrets. Tables and live displays are console.py's."""
+"""Plain text and JSON to stdout, without secrets. Tables and live displays are in console.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write(text: str) -> None:
 
 
 def write_ours(text: str) -> None:
-    """A text that is ours from beginning to end: nobody's values are in it to be hidden."""
+    """A text of mainstay's own, without values that might be secret."""
     _echo(text)
 
 
@@ -24,7 +24,7 @@ def write_json(document: object) -> None:
 
 
 def write_error(text: str) -> None:
-    """A line for stderr; where even that cannot be written, nothing is left to do."""
+    """A line for stderr; if even that cannot be written, nothing is left to do."""
     _complain(shown(text))
 
 
@@ -34,7 +34,7 @@ def write_json_error(document: object) -> None:
 
 
 def shown(text: str) -> str:
-    """A text as anybody may read it; a long one line by line, since a text has a limit."""
+    """A text without secrets; a long one line by line, since the redactor has a limit."""
     from mainstay.core.redact.redactor import LONGEST, REDACTOR
 
     if len(text) <= LONGEST:
@@ -62,7 +62,7 @@ def _json(document: object, indent: int | None = None) -> str:
 
 
 def _echo(text: str) -> None:
-    if sys.stdout is None:  # closed before we began: click would say nothing
+    if sys.stdout is None:  # closed before the start: click would print nothing
         raise OSError(errno.EBADF, "standard output is closed")
     click.echo(text)
 

@@ -18,7 +18,7 @@ _EVERY = 2048
 
 
 def watched(items: Iterable[T], word: str, total: int | None = None) -> Iterator[T]:
-    """The same items; where they take longer than a second, a line says how far it is."""
+    """The same items; if they take longer than a second, a line shows the progress."""
     if not _is_watched():
         yield from items
         return
@@ -37,7 +37,7 @@ def watched(items: Iterable[T], word: str, total: int | None = None) -> Iterator
 
 
 class Watch:
-    """The same for work that says how far it is: call it with a count, and `close()` it."""
+    """The same for work that counts its progress: call it with a count, and `close()` it."""
 
     def __init__(self, word: str, total: int) -> None:
         self._word = word
@@ -46,7 +46,7 @@ class Watch:
         self._is_watched = _is_watched()
 
     def __call__(self, done: int) -> None:
-        """So much is done."""
+        """Shows the count, now and then."""
         now = time.monotonic()
         if self._is_watched and now - max(self._shown, self._started + 0.8) > 0.2:
             self._shown = now

@@ -1,4 +1,4 @@
-"""`mainstay status`: what is waiting, which circuits are open, what needs a person."""
+"""`mainstay status`: open circuits, open inbox items, running calls, undelivered events."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _MOST = 20
 @store_option
 @json_option
 def command(as_json: bool) -> None:
-    """Show what waits, which circuits are open, who is needed.
+    """Show circuits, inbox items, running calls, undelivered events.
 
-    From the store that --store or the configuration names, else the one that `mainstay exec` keeps
-    for you; and from the folders where events wait that could not be delivered.
+    Reads the store that --store or the configuration names, by default that of `mainstay exec`, and
+    the folders of events that could not be delivered.
     """
     from mainstay.cli.status.read import read_status
 

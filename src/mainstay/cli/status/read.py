@@ -45,7 +45,7 @@ class Running(Struct, frozen=True):
     """Whether its lease is over: its process is gone, and the next call takes over."""
 
     def lease(self, now: float) -> str:
-        """For how long it is somebody's."""
+        """How long the lease lasts, or since when it is over."""
         seconds = self.lease_until - now
         return f"over, {age(-seconds)} ago" if self.is_left else f"{age(seconds)} more"
 
@@ -140,7 +140,7 @@ def _named(address: str) -> tuple[str, str]:
     """The operation and the key of a record's address: caller, operation and key as JSON."""
     try:
         _, operation, key = msgspec.json.decode(address, type=tuple[object, str, object])
-    except msgspec.MsgspecError:  # somebody else's way to name a record
+    except msgspec.MsgspecError:  # a record with another kind of address
         return "", address
     return operation, key if isinstance(key, str) else msgspec.json.encode(key).decode()
 

@@ -98,7 +98,7 @@ def _of_toml(path: Path, text: str, source: str, report: Report, *, is_given: bo
 
 
 def _of_agent(tree: Node, *, is_given: bool) -> Node | None:
-    """What is ours in the agent's file; a key that looks like one of ours is kept, to be told."""
+    """Our part of the agent's file; a key that looks like one of ours is kept, to be reported."""
     if not isinstance(tree.value, dict):
         return tree
     kept = {key: child for key, child in tree.value.items() if _is_ours(key, tree.value)}

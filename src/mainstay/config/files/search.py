@@ -7,7 +7,7 @@
 
 The search ends with the first directory that is the root of a project (it has `.git`, `.hg` or
 `pyproject.toml`), or the user's home. Outside of both only the working directory is looked into:
-what lies above it, such as a folder for everybody's temporary files, is not the user's.
+what lies above it, such as a shared folder of temporary files, is not the user's.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ def _is_there(path: Path) -> bool:
 def _home() -> Path | None:
     try:
         return Path.home()
-    except RuntimeError:  # nobody's home is known
+    except RuntimeError:  # the user's home is unknown
         return None

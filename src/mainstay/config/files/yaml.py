@@ -132,7 +132,7 @@ class _Reader:
             if key == "<<" and event.implicit[0]:
                 self._merge(merged, child, line, path)
             elif key in found:
-                text = f"stands twice in the mapping; first in line {found[key].line}"
+                text = f"is given twice in the mapping; first in line {found[key].line}"
                 self.report.file(self.source, line, text, (*path, key))
             else:
                 found[key] = child if child.line == line else self._moved(child, line)
@@ -181,7 +181,7 @@ def _parser_error(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
     lines = text.splitlines()
     there = lines[mark.line] if mark.line < len(lines) else ""
     if there[: len(there) - len(there.lstrip())].count("\t"):
-        return line, "a tab stands at the beginning of the line; indent with spaces"
+        return line, "the line begins with a tab; indent with spaces"
     context = getattr(error, "context", None)
     problem = getattr(error, "problem", None) or "it cannot be read"
     return line, f"{problem}, {context}" if context else str(problem)

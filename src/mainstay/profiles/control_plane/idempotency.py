@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Store
 
 _PAYLOAD = fingerprint({})
-"""What a call is encoded by is in its key: the function takes no arguments."""
+"""The key identifies a call: the function takes no arguments."""
 
 
 class Hit(Struct, frozen=True):
@@ -106,7 +106,7 @@ class IdempotencyManager:
         if record is None or not _is_result(record, now):
             return None
         outcome = decode_outcome(bytes(record.outcome))
-        assert isinstance(outcome, Succeeded), "the state says so"
+        assert isinstance(outcome, Succeeded), "by its state"
         metadata = msgspec.json.decode(record.metadata) if record.metadata else {}
         return Hit(outcome.value, metadata)
 

@@ -1,8 +1,7 @@
 """The document's RetryManager: runs an operation of a category, on an engine of its own.
 
-What is retried, waited for, recorded and metadata is the engine's doing. Here a category leads to a
-policy and to the context that every event carries, and a call that ran out of retries ends in a
-RetryError.
+The engine retries, waits, records and emits events. Here a category leads to a policy and to the
+context that every event carries, and a call that ran out of retries ends in a RetryError.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class RetryManager:
     Args:
         store: where results by key live: a URL or a Store. `memory://` forgets with the process.
         policies: policies of your own for some categories, in place of the matrix's.
-        sinks: what hears the events; by default the log, named `mainstay`.
+        sinks: what receives the events; by default the log, named `mainstay`.
         ttl: seconds for which a result is kept.
         remember: how many of the latest events `audit_stream` holds.
         options: anything else that an Engine takes: `seed`, `breaker`, `budget`, `guards`.
@@ -188,7 +187,7 @@ _ENDS: ContextVar[list[GivenUp] | None] = ContextVar("mainstay.control_plane.end
 
 
 class _Ends:
-    """Hears how calls are given up: only the engine knows whether retries ran out."""
+    """Receives the end of each call: only the engine knows whether retries ran out."""
 
     wants = SinkWants(successes=False)
 
@@ -208,7 +207,7 @@ _LOCK = threading.Lock()
 
 
 def get_retry_manager(store: str | Store | None = None) -> RetryManager:
-    """The process's own manager; the first call makes it, and may say where results are kept.
+    """The process's own manager; the first call creates it, and may name the store.
 
     >>> get_retry_manager() is get_retry_manager()
     True
@@ -219,6 +218,6 @@ def get_retry_manager(store: str | Store | None = None) -> RetryManager:
         elif store is not None:
             raise UsageError(
                 "the process has its retry manager already",
-                hint="say where results are kept in the first call, or make a RetryManager",
+                hint="name the store in the first call, or create a RetryManager",
             )
         return _MANAGERS[0]

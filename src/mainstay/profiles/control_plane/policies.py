@@ -25,7 +25,7 @@ class RetryPolicy:
     named: a base of it, such as Exception, is not enough.
 
     Args:
-        max_attempts: at most so many attempts, the first included.
+        max_attempts: the most attempts, the first included.
         base_delay: seconds before the first retry.
         max_delay: the longest delay, before jitter.
         backoff_multiplier: by what the delay grows from one retry to the next.
@@ -63,7 +63,7 @@ class RetryPolicy:
             else:
                 object.__setattr__(self, name, tuple(rules))
         check.close()
-        self.policy()  # says what is wrong with the lists
+        self.policy()  # raises if the lists are wrong
 
     def policy(self, name: str = "control_plane") -> EnginePolicy:
         """The engine's policy with these values.
@@ -108,4 +108,4 @@ POLICIES = {
         (_CATEGORY.API_VALIDATION, 2, 0.5, 10.0),
     )
 }
-"""The matrix: what each category is retried with, unless a manager is told otherwise."""
+"""The matrix: what each category is retried with, unless a manager has other policies."""

@@ -1,4 +1,4 @@
-"""The latest events in memory, for whoever watches the control plane while it runs."""
+"""The latest events in memory, to watch the control plane while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RecentEvents:
-    """A sink that remembers so many events, and forgets the oldest for a new one.
+    """A sink that keeps the latest events, and drops the oldest for a new one.
 
     >>> from mainstay.events import CallSucceeded
     >>> recent = RecentEvents(most=2)
@@ -35,5 +35,5 @@ class RecentEvents:
 
     def records(self) -> Iterator[tuple[str, bytes]]:
         """The events as a log has them: the writer, who is this process, and the record."""
-        for event in self._events.copy():  # calls go on while somebody looks
+        for event in self._events.copy():  # calls go on meanwhile
             yield "", encode(event)
