@@ -79,7 +79,7 @@ class Evidence(Struct, frozen=True, rename={"latest": "heard"}):
     slow: int = 0
     buckets: tuple[tuple[int, int, int, int], ...] = ()
     latest: float = 0.0
-    """The time of the last call, or of the start; records name it `heard`."""
+    """The time of the last call, or of the start; records keep its first name."""
 
 
 def begun(window: Window | None, now: float) -> Evidence:
