@@ -38,6 +38,7 @@ INSTEAD = {word: instead for words, instead in REPLACED.items() for word in word
 INSTEAD |= PHRASES
 
 KEPT = {
+    r'"heard"': "a field of stored circuits",
     r"\bhears_successes\b": "an attribute of sinks that users have written",
     r"\btest_it_says_what_it_is\b": "a test of StoreContract, in api.txt",
     r"\b(?:def |self\.|operators\.)tell\(": "Operators.tell, in api.txt",

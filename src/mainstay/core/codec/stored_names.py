@@ -152,7 +152,7 @@ def class_named(module: str, name: str) -> Any:
     """What a record means by a name of ours: a public class, or one of version 1; else None.
 
     Only a name that is listed here or in the door of a public module is looked up: nothing else is
-    loaded because a record says so.
+    loaded because a record names it.
 
     >>> class_named("mainstay", "Kind")
     <enum 'Kind'>
