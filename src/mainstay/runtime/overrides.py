@@ -23,20 +23,17 @@ class Overrides:
     (False, True)
     """
 
-    __slots__ = ("_disabled", "_lock", "is_active", "listeners")
+    __slots__ = ("_disabled", "_lock", "has_retries", "is_active", "listeners")
 
     def __init__(self) -> None:
         self.is_active = False
         """Whether anything differs: then no call takes a fast path."""
         self.listeners: tuple[Sink, ...] = ()
         """Receive the events of every call that is not a first attempt that succeeded."""
+        self.has_retries = True
+        """Whether a call may make more than one attempt, or hedge it."""
         self._disabled = 0
         self._lock = threading.Lock()
-
-    @property
-    def has_retries(self) -> bool:
-        """Whether a call may make more than one attempt, or hedge it."""
-        return not self._disabled
 
     def disable_retries(self) -> None:
         """One attempt for each call, until `enable_retries` was called as often."""
@@ -63,6 +60,7 @@ class Overrides:
             self._changed_locked()
 
     def _changed_locked(self) -> None:
+        self.has_retries = not self._disabled
         self.is_active = bool(self._disabled or self.listeners)
 
 

@@ -102,8 +102,11 @@ class Call:
         self.cancel = site.cancel or CANCEL.get()
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
-        self.listeners, self.followers = self._listeners(site)
-        limit = limit if site.overrides.has_retries else 1
+        self.listeners: tuple[Sink, ...] = site.listeners
+        self.followers: tuple[Follower, ...] = ()
+        if site.follows or site.overrides.is_active:
+            self.listeners, self.followers = self._listeners(site)
+            limit = limit if site.overrides.has_retries else 1
         self.builder = self._builder(now, attempts, delay, limit) if self.listeners else None
         if self.builder is not None and key is not Question.DRAW:
             self.builder.goes_on(key, attempts)
@@ -129,9 +132,7 @@ class Call:
     @staticmethod
     def _listeners(site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
         """What receives the events, and what follows each attempt."""
-        listeners = site.listeners
-        if site.overrides.is_active:
-            listeners = (*listeners, *site.overrides.listeners)
+        listeners = (*site.listeners, *site.overrides.listeners)
         return following.begun(listeners, site) if site.follows else (listeners, ())
 
     def _resume(self, box: list[Any], attempts: int, *, has_begun: bool) -> None:
