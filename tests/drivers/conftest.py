@@ -8,7 +8,7 @@ import trio
 
 from mainstay.drivers.call import call as answers
 from mainstay.drivers.call.threads import abandoned_threads
-from mainstay.drivers.idempotency.lease_renewal import HEART
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL
 from mainstay.runtime import enclosing as frames
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 from mainstay.testing import scripted, scripted_async, virtual_time
@@ -100,9 +100,9 @@ def drivers():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _heart_beats():
-    """The heart's thread stays: it is there before any test looks for what was left behind."""
-    HEART.beat(60.0, lambda: None).stop()
+def _leases_are_renewed():
+    """The thread of renewals stays: it is there before any test looks for what was left behind."""
+    LEASE_RENEWAL.start(60.0, lambda: None).stop()
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.idempotency.record import Begin, RecordState, Release, Settle, decode, reduce
 from mainstay.drivers.idempotency import driver as keyed
 from mainstay.drivers.idempotency.keyed_call import KeyedCall
-from mainstay.drivers.idempotency.lease_renewal import HEART
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL
 from mainstay.errors import (
     CallCancelled,
     Conflict,
@@ -529,7 +529,7 @@ def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
 
 def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, colour, monkeypatch):
     """The other's outcome stays."""
-    monkeypatch.setattr(HEART, "beat", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: SimpleNamespace(stop=lambda: None))
 
     def late():
         time.sleep(0.1)
@@ -545,7 +545,7 @@ def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, c
 
 def test_who_lost_the_lease_is_told_with_its_failure(engine, colour, monkeypatch):
     """As the cause; and it is not recorded."""
-    monkeypatch.setattr(HEART, "beat", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: SimpleNamespace(stop=lambda: None))
 
     def late():
         time.sleep(0.1)
@@ -560,7 +560,7 @@ def test_who_lost_the_lease_is_told_with_its_failure(engine, colour, monkeypatch
 
 def test_who_lost_the_lease_makes_no_further_attempt(engine, colour, monkeypatch):
     """It shows when the attempt is to be counted, before it is made."""
-    monkeypatch.setattr(HEART, "beat", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: SimpleNamespace(stop=lambda: None))
     calls = []
 
     def late():
@@ -1118,9 +1118,9 @@ def test_a_crash_between_effect_and_commit_leaves_neither(tmp_path, is_committed
 
 
 def leases_kept_alive():
-    """Those that the heart knows; its thread closes lanes that are empty whenever it looks."""
-    with HEART._lock:
-        return [beat for lane in HEART._lanes.values() for beat in lane]
+    """Those that are renewed; the thread removes queues that are empty whenever it looks."""
+    with LEASE_RENEWAL._lock:
+        return [each for queue in LEASE_RENEWAL._queues.values() for each in queue]
 
 
 def test_the_heart_leaves_the_callers_connection_alone(bound):

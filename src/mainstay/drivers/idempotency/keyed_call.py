@@ -27,7 +27,7 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
-from mainstay.drivers.idempotency.lease_renewal import HEART
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL
 from mainstay.errors import CallCancelled, LeaseLost
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import Keying
-    from mainstay.drivers.idempotency.lease_renewal import Beat
+    from mainstay.drivers.idempotency.lease_renewal import RenewedLease
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.ports import Store
     from mainstay.runtime.enclosing import Enclosure
@@ -71,7 +71,6 @@ class KeyedCall:
     __slots__ = (
         "address",
         "attempts",
-        "beat",
         "call",
         "cancel",
         "epoch",
@@ -85,6 +84,7 @@ class KeyedCall:
         "keying",
         "options",
         "records",
+        "renewal",
         "site",
         "started",
     )  # fmt: skip
@@ -102,7 +102,7 @@ class KeyedCall:
         self.is_unread = False
         """Whether a store that cannot be written may still have the outcome to be read."""
         self.is_accepted = True
-        self.beat: Beat | None = None
+        self.renewal: RenewedLease | None = None
         self.flow: KeyedFlow
         self.kept: bytes | None = None
         """The record as this call has left it, or seen it; nothing, where it has not looked."""
@@ -159,20 +159,20 @@ class KeyedCall:
         if self.records.is_bound:
             return
         self.epoch = epoch
-        self.beat = HEART.beat(self.call.lease, self._renew)
+        self.renewal = LEASE_RENEWAL.start(self.call.lease, self._renew)
 
     def _renew(self) -> None:
         self.ask(Renew(self.call.owner, self.epoch, self.call.lease))
 
     def leave(self) -> None:
-        """It is over: the lease needs no more beats, and the next call knows whether to glance.
+        """Ends the renewal of the lease, and notes whether the next call should read first.
 
-        Lets go of the beat, which holds this call: nothing is left for the collector.
+        Drops the renewal, which holds this call: nothing is left for the collector.
         """
-        beat = self.beat
-        if beat is not None:
-            beat.stop()  # first: an interruption before it would let it beat for ever
-            self.beat = None
+        renewal = self.renewal
+        if renewal is not None:
+            renewal.stop()  # first: an interruption before it would let it renew for ever
+            self.renewal = None
         self.keying.news = self.keying.news + 1 if self.attempts else 0
 
     def next_attempt(self, epoch: int) -> Renew | None:

@@ -1,8 +1,8 @@
-"""Keeps leases alive: one daemon thread renews all of them, each at a third of its length.
+"""Renews leases: one daemon thread renews all of them, each at a third of its length.
 
 Most calls end before their first renewal is due; for those it is one entry added and one removed.
-Leases of one length are due in the order in which they came, so each length has a lane of its own,
-and only the heads of the lanes are looked at. A renewal that fails is tried again at its next turn:
+Leases of one length are due in the order in which they began, so each length has its own queue,
+and only the heads of the queues are compared. A renewal that fails is tried again at its next turn:
 whether the lease was lost shows when the outcome is recorded.
 """
 
@@ -21,101 +21,116 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Beat:
-    """One lease that is being kept alive, until it is stopped."""
+class RenewedLease:
+    """One lease that is renewed until it is stopped."""
 
-    __slots__ = ("_heart", "every", "renew", "stopped")
+    __slots__ = ("_renewal", "every", "renew", "stopped")
 
-    def __init__(self, heart: LeaseRenewal, every: float, renew: Callable[[], object]) -> None:
-        self._heart = heart
+    def __init__(self, renewal: LeaseRenewal, every: float, renew: Callable[[], object]) -> None:
+        self._renewal = renewal
         self.every = every
         self.renew = renew
         self.stopped = False
 
     def stop(self) -> None:
-        """No more renewals; one that is under way may still end."""
-        self._heart.forget(self)
+        """Ends the renewals; one that is under way may still finish."""
+        self._renewal.forget(self)
 
 
 class LeaseRenewal:
     """Renews leases in real time, in a thread that is started with the first of them."""
 
     def __init__(self) -> None:
-        self.begin_anew()
-        reset_in_child(self, LeaseRenewal.begin_anew)
+        self.reset()
+        reset_in_child(self, LeaseRenewal.reset)
 
-    def begin_anew(self) -> None:
-        """Without any lease: those of a parent process are not for a forked child to renew."""
-        self._lanes: dict[float, OrderedDict[Beat, float]] = {}
+    def reset(self) -> None:
+        """Without any lease: a forked child does not renew those of its parent."""
+        self._queues: dict[float, OrderedDict[RenewedLease, float]] = {}
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._wakes_at = NEVER
-        """When the thread looks again by itself: whoever is due later need not wake it."""
+        """When the thread wakes by itself: a lease that is due later need not wake it."""
 
-    def beat(self, lease: float, renew: Callable[[], object]) -> Beat:
-        """Calls `renew` at every third of the lease, until the beat is stopped."""
+    def start(self, lease: float, renew: Callable[[], object]) -> RenewedLease:
+        """Calls `renew` at every third of the lease, until it is stopped."""
         every = lease / 3.0
-        beat, due = Beat(self, every, renew), SYSTEM.monotonic() + every
+        renewed, due = RenewedLease(self, every, renew), SYSTEM.monotonic() + every
         with self._lock:  # the condition's own, without a call of Python
-            lane = self._lanes.get(every)
-            if lane is None:
-                lane = self._lanes[every] = OrderedDict()
-            lane[beat] = due
+            queue = self._queues.get(every)
+            if queue is None:
+                queue = self._queues[every] = OrderedDict()
+            queue[renewed] = due
             if due < self._wakes_at:
-                self._wake_locked()
-        return beat
+                self._wake_locked(due)
+        return renewed
 
-    def _wake_locked(self) -> None:
-        """Lets the thread look again; the first lease starts it, for until then it never wakes."""
+    def _wake_locked(self, due: float) -> None:
+        """Wakes the thread, which the first lease starts; until that is due, no other need wake it.
+
+        A busy machine may run the thread only after many short calls, each with a lease.
+        """
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="mainstay-heart", daemon=True)
+            name = "mainstay-lease-renewal"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
         else:
             self._changed.notify()
+        self._wakes_at = due
 
-    def forget(self, beat: Beat) -> None:
+    def forget(self, renewed: RenewedLease) -> None:
         """Renews this lease no more."""
         with self._lock:
-            beat.stopped = True
-            lane = self._lanes.get(beat.every)
-            if lane is not None:  # there is none in a forked child
-                lane.pop(beat, None)
-
-    def _next_locked(self) -> tuple[float, Beat] | None:
-        """The head that is due first; lanes that have become empty are closed here."""
-        self._lanes = {every: lane for every, lane in self._lanes.items() if lane}
-        heads = [next(iter(lane.items())) for lane in self._lanes.values()]
-        return min(((due, beat) for beat, due in heads), key=lambda each: each[0], default=None)
+            renewed.stopped = True
+            queue = self._queues.get(renewed.every)
+            if queue is not None:  # there is none in a forked child
+                queue.pop(renewed, None)
 
     def _run(self) -> None:
         try:
             while True:
-                beat = self._wait()
-                with suppress(Exception):  # the store is away: the next turn tries again
-                    beat.renew()
+                renewed = self._wait()
+                with suppress(Exception):  # the store is unavailable: the next turn tries again
+                    renewed.renew()
                 with self._changed:
-                    if not beat.stopped:
-                        self._lanes.setdefault(beat.every, OrderedDict())[beat] = (
-                            SYSTEM.monotonic() + beat.every
+                    if not renewed.stopped:
+                        self._queues.setdefault(renewed.every, OrderedDict())[renewed] = (
+                            SYSTEM.monotonic() + renewed.every
                         )
-                del beat
+                del renewed
         finally:
-            self._wakes_at = NEVER  # whoever comes next starts another one
+            self._wakes_at = NEVER  # the next lease starts another thread
 
-    def _wait(self) -> Beat:
+    def _wait(self) -> RenewedLease:
         """The next lease that is due; waits for it."""
         with self._changed:
             while True:
                 head = self._next_locked()
                 now = SYSTEM.monotonic()
                 if head is not None and head[0] <= now:
-                    self._lanes[head[1].every].pop(head[1])
+                    self._queues[head[1].every].pop(head[1])
                     self._wakes_at = -NEVER  # it looks again when this one is renewed
                     return head[1]
-                self._wakes_at = NEVER if head is None else head[0]
+                self._wakes_at = self._next_wake_locked(None if head is None else head[0], now)
                 del head  # and the lease with it, which may end meanwhile
                 self._changed.wait(None if self._wakes_at == NEVER else self._wakes_at - now)
 
+    def _next_locked(self) -> tuple[float, RenewedLease] | None:
+        """The head that is due first; queues that have become empty are removed here."""
+        self._queues = {every: queue for every, queue in self._queues.items() if queue}
+        heads = [next(iter(queue.items())) for queue in self._queues.values()]
+        pairs = ((due, renewed) for renewed, due in heads)
+        return min(pairs, key=lambda each: each[0], default=None)
 
-HEART = LeaseRenewal()
+    def _next_wake_locked(self, due: float | None, now: float) -> float:
+        """When the thread must look again; without a lease, when it was to look for the last one.
+
+        So a call that begins and ends before the thread runs does not have each later call wake it.
+        """
+        if due is not None:
+            return due
+        return self._wakes_at if self._wakes_at > now else NEVER
+
+
+LEASE_RENEWAL = LeaseRenewal()
