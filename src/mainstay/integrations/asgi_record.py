@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     class Records(Protocol):
         """What counts hits and conflicts."""
 
-        def tell(self, site: Any, call: Keyed, what: str) -> None: ...
+        def report(self, site: Any, call: Keyed, what: str) -> None: ...
 
     class Inbox(Protocol):
         """Where items for an operator go."""
@@ -158,7 +158,7 @@ class Claim:
 
     def count(self, what: str) -> None:
         """Counts it among the engine's records."""
-        self._engine.records.tell(_Site, self.call, what)
+        self._engine.records.report(_Site, self.call, what)
 
 
 _LATE: set[asyncio.Task[None]] = set()

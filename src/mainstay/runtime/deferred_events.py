@@ -74,7 +74,7 @@ class Facts:
 
     def events(self) -> list[Event]:
         """What there is to tell, as it would have been told."""
-        return list(_Telling(self))
+        return list(_Replayed(self))
 
 
 def _bare(cls: type[BaseException]) -> BaseException:
@@ -98,7 +98,7 @@ class _LateBuilder(EventBuilder):
         return self.evidence
 
 
-class _Telling:
+class _Replayed:
     """Runs the life of a call on its facts."""
 
     def __init__(self, facts: Facts) -> None:

@@ -34,8 +34,8 @@ def report(
     if error is not None:
         text += ": " + ": ".join(filter(None, describe(error, redact)))
     file, line, function, _ = _log.findCaller(stack_info=False, stacklevel=2)
-    told = (redact.text(text),)
-    record = _log.makeRecord(_log.name, level, file, line, "%s", told, None, function)
+    arguments = (redact.text(text),)
+    record = _log.makeRecord(_log.name, level, file, line, "%s", arguments, None, function)
     if error is not None:
         record.exc_text = redact.text(_traceback(error))
     _log.handle(record)

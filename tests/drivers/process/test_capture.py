@@ -109,7 +109,7 @@ def test_a_reader_who_does_not_read_is_waited_for_so_long_only():
     assert tape.lost == "nobody read it in time"
     while pump.is_alive() and os.read(reader, 65536):
         pump.join(0.1)
-    for descriptor in (reader, target, pump._heard):
+    for descriptor in (reader, target, pump._stop_reader):
         os.close(descriptor)
 
 

@@ -13,7 +13,7 @@ from mainstay.drivers.call.deferred import Notes
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import aside, enclosures, opened
 
-_GLANCE = 0.02
+_POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
 
 TYPE_CHECKING = False
@@ -202,7 +202,7 @@ async def _wait_watching(call: Call, cancel: threading.Event, delay: float) -> N
     """Waits with an eye on a cancel event: a threading.Event wakes no event loop."""
     end, left = clock.current.monotonic() + delay, delay
     while not cancel.is_set():
-        await current_sleep()(min(left, _GLANCE))
+        await current_sleep()(min(left, _POLL))
         left = end - clock.current.monotonic()
         if left <= 0.0:
             call.failure = None

@@ -218,7 +218,7 @@ class Call:
 
     def began(self) -> None:
         """Tells those who follow the call that an attempt begins."""
-        following.tell(self.followers, "attempt_began", self.attempts)
+        following.notify(self.followers, "attempt_began", self.attempts)
 
     def not_made(self, stop: Stop) -> Stop:
         """Keeps why an attempt that was scheduled was not made."""
@@ -234,7 +234,7 @@ class Call:
         if self.builder is not None:
             self.builder.took = now - self.begun
             if self.followers:
-                following.tell(self.followers, "attempt_ended", outcome)
+                following.notify(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
@@ -309,7 +309,7 @@ class Call:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None
         if self.followers:
-            following.tell(self.followers, "call_ended")
+            following.notify(self.followers, "call_ended")
         self.failure = None
         del self.flow
 

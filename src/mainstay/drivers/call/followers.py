@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 def begun(listeners: tuple[Sink, ...], site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
     """The listeners of one call, and those among them who follow its attempts."""
-    heard: list[Sink] = []
+    receivers: list[Sink] = []
     followers: list[Follower] = []
     for listener in listeners:
         follower = _quietly(listener, "follow", site) if listener in site.followed else None
         if follower is not None:
             followers.append(follower)
-        heard.append(follower or listener)
-    return tuple(heard), tuple(followers)
+        receivers.append(follower or listener)
+    return tuple(receivers), tuple(followers)
 
 
-def tell(followers: tuple[Follower, ...], what: str, *about: object) -> None:
+def notify(followers: tuple[Follower, ...], what: str, *about: object) -> None:
     """Tells each of them, in order."""
     for follower in followers:
         _quietly(follower, what, *about)

@@ -98,11 +98,11 @@ class CircuitBreaker(Guard, Verbs):
         "_gates",
         "_listeners",
         "_lock",
+        "_notifying",
         "_refusals",
         "_refused",
         "_site",
-        "_telling",
-        "_untold",
+        "_unsent",
         "name",
         "rule",
         "settings",
@@ -137,8 +137,8 @@ class CircuitBreaker(Guard, Verbs):
         self._refusals = Tally()
         self._refused = self._refusals.count
         self._listeners = list(listeners_of("CircuitBreaker", listener))
-        self._untold: list[CircuitStateChanged] = []
-        self._telling = threading.Lock()
+        self._unsent: list[CircuitStateChanged] = []
+        self._notifying = threading.Lock()
         self._site: Site | None = None
         self._blocks: list[tuple[FrameType, Ticket, float]] = []
         """The `with` blocks under way: where, with what ticket, since when."""
@@ -484,22 +484,22 @@ class CircuitBreaker(Guard, Verbs):
                 told = changed(
                     self.name, self.settings, before, command, after, now, with_proof=self._proves
                 )
-                self._untold.append(told)
+                self._unsent.append(told)
         # One at a time, so that everybody hears of changes in their order: whoever comes while
         # another is telling, or from inside a listener, leaves the news to that one. Nobody waits.
-        while self._untold and self._telling.acquire(blocking=False):
+        while self._unsent and self._notifying.acquire(blocking=False):
             try:
-                while self._untold:
-                    self._tell(self._untold.pop(0))
+                while self._unsent:
+                    self._notify(self._unsent.pop(0))
             finally:
-                self._telling.release()
+                self._notifying.release()
         return after, answer
 
     @property
     def _proves(self) -> bool:
         return any(wants_of(each).evidence for each in self._listeners)
 
-    def _tell(self, event: CircuitStateChanged) -> None:
+    def _notify(self, event: CircuitStateChanged) -> None:
         if self._listeners:
             emit(event, tuple(self._listeners))
         else:

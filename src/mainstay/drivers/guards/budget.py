@@ -58,7 +58,7 @@ class RetryBudget(Guard):
         """Calls and retries of other processes that share it, in the same window."""
         self._counted = Counted()
         self._counts = SlidingCounts(self.rule.window)  # calls and retries
-        self._heard = clock.current.monotonic()
+        self._taken_at = clock.current.monotonic()
         self._lock = threading.Lock()
 
     @property
@@ -74,7 +74,7 @@ class RetryBudget(Guard):
         """
         with self._lock:
             now = clock.current.monotonic()
-            self._hear_locked(now)
+            self._take_calls_locked(now)
             calls, retries = self._counts.totals(now)
         allowed = int(self.rule.allowed(calls + self.elsewhere[0]) + 1e-9)
         return {"name": self.name, "calls": calls, "retries": retries, "allowed": allowed}
@@ -88,7 +88,7 @@ class RetryBudget(Guard):
         0.1
         """
         with self._lock:
-            self._hear_locked(clock.current.monotonic())
+            self._take_calls_locked(clock.current.monotonic())
             self._counts = SlidingCounts(self.rule.window)
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class RetryBudget(Guard):
     ) -> None:
         """Counts a call that was not announced."""
         with self._lock:
-            self._hear_locked(now)
+            self._take_calls_locked(now)
             if ticket is None:
                 self._counts = self._counts.add(now, 1)
 
@@ -144,7 +144,7 @@ class RetryBudget(Guard):
     def _take(self, now: float) -> tuple[bool, int, int]:
         """Whether one retry may be made, which is then counted; on what calls and retries."""
         with self._lock:
-            self._hear_locked(now)
+            self._take_calls_locked(now)
             calls, retries = self._counts.totals(now)
             calls, retries = calls + self.elsewhere[0], retries + self.elsewhere[1]
             allowed = self.rule.allows(calls, retries)
@@ -152,14 +152,14 @@ class RetryBudget(Guard):
                 self._counts = self._counts.add(now, 0, 1)
             return allowed, calls, retries
 
-    def _hear_locked(self, now: float) -> None:
+    def _take_calls_locked(self, now: float) -> None:
         """Counts the calls that went well since the last time, as if they had come in evenly.
 
         The window is moved in any case: a clock that was set back is noticed once, not for ever.
         """
         calls, counts = self._counted.take(), self._counts
-        self._counts = counts.spread(self._heard, now, calls) if calls else counts.at(now)
-        self._heard = now
+        self._counts = counts.spread(self._taken_at, now, calls) if calls else counts.at(now)
+        self._taken_at = now
 
 
 _PAID: ContextVar[tuple[tuple[TokenBudget, int], ...]] = ContextVar(
@@ -259,7 +259,7 @@ class TokenBudget(Guard):
         {'name': 'search', 'tokens': 20.0, 'capacity': 20.0}
         """
         with self._lock:
-            self._hear_locked()
+            self._take_calls_locked()
             tokens = self._tokens / 1000
         return {"name": self.name, "tokens": tokens, "capacity": self.rule.capacity}
 
@@ -272,7 +272,7 @@ class TokenBudget(Guard):
         20.0
         """
         with self._lock:
-            self._hear_locked()
+            self._take_calls_locked()
             self._give_locked(thousandths(self.rule.capacity))
 
     def flow(self) -> tuple[int, int]:
@@ -283,7 +283,7 @@ class TokenBudget(Guard):
         (0.1, (5000, 0))
         """
         with self._lock:
-            self._hear_locked()
+            self._take_calls_locked()
             return self._taken, self._given
 
     def agree(self, tokens: int, told: tuple[int, int]) -> None:
@@ -294,7 +294,7 @@ class TokenBudget(Guard):
         12.0
         """
         with self._lock:
-            self._hear_locked()
+            self._take_calls_locked()
             since = self._given - told[1] - (self._taken - told[0])
             self._tokens = max(0, self.rule.given(tokens, since))
 
@@ -327,7 +327,7 @@ class TokenBudget(Guard):
         """Gives tokens for a success, and takes some for a failure where that costs."""
         costs = failure is not None and bool(self.rule.failure_cost) and is_refusal(failure)
         with self._lock:
-            self._hear_locked()
+            self._take_calls_locked()
             if failure is None:
                 at_once = thousandths(self.rule.success_refund)
                 self._give_locked(ticket if isinstance(ticket, int) else at_once)
@@ -350,10 +350,10 @@ class TokenBudget(Guard):
     def _take(self, failure: BaseException | None) -> tuple[bool, int, int]:
         """Whether there was enough for a retry; the tokens there were, and its price."""
         price = self.rule.price(failure is not None and kind_of(failure).kind is Kind.TIMEOUT)
-        is_told = failure is not None and is_refusal(failure)
+        is_counted = failure is not None and is_refusal(failure)
         with self._lock:
-            self._hear_locked()
-            if not is_told:  # retried by the caller's own rules: `left` did not take it for one
+            self._take_calls_locked()
+            if not is_counted:  # retried by the caller's own rules: `left` did not take it for one
                 self._failed_locked()
             had = self._tokens
             tokens = self.rule.spent(had, price)
@@ -378,7 +378,7 @@ class TokenBudget(Guard):
         self._tokens = self.rule.given(self._tokens, amount)
         self._given += amount
 
-    def _hear_locked(self) -> None:
+    def _take_calls_locked(self) -> None:
         """Gives tokens for the calls that went well since the last time."""
         self._give_locked(self._counted.take() * thousandths(self.rule.success_refund))
 

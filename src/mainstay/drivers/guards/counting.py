@@ -59,10 +59,10 @@ class CallCount(Guard):
     def _look_locked(self) -> None:
         """Reads every tally, and lets go of those that nobody counts in any more."""
         still = []
-        for owner, tally, heard in self._tallies:
+        for owner, tally, before in self._tallies:
             is_there = owner() is not None
             total = tally.total()
-            self._found += total - heard
+            self._found += total - before
             if is_there:
                 still.append((owner, tally, total))
         self._tallies = still

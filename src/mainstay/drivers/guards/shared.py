@@ -64,7 +64,7 @@ class Sharing:
         """When that order was given: in a store that was emptied, its number comes again."""
         self._damaged: set[str] = set()
         """The circuits whose tables could not be read, or have no key."""
-        self._is_away = False
+        self._is_unavailable = False
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,9 +90,9 @@ class Sharing:
                 for tokens in self._tokens:
                     self._share_tokens(tokens)
             except Exception as error:
-                self._told(error)
+                self._report(error)
                 return False
-            self._told(None)
+            self._report(None)
             return True
 
     def _share_readable(self, circuit: CircuitBreaker, leaving: bool) -> None:
@@ -181,15 +181,15 @@ class Sharing:
 
         return self._store.transact(space, name, decide)
 
-    def _told(self, error: Exception | None) -> None:
+    def _report(self, error: Exception | None) -> None:
         """Says once that the store is away, and once that it is back."""
-        was_away, self._is_away = self._is_away, error is not None
-        if error is not None and not was_away:
+        was_unavailable, self._is_unavailable = self._is_unavailable, error is not None
+        if error is not None and not was_unavailable:
             from mainstay.core.events.describe import describe
 
             told = describe(error)[1]
             _log.warning("circuits and budgets are not shared for now: %s", told)
-        elif was_away and error is None:
+        elif was_unavailable and error is None:
             _log.info("circuits and budgets are shared again")
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class AdaptiveThrottle(Guard):
         self._draws = 0
         self._counted = Counted()
         self._counts = SlidingCounts(self.rule.window)  # requests and accepts
-        self._heard = clock.current.monotonic()
+        self._taken_at = clock.current.monotonic()
         self._failing = False
         self._gates: tuple[Gate, ...] = ()
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ class AdaptiveThrottle(Guard):
             now = clock.current.monotonic()
             probability = self._look_locked(now)
             requests, accepts = self._counts.totals(now)
-        self._tell()
+        self._notify_gates()
         return {
             "name": self.name,
             "requests": requests,
@@ -109,7 +109,7 @@ class AdaptiveThrottle(Guard):
             self._look_locked(now)
             self._counts = SlidingCounts(self.rule.window)
             self._look_locked(now)
-        self._tell()
+        self._notify_gates()
 
     def __repr__(self) -> str:
         rule = self.rule
@@ -147,7 +147,7 @@ class AdaptiveThrottle(Guard):
             shed = self.rule.sheds(probability, u)
             if shed:
                 self._count_locked(now, 1, 0)
-        self._tell()
+        self._notify_gates()
         if not shed:
             return True
         if witness is not None:
@@ -162,7 +162,7 @@ class AdaptiveThrottle(Guard):
         with self._lock:
             self._look_locked(now)
             self._count_locked(now, 1, int(accepted))
-        self._tell()
+        self._notify_gates()
 
     def _draw_locked(self) -> float:
         self._draws += 1
@@ -175,13 +175,13 @@ class AdaptiveThrottle(Guard):
     def _look_locked(self, now: float) -> float:
         """The probability at this moment, with all that the tallies know; the window is moved."""
         calls, counts = self._counted.take(), self._counts
-        self._counts = counts.spread(self._heard, now, calls, calls) if calls else counts.at(now)
-        self._heard = now
+        self._counts = counts.spread(self._taken_at, now, calls, calls) if calls else counts.at(now)
+        self._taken_at = now
         probability = self.rule.probability(*self._counts.totals(now))
         self._failing = probability > 0.0
         return probability
 
-    def _tell(self) -> None:
+    def _notify_gates(self) -> None:
         """Has the gates look anew that do not know; without the lock, for they ask other guards."""
         for gate in self._gates:
             if gate.is_failing is not self._failing:

@@ -74,7 +74,7 @@ def run(
                 answer = _invoke(this, effect, args, kwargs)
             elif kind is EmitEvent:
                 answer = None
-                records.tell(keying.site, this.call, effect.what)
+                records.report(keying.site, this.call, effect.what)
             elif kind is Returned or isinstance(effect, _LAST):
                 return this.end(effect)
             elif kind is Pause:
@@ -100,7 +100,7 @@ def _replayed(
     value = MISS if record is None else hit(record, named[1], now)
     if value is not MISS:
         keying.news = 0
-        records.tell_hit(keying.site, named[0])
+        records.report_hit(keying.site, named[0])
     return value
 
 
@@ -124,7 +124,7 @@ def _prepared(
         this.begin()
     else:
         this.flow = (each for each in (replay,))
-        records.tell_hit(keying.site, named[0])
+        records.report_hit(keying.site, named[0])
     return this
 
 
@@ -201,7 +201,7 @@ async def arun(
                 answer = await _ainvoke(this, effect, args, kwargs)
             elif kind is EmitEvent:
                 answer = None
-                records.tell(keying.site, this.call, effect.what)
+                records.report(keying.site, this.call, effect.what)
             elif kind is Returned or isinstance(effect, _LAST):
                 return this.end(effect)
             elif kind is Pause:

@@ -186,13 +186,13 @@ class Records:
             return _result(made, started, error, None)
         return _result(made, started, None, value)
 
-    def tell(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
+    def report(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
         """Counts it, and tells the listeners of hits and records."""
         self._counts[what].count()
         if site.listeners and what in ("hit", "record"):
             emit(_event(site, call.operation, call.key, what), site.listeners, site.redact)
 
-    def tell_hit(self, site: Site, key: str) -> None:
+    def report_hit(self, site: Site, key: str) -> None:
         """The same for a replay."""
         self._count_hit()
         if site.listeners:

@@ -75,7 +75,7 @@ class Verifier:
         mainstay.errors.IdentityRefused: the name or the secret is wrong
         """
         proof = Secret(proof) if isinstance(proof, str) else proof
-        known, now = self._knock(name, told)
+        known, now = self._count_attempt(name, told)
         signature = _signature(name, proof, purpose, about, now)
         if signature is None:
             is_right = self._is_secret(known, proof)
@@ -97,7 +97,7 @@ class Verifier:
         if error:
             raise self._refusal(name, told, error)
 
-    def _knock(self, name: str, told: str) -> tuple[Operator, float]:
+    def _count_attempt(self, name: str, told: str) -> tuple[Operator, float]:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise self._refusal(str(name)[:64], told, WRONG)
 

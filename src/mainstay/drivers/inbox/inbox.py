@@ -102,7 +102,7 @@ class Inbox:
                 severity=item.severity,
                 text=item.text,
             )
-            self._tell(event)
+            self._emit(event)
         return item
 
     def _shown(self, item: Item) -> Item:
@@ -115,7 +115,7 @@ class Inbox:
 
         return (self._redact or REDACTOR).text(writable(text))
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         emit(event, self.listeners, self._redact)
 
     # --- looking ----------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Inbox:
             return Gone()
         answer = self._decide(seen, action, by, why, evidence, number)
         if isinstance(answer, Won):
-            self._tell(_decided(answer.item, self._text(evidence[:_LONGEST])))
+            self._emit(_decided(answer.item, self._text(evidence[:_LONGEST])))
         if isinstance(answer, Won | Already):
             after = self.carry_out(item_id)
             if isinstance(answer, Won) and after is not None:
@@ -249,7 +249,7 @@ class Inbox:
             SPACE, item.id, lambda value, now: acting.close(value, decision, told, now)
         )
         if is_closed:
-            self._tell(_closed(item, decision, told))
+            self._emit(_closed(item, decision, told))
         return self.get(item_id)
 
     def carry_out_all(self) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _RECORDS = Space.RECORDS.value
 _FORCED = frozenset(state for signal, state in ORDERS.items() if signal is not Signal.RESET)
 _DAY = 86_400.0
-_SAID = {
+_RESULTS = {
     "mark_done": "the outcome is recorded: calls with the key return it",
     "abandon": "the call is recorded as failed: calls with the key raise that",
     "retry": "the record is released: the next call with the key runs",
@@ -41,7 +41,7 @@ def unknown_outcomes(store: Store) -> Room:
     def settle(item: Item, decision: Decision) -> str:
         command = _resolving(item, decision)
         answer = _step(store, item, command)
-        return _SAID[decision.action] if isinstance(answer, Done) else MOVED_ON
+        return _RESULTS[decision.action] if isinstance(answer, Done) else MOVED_ON
 
     return settle
 
@@ -71,12 +71,12 @@ def exhausted_calls(store: Store, circuits: CircuitRegistry) -> Room:
     def settle(item: Item, decision: Decision) -> str:
         if decision.action != "retry":
             return "given up"
-        said = []
+        results = []
         if "address" in item.data:
             is_done = isinstance(_step(store, item, Forget()), Done)
-            said.append("counted attempts are forgotten" if is_done else MOVED_ON)
-        said += _reset(store, circuits, item.operation, decision)
-        return "; ".join(said) or "it may be called again"
+            results.append("counted attempts are forgotten" if is_done else MOVED_ON)
+        results += _reset(store, circuits, item.operation, decision)
+        return "; ".join(results) or "it may be called again"
 
     return settle
 
@@ -85,17 +85,17 @@ def _reset(
     store: Store, circuits: CircuitRegistry, operation: str, decision: Decision
 ) -> list[str]:
     """Resets the operation's circuits, here and wherever they are shared; a forced one stays."""
-    why, said = f"the inbox: {decision.why}" if decision.why else "the inbox", {operation: ""}
+    why, results = f"the inbox: {decision.why}" if decision.why else "the inbox", {operation: ""}
     for circuit in circuits.of(operation):
         if circuit.state in _FORCED:
-            said[circuit.name] = f"the circuit {circuit.name} stays {circuit.state.value}"
+            results[circuit.name] = f"the circuit {circuit.name} stays {circuit.state.value}"
         else:
             circuit.reset()
-            said[circuit.name] = f"the circuit {circuit.name} is reset"
-    told = (
-        reset_circuit(store, name, by=decision.by, why=why) or own for name, own in said.items()
+            results[circuit.name] = f"the circuit {circuit.name} is reset"
+    found = (
+        reset_circuit(store, name, by=decision.by, why=why) or own for name, own in results.items()
     )
-    return [each for each in told if each]
+    return [each for each in found if each]
 
 
 def _step(store: Store, item: Item, command: Resolve | Forget) -> Answer:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Function)
 
 MOST = 1_000_000
-_GLANCE = 0.02
+_POLL = 0.02
 """Seconds between two looks at a cancel event, which ends no wait but its own."""
 _NOTHING = 1e-6
 """Less time than this is none; clocks differ by that much."""
@@ -241,7 +241,7 @@ class Bulkhead:
         if waiter.cancel is not None:
             if waiter.cancel.is_set():
                 raise CallCancelled(self.name, 0)
-            left = min(left, _GLANCE) if left > _NOTHING else left
+            left = min(left, _POLL) if left > _NOTHING else left
         if left <= _NOTHING:
             raise self._full(max(0.0, now - waiter.started))
         return None if left == NEVER else left

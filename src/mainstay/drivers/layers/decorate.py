@@ -53,7 +53,7 @@ def put_around(
     return decorated
 
 
-def tell(
+def emit_aside(
     listeners: tuple[Sink, ...], event: Callable[..., Event], **fields: str | float | None
 ) -> bool:
     """Tells an event to whoever listens, beside the attempts; whether anybody does."""

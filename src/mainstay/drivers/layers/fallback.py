@@ -11,7 +11,7 @@ from mainstay.core.retry.events import FallbackUsed
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
 from mainstay.drivers.call.callables import is_async, name_of
 from mainstay.drivers.call.listeners import check_listeners
-from mainstay.drivers.layers.decorate import note_on, put_around, tell
+from mainstay.drivers.layers.decorate import emit_aside, note_on, put_around
 from mainstay.drivers.layers.order import REDACT
 from mainstay.errors import CallCancelled, UsageError, WrapError
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
@@ -37,8 +37,8 @@ _MARK = "__mainstay_fallback__"
 class Fallback:
     """Answers in place of a call that failed. One for a function, outermost.
 
-    Cancellations, Ctrl+C and whatever else means "stop" pass. Every use is told to the listeners,
-    or, where there are none, logged as a warning: an answer that is not the real one must show.
+    Cancellations and Ctrl+C pass through. Every use is reported to the listeners or, if there are
+    none, logged as a warning: an answer that is not the real one must show.
 
     Args:
         value: what is returned. The very object, every time: give a function where each call needs
@@ -105,7 +105,7 @@ class Fallback:
                     " cannot await",
                     hint="give a plain function",
                 ) from error
-            self._tell(function, error)
+            self._report_use(function, error)
             return answer
 
     async def _acall(self, function: AsyncFunction, args: Args, kwargs: Kwargs) -> UserValue:
@@ -117,7 +117,7 @@ class Fallback:
             answer = self._ask(function, error)
             if self.function is not None and hasattr(answer, "__await__"):
                 answer = await self._await(function, error, answer)
-            self._tell(function, error)
+            self._report_use(function, error)
             return answer
 
     def _answers(self, error: Exception) -> bool:
@@ -134,8 +134,8 @@ class Fallback:
             return self.value
         try:
             return self.function(error)
-        except Exception as trouble:
-            _blame(function, error, trouble)
+        except Exception as raised:
+            _blame(function, error, raised)
             raise
 
     async def _await(
@@ -143,21 +143,21 @@ class Fallback:
     ) -> UserValue:
         try:
             return await answer
-        except Exception as trouble:
-            _blame(function, error, trouble)
+        except Exception as raised:
+            _blame(function, error, raised)
             raise
 
-    def _tell(self, function: Function, error: Exception) -> None:
+    def _report_use(self, function: Function, error: Exception) -> None:
         """Records that the answer is not the real one; without the arguments of the call."""
         name, message = describe(error, getattr(function, REDACT, None))
-        told = tell(
+        is_emitted = emit_aside(
             (*self._listeners, *PROCESS_OVERRIDES.listeners),
             FallbackUsed,
             operation=name_of(function),
             exception_type=name,
             exception_message=message,
         )
-        if not told:
+        if not is_emitted:
             _log.warning("%s failed with %s; its fallback answered", name_of(function), name)
 
     def __repr__(self) -> str:
@@ -204,17 +204,17 @@ def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
     """A predicate that raises has not matched, and is reported."""
     try:
         return bool(predicate(error))
-    except Exception as trouble:
+    except Exception as raised:
         from mainstay.runtime.report_failure import report
 
-        report(trouble, "a predicate of a fallback raised on %s", type(error).__name__)
+        report(raised, "a predicate of a fallback raised on %s", type(error).__name__)
         return False
 
 
-def _blame(function: Function, error: Exception, trouble: Exception) -> None:
+def _blame(function: Function, error: Exception, raised: Exception) -> None:
     """Says on what a fallback raised which failure it was to answer."""
-    if trouble is error:
+    if raised is error:
         return
-    if trouble.__cause__ is None:
-        trouble.__cause__ = error
-    note_on(trouble, f"raised by the fallback of {name_of(function)}, see the cause")
+    if raised.__cause__ is None:
+        raised.__cause__ = error
+    note_on(raised, f"raised by the fallback of {name_of(function)}, see the cause")

@@ -222,7 +222,7 @@ class Book:
             from mainstay.runtime.report_failure import report
 
             report(error, "the budget of a hedge raised, and there is no hedge")
-            answer = _TROUBLE
+            answer = _RAISED
         if not isinstance(answer, Stop):
             return max(0.0, answer)
         self.count(denied=1)
@@ -241,4 +241,4 @@ class Book:
                 self.recent.add(seconds)
 
 
-_TROUBLE = Stop("the budget raised")
+_RAISED = Stop("the budget raised")

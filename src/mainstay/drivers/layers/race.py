@@ -21,7 +21,7 @@ from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.events import AttemptHedged
 from mainstay.deadline import moment
 from mainstay.drivers.call.callables import name_of
-from mainstay.drivers.layers.decorate import note_on, tell
+from mainstay.drivers.layers.decorate import emit_aside, note_on
 from mainstay.runtime.context import CANCEL, context
 from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         def learn(self, seconds: float, /) -> None: ...
 
 
-_GLANCE = 0.02
+_POLL = 0.02
 """Seconds between two looks at the caller's cancel event while threads are waited for."""
 _NOTHING = 1e-6
 """Less time than this is none; clocks differ by that much."""
@@ -141,7 +141,7 @@ class Race:
         is_last = self.delay is None or number >= hedge.max_hedges
         self._next_at = NEVER if is_last else now + (self.delay or 0.0)
         self.book.count(hedged=1)
-        tell(
+        emit_aside(
             (*hedge.listeners, *self.book.overrides.listeners),
             AttemptHedged,
             operation=self._name,
@@ -225,7 +225,7 @@ class Threads:
     def wait(self, seconds: float | None) -> None:
         """Waits for an attempt to end, with an eye on the caller's cancel event."""
         if self._outer is not None:
-            seconds = _GLANCE if seconds is None else min(seconds, _GLANCE)
+            seconds = _POLL if seconds is None else min(seconds, _POLL)
         if seconds is None:
             self.changed.wait()
         else:

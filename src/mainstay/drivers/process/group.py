@@ -34,7 +34,7 @@ _DEAF_TO = [
 ]
 UNKNOWN = 255
 """The exit code of a command of which nobody heard how it ended."""
-_GLANCE = 0.02
+_POLL = 0.02
 _DEADLY = 5.0
 """Seconds for which what was killed may take to be gone."""
 
@@ -44,16 +44,16 @@ class Group:
 
     Args:
         grace: seconds between TERM and KILL.
-        tell: hears ("exited", 0), ("stopped", signal) and ("leader", signal), from threads.
+        report: hears ("exited", 0), ("stopped", signal) and ("leader", signal), from threads.
     """
 
-    def __init__(self, grace: float, tell: Callable[[tuple[str, int]], object]) -> None:
+    def __init__(self, grace: float, report: Callable[[tuple[str, int]], object]) -> None:
         self.grace = grace
         self.id = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.has_exited = threading.Event()
         """Whether the command has ended; others of the group may still be there."""
-        self._tell = tell
+        self._report = report
         self._leader, self._leash = 0, -1
         self._watchers: list[threading.Thread] = []
         self._lead()
@@ -96,7 +96,7 @@ class Group:
     def _watch(self, watch: Callable[[], int], word: str) -> None:
         """Tells of a child's end from a thread, which ends with it."""
         thread = threading.Thread(
-            target=lambda: self._tell((word, watch())), name=f"mainstay-{word}", daemon=True
+            target=lambda: self._report((word, watch())), name=f"mainstay-{word}", daemon=True
         )
         self._watchers.append(thread)
         thread.start()
@@ -111,7 +111,7 @@ class Group:
             except ChildProcessError:  # somebody ignores SIGCHLD, and with it how children end
                 status = _exited(UNKNOWN)
             if os.WIFSTOPPED(status):
-                self._tell(("stopped", os.WSTOPSIG(status)))
+                self._report(("stopped", os.WSTOPSIG(status)))
         self.process.returncode = os.waitstatus_to_exitcode(status)
         self.has_exited.set()
         return 0
@@ -162,7 +162,7 @@ class Group:
     def is_empty(self) -> bool:
         """Whether nobody is left but the leader.
 
-        Without /proc nobody can tell: the group counts as empty when its command has ended.
+        Without /proc nobody can report: the group counts as empty when its command has ended.
         """
         if self.process is not None and not self.has_exited.is_set():
             return False
@@ -190,7 +190,7 @@ class Group:
         """What was killed may take a moment to be gone."""
         end = clock.SYSTEM.monotonic() + _DEADLY
         while members(self.id) and clock.SYSTEM.monotonic() < end:
-            clock.SYSTEM.sleep(_GLANCE)
+            clock.SYSTEM.sleep(_POLL)
 
 
 def _exited(code: int) -> int:
@@ -204,7 +204,7 @@ def _stopped(number: int) -> int:
 
 
 def members(group: int) -> set[int] | None:
-    """The processes of a group that have not ended; None where there is no /proc to tell.
+    """The processes of a group that have not ended; None where there is no /proc to report.
 
     >>> found = members(os.getpgrp())
     >>> found is None or os.getpid() in found

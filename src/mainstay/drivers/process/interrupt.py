@@ -44,14 +44,14 @@ class Interrupt(threading.Event):
         self.number = 0
         self.times = 0
         self._woken: SimpleQueue[int] = SimpleQueue()
-        self._hearers: list[Callable[[int], object]] = []
+        self._handlers: list[Callable[[int], object]] = []
         self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Self:
         for name in SIGNALS:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._heard)
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,7 +59,7 @@ class Interrupt(threading.Event):
             number, handler = self._before.popitem()
             signal.signal(number, handler)
 
-    def _heard(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.note(number)
 
     def note(self, number: int) -> None:
@@ -67,16 +67,16 @@ class Interrupt(threading.Event):
         self.number = self.number or number
         self.times += 1
         self._woken.put(number)
-        for hearer in tuple(self._hearers):
-            hearer(number)
+        for handler in tuple(self._handlers):
+            handler(number)
 
-    def tell(self, hearer: Callable[[int], object]) -> None:
+    def call_on_signal(self, handler: Callable[[int], object]) -> None:
         """Tells it of every signal from now on; it must be safe in a signal handler."""
-        self._hearers.append(hearer)
+        self._handlers.append(handler)
 
-    def forget(self, hearer: Callable[[int], object]) -> None:
+    def forget(self, handler: Callable[[int], object]) -> None:
         """Tells it no more."""
-        self._hearers.remove(hearer)
+        self._handlers.remove(handler)
 
     def is_set(self) -> bool:
         """Whether a signal has come."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MOST = 65_536
 """Bytes carried at once: what a pipe holds on Linux."""
-_GLANCE = 100
+_POLL = 100
 """Milliseconds after which a stream that has no room is looked at again."""
 
 
@@ -36,7 +36,7 @@ class Pump(threading.Thread):
         self._stream = stream
         self._target = target
         self._tape = tape
-        self._heard, self._told = os.pipe()
+        self._stop_reader, self._stop_writer = os.pipe()
         self._is_over = False
 
     def run(self) -> None:
@@ -57,7 +57,7 @@ class Pump(threading.Thread):
 
             look = select.poll()
             look.register(self._source, select.POLLIN)
-            look.register(self._heard, select.POLLIN)
+            look.register(self._stop_reader, select.POLLIN)
             ready = [descriptor for descriptor, _ in look.poll()]
             if self._source not in ready:
                 return b""
@@ -78,14 +78,14 @@ class Pump(threading.Thread):
 
         look = select.poll()
         look.register(target, select.POLLOUT)
-        look.poll(_GLANCE)
+        look.poll(_POLL)
 
     def finish(self, patience: float | None) -> None:
         """Carries what is still in the pipe; past its patience, lets the rest go."""
-        os.close(self._told)
+        os.close(self._stop_writer)
         self.join(patience)
         if self.is_alive():  # whoever reads our output does not
             self._is_over = True
             self._tape.lose("nobody read it in time")
             return
-        os.close(self._heard)
+        os.close(self._stop_reader)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.process.group import Group
     from mainstay.drivers.process.pump import Pump
 
-_GLANCE = 0.05
+_POLL = 0.05
 """Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
 
 
@@ -99,7 +99,7 @@ class _Attempt:
             def interrupted(number: int) -> None:
                 self.events.put(("interrupted", number))
 
-            cancel.tell(interrupted)
+            cancel.call_on_signal(interrupted)
             around.callback(cancel.forget, interrupted)
         if terminal is not None:
             around.enter_context(terminal.listening(self.events.put))
@@ -150,12 +150,12 @@ class _Attempt:
             if cancel is not None and cancel.is_set():
                 return "interrupted", signal.SIGINT
             try:
-                return self.events.get(timeout=_GLANCE if left is None else min(left, _GLANCE))
+                return self.events.get(timeout=_POLL if left is None else min(left, _POLL))
             except Empty:
                 continue
 
     def _look_for_interrupt(self, group: Group) -> None:
-        """Ctrl+C may have ended the command before it was heard of otherwise."""
+        """Ctrl+C may have ended the command before it was event of otherwise."""
         if self.options.terminal is not None and (number := group.was_interrupted()):
             self._leader_gone(number)
 
@@ -175,23 +175,23 @@ class _Attempt:
             group.signal(signal.SIGCONT)
             return
         terminal.take_back(group.id)
-        terminal.suspend(lambda seconds: self._heard("continued", seconds))
+        terminal.suspend(lambda seconds: self._wait_for("continued", seconds))
         terminal.give(group.id)
         group.signal(signal.SIGCONT)
 
-    def _heard(self, wanted: str, seconds: float) -> bool:
-        """Waits for a word, so long at most; what else is heard is kept."""
+    def _wait_for(self, wanted: str, seconds: float) -> bool:
+        """Waits for a word, so long at most; what else is event is kept."""
         end, others, found = clock.SYSTEM.monotonic() + seconds, [], False
         while not found and (left := end - clock.SYSTEM.monotonic()) > 0.0:
             try:
-                heard = self.events.get(timeout=left)
+                event = self.events.get(timeout=left)
             except Empty:
                 break
-            found = heard[0] == wanted
+            found = event[0] == wanted
             if not found:
-                others.append(heard)
-        for heard in others:
-            self.events.put(heard)
+                others.append(event)
+        for event in others:
+            self.events.put(event)
         return found
 
     # --- ending -----------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class _Attempt:
         terminal = self.options.terminal
         try:
             if terminal is not None:
-                terminal.take_back(group.id)  # so that a second Ctrl+C is heard
+                terminal.take_back(group.id)  # so that a second Ctrl+C is event
             if not group.is_empty():
                 self._end_gently(group)
         finally:
@@ -219,7 +219,7 @@ class _Attempt:
         end, times = clock.SYSTEM.monotonic() + self.options.grace, self._times
         while clock.SYSTEM.monotonic() < end and not group.is_empty() and self._times == times:
             try:
-                self.events.get(timeout=_GLANCE)
+                self.events.get(timeout=_POLL)
             except Empty:
                 continue
 

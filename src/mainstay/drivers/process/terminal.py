@@ -79,11 +79,11 @@ class Terminal:
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._kept)
 
     @contextmanager
-    def listening(self, tell: Callable[[tuple[str, int]], object]) -> Iterator[None]:
+    def listening(self, report: Callable[[tuple[str, int]], object]) -> Iterator[None]:
         """Tells of ("suspend", 0), as Ctrl+Z asks, and of ("continued", 0)."""
         words: dict[int, str] = {signal.SIGTSTP: "suspend", signal.SIGCONT: "continued"}
         before = {
-            number: signal.signal(number, lambda which, _: tell((words[which], 0)))
+            number: signal.signal(number, lambda which, _: report((words[which], 0)))
             for number in words
             if signal.getsignal(number) is not signal.SIG_IGN
         }

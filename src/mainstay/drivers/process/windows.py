@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NEW_GROUP = 0x00000200
 """CREATE_NEW_PROCESS_GROUP."""
 _CTRL_BREAK = 1
-_GLANCE = 0.05
+_POLL = 0.05
 
 
 def run(command: Sequence[str | bytes], options: ProcessOptions) -> Output:
@@ -96,7 +96,7 @@ def _await_end(
         if options.cancel is not None and options.cancel.is_set():
             return CallCancelled(name, 1)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_GLANCE)
+            process.wait(_POLL)
     return None
 
 
