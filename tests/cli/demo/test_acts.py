@@ -31,6 +31,7 @@ from mainstay.cli.screen.console import Screen
 from mainstay.drivers.process.interrupt import Interrupt
 from mainstay.errors import CallCancelled
 from mainstay.events import CallRefused, CircuitStateChanged
+from tests.processes import wait_until
 
 ROUND = ["closed", "open", "half-open", "closed"]
 FEW = ("demo", "--calls", "8", "--seed", "1")
@@ -388,6 +389,22 @@ def test_an_interrupt_ends_the_calls_and_leaves_nothing(tmp_path, presses):
 def _renewals():
     """One thread renews the leases of the whole process, once there are any."""
     return {each for each in threading.enumerate() if each.daemon}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGTERM ends a process at once there")
+def test_sigterm_leaves_nothing_either(tmp_path):
+    """A supervisor that stops the demo finds 143, no output and no folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mainstay", "demo", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {TEMPORARY: str(tmp_path)},
+    )
+    wait_until(lambda: any(tmp_path.glob("*/audit.jsonl")), "the audit log")
+    process.terminate()
+    assert process.communicate(timeout=20) == (b"", b"")
+    assert process.returncode == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_keeps_what_is_to_be_kept(terminal, tmp_path):
