@@ -52,7 +52,7 @@ class Verbs:
 
     @property
     def _verb_site(self) -> Site:
-        raise TypeError("a subclass says where its calls are made")
+        raise TypeError("a subclass must define where its calls are made")
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the function, and again where it fails as the policy allows.
@@ -66,7 +66,7 @@ class Verbs:
         try:
             value: R = _plain_caller(self._verb_site)(function, args, kwargs)
         except TypeError:
-            check_callable(function)  # says what is wrong where it is no function
+            check_callable(function)  # raises with the reason if it is no function
             raise
         if type(value) in _UNRUN:
             _refuse_unrun(function, value)

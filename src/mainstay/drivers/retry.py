@@ -47,9 +47,9 @@ def retry(
     bulkhead: Layer | None = None,
     fallback: Layer | None = None,
 ) -> Callable[[F], F]:
-    """Retries a function, sync or async, when it fails as `on` says.
+    """Retries a function, sync or async, when it fails with what `on` names.
 
-    `on` or `policy` must be given: what is safe to retry is for you to say.
+    `on` or `policy` must be given: only you know what is safe to retry.
 
     Args:
         on: what is retried: exception classes, names or error codes, Kinds, predicates.
@@ -59,13 +59,13 @@ def retry(
         deadline: seconds for the whole call, waits included.
         backoff: how the delay grows.
         jitter: how the delay is spread.
-        idempotency: "idempotent" (the default: asking for retries says so), "keyed", or
+        idempotency: "idempotent" (the default: asking for retries declares that), "keyed", or
             "unsafe", which may not be repeated.
         listener: called with every event; several as a list.
         cancel: once set, a wait ends at once with CallCancelled.
-        breaker: a CircuitBreaker, or several: asked before every attempt, told how each ended.
+        breaker: a CircuitBreaker, or several: asked before and after every attempt.
         budget: a RetryBudget or TokenBudget: where it is spent, the error is raised with a note.
-        guards: others who may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
+        guards: others that may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
         hedge: a Hedge: each attempt may be raced by a second one.
         bulkhead: a Bulkhead: each attempt waits for room.
         fallback: a Fallback: what answers where the call has failed for good.
@@ -100,7 +100,7 @@ def _policy_of(
 ) -> Policy:
     if on is None and policy is None:
         raise UsageError(
-            "what should be retried was not said",
+            "what should be retried is not given",
             hint="give on=, such as on=(ConnectionError, TimeoutError), or policy=",
         )
     if policy is not None and not isinstance(policy, RetryPolicy):

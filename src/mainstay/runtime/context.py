@@ -88,7 +88,7 @@ def current_bound() -> Bounding:
 
 
 class context:  # noqa: N801 -- a context manager is used like a function
-    """Says who the calls inside are made for; what is left out is taken from outside.
+    """Sets whom the calls inside are made for; what is left out is taken from outside.
 
     `cancel` is a threading.Event: once set, every wait of a retry inside ends at once with
     CallCancelled, in whichever thread it is.
@@ -132,7 +132,7 @@ class context:  # noqa: N801 -- a context manager is used like a function
         if self._cancel is None:
             return ()
         outer = current_bound()
-        # A bound of its own, so that one look tells a failing call that something bounds it.
+        # A bound of its own, so that one look shows a failing call that something bounds it.
         return CANCEL.set(self._cancel), BOUND.set(Bound(outer.end, outer))
 
     def __exit__(self, *_: object) -> None:

@@ -1,9 +1,9 @@
-"""What a call leaves behind for those who listen later: facts, of which events are made then.
+"""Facts of a call, of which its events are built later, in the thread of the listener.
 
-Telling a call's story as it goes costs more than the call. Where every listener takes facts (a
-sink behind a buffer does), a call that needs only attempts and waits keeps a few values; `events()`
-then runs the very same life on them, in the listener's own thread, and tells what would have been
-told. No exception is kept, only its class and text.
+To build events during a call costs more than the call. If every listener takes facts (a sink behind
+a buffer does), a call that needs only attempts and waits keeps a few values; `events()` then runs
+the same flow on them, and builds the events that the call would have emitted. No exception is kept,
+only its class and text.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Facts:
         self.attempts.append(kept)
 
     def events(self) -> list[Event]:
-        """What there is to tell, as it would have been told."""
+        """The events that the call would have emitted."""
         return list(_Replayed(self))
 
 
@@ -85,7 +85,7 @@ def _bare(cls: type[BaseException]) -> BaseException:
 
 
 class _LateBuilder(EventBuilder):
-    """Tells of a failure by its class, and by the text it had then."""
+    """Describes a failure by its class, and by the text it had then."""
 
     __slots__ = ("evidence", "text")
     evidence: Evidence
@@ -99,7 +99,7 @@ class _LateBuilder(EventBuilder):
 
 
 class _Replayed:
-    """Runs the life of a call on its facts."""
+    """Runs the flow of a call on its facts."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts

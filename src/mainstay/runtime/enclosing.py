@@ -1,4 +1,4 @@
-"""What encloses the current call, read off the stack when somebody asks.
+"""What encloses the current call, read off the stack when that is needed.
 
 Every frame that makes first attempts runs in one namespace, FRAMES; walking up the stack and
 comparing `f_globals` finds them. The happy path pays a local variable: the references to what it
@@ -46,7 +46,7 @@ def _count_active() -> int:
     """How many wrapper frames there are, running or suspended; perhaps a few that are over.
 
     A wrapper pays nothing for being counted but a local variable. Where references cannot be
-    counted, there are always too many to tell.
+    counted, there are always too many.
     """
     return _references(_ACTIVE) - _AT_REST
 
@@ -120,7 +120,7 @@ def _survey(frame: FrameType | None) -> list[Enclosure]:
         elif frame.f_code is _DECIDING:
             is_own = True  # a predicate runs while its call decides, not in an attempt of it
         elif _starts_task(frame):
-            break  # an eager task's first step runs on the stack of whoever starts it
+            break  # an eager task's first step runs on the stack of the code that starts it
         frame = frame.f_back
     return found
 

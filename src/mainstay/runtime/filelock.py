@@ -1,7 +1,7 @@
 """A lock on an open file, which the system drops when its owner is gone, however it went.
 
-Two rooms need it: sinks, to tell a dead process's files from a living one's; and stores, to let
-one process at a time append to a file.
+Two rooms need it: sinks, to find the files of dead processes; and stores, to let one process at a
+time append to a file.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PAUSE = 0.002
-"""Seconds between two looks at a lock that somebody else has."""
+"""Seconds between two tries to take a lock that is taken."""
 
 
 def try_lock(file: int) -> bool:
-    """Takes the lock of an open file, if nobody else has it.
+    """Takes the lock of an open file, if it is free.
 
     >>> import os, tempfile
     >>> with tempfile.NamedTemporaryFile() as file, open(file.name) as other:

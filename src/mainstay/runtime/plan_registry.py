@@ -1,4 +1,4 @@
-"""The plans that proofs refer to, by number: whoever writes events down asks for their content.
+"""The plans that proofs refer to, by number: code that writes events down asks for their content.
 
 A number is made of the content, so the same plan has the same number in every process.
 """

@@ -1,6 +1,6 @@
 """Reports to the log of what went wrong beside a call, with a traceback that holds no secret.
 
-The exception itself is not on the record: whoever formats it would print its text, and some show
+The exception itself is not on the record: a formatter would print its text, and some show
 the arguments of every frame. The record carries the traceback as text, in `exc_text`, which the
 standard library's formatters print.
 """

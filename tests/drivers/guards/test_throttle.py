@@ -440,7 +440,7 @@ def test_a_probe_that_fails_is_reported_once_and_fails_no_call(answer, caplog):
     told = answer if isinstance(answer, Exception) else f"the probe answered {answer!r}"
     kind = "OSError" if isinstance(answer, Exception) else "ValueError"
     assert record.getMessage() == (
-        f"MemoryGuard(100) cannot tell how much memory is used; retries are made: {kind}: {told}"
+        f"MemoryGuard(100) cannot find out how much memory is used; retries are made: {kind}: {told}"
     )
     assert record.exc_text.endswith(f"{kind}: {told}")
     assert record.exc_info is None  # whose text nobody has looked at
@@ -459,7 +459,7 @@ def test_a_share_of_memory_that_cannot_be_told_is_reported(monkeypatch, caplog):
     """Without a total there is no limit, and that is said when the guard is made."""
     monkeypatch.setattr(limiter, "memory_there_is", lambda: None)
     guard = MemoryGuard("80%", probe=lambda: 2**62)
-    assert "cannot tell how much memory there is" in caplog.text
+    assert "cannot find out how much memory there is" in caplog.text
     assert guard.consider(None, 0.5, 0.0) == 0.5
     assert guard.snapshot() == {"limit": None, "used": 2**62}
 

@@ -115,7 +115,7 @@ def test_one_that_stays_away_is_told_of_when_the_time_is_over(call, time, kind):
     with pytest.raises(StoreUnavailable, match="it is away") as caught:
         call(engine.operation("work", key="k", lease=60.0), function)
     assert time.elapsed == 10.0
-    assert "waited 10 s for the store, as store_wait and deadline say" in caught.value.__notes__
+    assert "waited 10 s for the store, as store_wait and deadline allow" in caught.value.__notes__
     assert function.calls == (kind is Settle)
 
 

@@ -101,7 +101,7 @@ def run_guarded(
     args: Args,
     kwargs: Kwargs,
 ) -> Coroutine[object, object, UserValue]:
-    """A whole call while a guard is troubled; what is refused for certain is refused at once."""
+    """A whole call while a guard is failing; what is certainly refused is refused at once."""
     assert site.gate is not None
     shut = site.gate.shut
     if shut is not None and not site.listeners and not site.overrides.is_active:
@@ -117,7 +117,7 @@ async def drive(
     args: Args,
     kwargs: Kwargs,
 ) -> UserValue:
-    """Obeys the story until it says what to return or raise."""
+    """Performs what the flow yields until it ends with what to return or raise."""
     effect: Effect | None = None
     answer: Answer = None
     send = call.flow.send
@@ -151,7 +151,7 @@ async def _attempt(
     args: Args,
     kwargs: Kwargs,
 ) -> UserValue:
-    """Invokes the function where a deadline or a listener has a say."""
+    """Invokes the function, within its bounds if it has any."""
     call.attempts += 1
     if call.followers:
         call.began()

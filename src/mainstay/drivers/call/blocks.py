@@ -1,6 +1,6 @@
 """Attempts as blocks of code: `for attempt in policy.attempts(): with attempt: ...`.
 
-The same story as everywhere; the loop's body is what is invoked. Works with `async for` too: the
+The same flow as everywhere; the loop's body is what is invoked. Works with `async for` too: the
 block itself stays a plain `with`.
 """
 
@@ -121,7 +121,7 @@ class Attempts:
         return Attempt(self, self._call.attempts)
 
     def _settle(self, outcome: Outcome | Stop) -> BaseException | Returned | None:
-        """Tells the story how the block ended; its answer is the end, None where it goes on."""
+        """Sends the flow how the block ended; returns the call's end, or None if it goes on."""
         call = self._call
         assert call is not None
         self._is_open = False
@@ -150,7 +150,7 @@ class Attempts:
         """The block was stopped by what is not for us to catch."""
         assert self._call is not None
         self._is_open, self._is_done = False, True
-        if not isinstance(stop, Exception):  # a cancel event or a refusal has been told of
+        if not isinstance(stop, Exception):  # a cancel event or a refusal has been emitted
             self._call.interrupted(stop)
         self._drop_hooks()
         self._call.release()
@@ -183,7 +183,7 @@ class Attempts:
 
 
 class Attempt:
-    """One attempt as a block; an exception inside is retried as the policy says.
+    """One attempt as a block; an exception inside is retried by the policy.
 
     Attributes:
         number: counts from 1.

@@ -42,7 +42,7 @@ _MAX_WARNED = 1000
 
 
 class Call:
-    """One call under way: the story the core tells, and what the driver keeps for it.
+    """One call under way: the flow of the core, and what the driver keeps for it.
 
     Args:
         site: what is retried.
@@ -217,7 +217,7 @@ class Call:
         return builder.saw if builder is not None and builder.keeps else None
 
     def began(self) -> None:
-        """Tells those who follow the call that an attempt begins."""
+        """Notifies the followers that an attempt begins."""
         following.notify(self.followers, "attempt_began", self.attempts)
 
     def not_made(self, stop: Stop) -> Stop:
@@ -227,7 +227,7 @@ class Call:
         return stop
 
     def ended(self, outcome: Outcome) -> Outcome:
-        """Tells the guards, and those who follow the call, how an attempt has ended."""
+        """Reports to the guards and the followers how an attempt has ended."""
         if self.gate is None and self.builder is None:
             return outcome
         now = clock.current.monotonic()
@@ -292,7 +292,7 @@ class Call:
         report(error, message, effect.name, name, redact=self.site.redact)
 
     def interrupted(self, stop: BaseException) -> None:
-        """Tells the listeners that the call was cut off from outside."""
+        """Emits that the call was cut off from outside."""
         if self.builder is not None:
             self._emit(self.builder.call_interrupted(self.attempts, type(stop).__name__))
 
@@ -304,7 +304,7 @@ class Call:
         self.release()
 
     def release(self) -> None:
-        """Ends the story, which holds the failure; an attempt that was cut off says nothing."""
+        """Drops the flow, which holds the failure; an attempt that was cut off is withdrawn."""
         if self.tickets is not None and self.gate is not None:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None
@@ -322,7 +322,7 @@ def rest_of(
     made: tuple[int, int, float],
     notes: Notes | None,
 ) -> Call:
-    """What is left of a call whose attempts so far needed only a glance.
+    """What is left of a call whose attempts so far took the fast path.
 
     In a function of its own, because the frame that calls it waits, ten thousand times over, and
     has room for its longest line.

@@ -73,7 +73,7 @@ def check_decoratable(function: UserValue) -> None:
 
 
 def refuse_unawaitable(function: UserValue, error: TypeError) -> None:
-    """Says what happened where a plain function was awaited, or something not callable called."""
+    """Explains the TypeError of a plain function that was awaited, or of something not callable."""
     check_callable(function)
     if not is_async(function) and "'await' expression" in str(error):
         raise WrapError(
@@ -119,6 +119,6 @@ def _is_partial(function: UserValue) -> bool:
 
 
 def _is_marked(function: UserValue) -> bool:
-    """Functions that say so themselves: inspect.markcoroutinefunction, mock.AsyncMock."""
+    """Functions that are marked as async: inspect.markcoroutinefunction, mock.AsyncMock."""
     inspect = sys.modules.get("inspect")
     return inspect is not None and bool(inspect.iscoroutinefunction(function))

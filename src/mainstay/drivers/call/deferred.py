@@ -48,7 +48,7 @@ class Notes:
         return value
 
     def end_here(self, failure: BaseException) -> tuple[float, float | None]:
-        """The rest is told by somebody else; when the call and its last attempt began."""
+        """Hands over to a Call; returns when the call and its last attempt began."""
         assert self._facts is not None
         began = self._facts.began
         try:
@@ -71,7 +71,7 @@ class Notes:
             try:
                 listener.take(facts)  # type: ignore[attr-defined]
             except SinkError as error:
-                refusal = error  # as in emit: the others hear of it all the same
+                refusal = error  # as in emit: the others receive it all the same
             except Exception as error:
                 from mainstay.runtime.report_failure import report
 

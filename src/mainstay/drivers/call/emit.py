@@ -1,7 +1,6 @@
-"""Brings events to those who listen. A listener that raises is reported and changes nothing.
+"""Sends events to listeners. A listener that raises is reported and changes nothing.
 
-Only SinkError goes through to the caller: whoever has a strict sink would rather fail than go on
-without a record.
+Only SinkError reaches the caller: with a strict sink a call fails rather than go on unrecorded.
 """
 
 from __future__ import annotations
@@ -71,14 +70,14 @@ def plan_of(site: Site) -> str:
 
 
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
-    """Stamps the event and tells every listener; raises SinkError where a strict one says so."""
+    """Stamps the event and sends it to every listener; raises the SinkError of a strict one."""
     force_setattr(event, "timestamp", stamp(clock.current.wall()))
     refusal: SinkError | None = None
     for listener in listeners:
         try:
             listener(event)
         except SinkError as error:
-            refusal = error  # the others hear of it all the same
+            refusal = error  # the others receive it all the same
         except Exception as error:
             from mainstay.runtime.report_failure import report
 

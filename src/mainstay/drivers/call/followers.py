@@ -1,7 +1,7 @@
-"""Those who follow single calls: they are told when each attempt begins and ends.
+"""Followers of single calls: they are notified when each attempt begins and ends.
 
-A listener that has `follow(plan)` is asked, when a call begins, for one who hears of that call
-alone. Whoever follows cannot change what happens: what it raises is reported and passed over.
+If a listener has `follow(plan)`, it is asked for a follower when a call begins. A follower cannot
+change what happens: what it raises is reported and ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def begun(listeners: tuple[Sink, ...], site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
-    """The listeners of one call, and those among them who follow its attempts."""
+    """The listeners of one call, and those among them that follow its attempts."""
     receivers: list[Sink] = []
     followers: list[Follower] = []
     for listener in listeners:
@@ -27,7 +27,7 @@ def begun(listeners: tuple[Sink, ...], site: Site) -> tuple[tuple[Sink, ...], tu
 
 
 def notify(followers: tuple[Follower, ...], what: str, *about: object) -> None:
-    """Tells each of them, in order."""
+    """Calls a method of each of them, in order."""
     for follower in followers:
         _quietly(follower, what, *about)
 

@@ -3,7 +3,7 @@
 asyncio.timeout() arms and cancels a timer for every attempt. Attempts with the same limit expire
 in the order they began, so first attempts queue in a lane, a dictionary in order of insertion,
 with one timer for its head. The timer never fires early, is armed again only when it fires, and
-rests when the lane is empty. Whose cancellation it was is told as asyncio.timeout() tells it, by
+rests when the lane is empty. Whose cancellation it was is found as in asyncio.timeout(), by
 counting `cancelling()`.
 """
 
@@ -169,7 +169,7 @@ class _Lane:
         self.timer = self.head = None
 
     def _fire(self) -> None:
-        """Cancels whoever is due. The head is: the timer was set for it, whatever clocks say."""
+        """Cancels what is due. The head is: the timer was set for it, whatever the clock shows."""
         due, self.timer, self.head = self.head, None, None
         moment = now()
         while self.queue:

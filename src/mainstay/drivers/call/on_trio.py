@@ -16,7 +16,7 @@ def open_scope(end: float, limit: float) -> _Scope:
 
 
 class _Scope:
-    """A trio cancel scope that tells its own cancellation from everybody else's."""
+    """A trio cancel scope that distinguishes its own cancellation from any other."""
 
     __slots__ = ("_bound", "_limit", "_scope")
 

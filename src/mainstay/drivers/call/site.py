@@ -108,7 +108,7 @@ class Site(Plan):
         self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits; its listeners take facts."""
         self.plan_id: str | None = None
-        """What records call its plan, once somebody has asked."""
+        """What records call its plan, once that was needed."""
         self.entropy = entropy
         self.overrides = overrides
         """What a test has changed."""

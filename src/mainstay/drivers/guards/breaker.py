@@ -1,7 +1,7 @@
 """The circuit breaker as users hold it: core/circuit/breaker.py with a clock, a lock and listeners.
 
-The circuit is a frozen value in one attribute. Whoever changes it holds the lock; whoever only
-looks, such as a refusal, reads the attribute. Listeners are told after the lock is released.
+The circuit is a frozen value in one attribute. A change holds the lock; a refusal only reads the
+attribute. Listeners are notified after the lock is released.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ONCE = Policy(name="once", max_attempts=1)
 _log = logging.getLogger("mainstay")
 _OPEN = CircuitState.OPEN
 _ALONG = Ticket(-1)
-"""Of a call that goes along with one around it: of no generation, so nothing is heard of it."""
+"""Of a call that is part of one around it: of no generation, so it is not counted."""
 now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
@@ -156,7 +156,7 @@ class CircuitBreaker(Guard, Verbs):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds until asking again may help; None where only an operator can tell.
+        """Seconds until asking again may help; None if only an operator can close it.
 
         >>> CircuitBreaker("payments").retry_after
         0.0
@@ -305,7 +305,7 @@ class CircuitBreaker(Guard, Verbs):
         self.obey(Signal.DISABLE, reason)
 
     def observe(self, reason: str = "") -> None:
-        """Counts and tells when it would open, but lets every call through.
+        """Counts and reports when it would open, but lets every call through.
 
         >>> breaker = CircuitBreaker("payments"); breaker.observe()
         >>> breaker.state.name
@@ -314,11 +314,11 @@ class CircuitBreaker(Guard, Verbs):
         self.obey(Signal.OBSERVE, reason)
 
     def listen(self, listener: Sink) -> None:
-        """Tells one more listener of every change from now on.
+        """Notifies one more listener of every change from now on.
 
-        >>> heard = []
-        >>> breaker = CircuitBreaker("payments"); breaker.listen(heard.append); breaker.force_open()
-        >>> heard[0].to_state
+        >>> events, breaker = [], CircuitBreaker("payments")
+        >>> breaker.listen(events.append); breaker.force_open()
+        >>> events[0].to_state
         'forced_open'
         """
         if listener not in self._listeners:
@@ -465,7 +465,7 @@ class CircuitBreaker(Guard, Verbs):
     def _change(
         self, step: Callable[[Circuit, float], Command]
     ) -> tuple[Circuit, Ticket | Refusal | None]:
-        """The one place where the circuit is changed; then gates and listeners are told."""
+        """The one place where the circuit is changed; then gates and listeners are notified."""
         now = clock.current.monotonic()
         with self._lock:
             before = self._circuit
@@ -481,12 +481,12 @@ class CircuitBreaker(Guard, Verbs):
                         gate.look()
             if after.generation != before.generation:
                 self._counted.take()  # what was counted until now speaks of the state before
-                told = changed(
+                event = changed(
                     self.name, self.settings, before, command, after, now, with_proof=self._proves
                 )
-                self._unsent.append(told)
-        # One at a time, so that everybody hears of changes in their order: whoever comes while
-        # another is telling, or from inside a listener, leaves the news to that one. Nobody waits.
+                self._unsent.append(event)
+        # One thread at a time sends, so that changes arrive in their order. A thread that comes
+        # meanwhile, or a listener that changes the circuit, leaves its event to it; none waits.
         while self._unsent and self._notifying.acquire(blocking=False):
             try:
                 while self._unsent:

@@ -1,8 +1,8 @@
 """Retry budgets as users hold them: core/limits/budget.py with a lock, the tallies and a clock.
 
-A budget has a say only in whether a failed attempt is repeated; it never refuses a first attempt
-and is never in trouble. Calls that went well are not told one by one: they are taken from the
-tallies of its gates whenever something fails.
+A budget decides only whether a failed attempt is repeated; it never refuses a first attempt and is
+never failing. Successes are not reported one by one: they are taken from the tallies of its gates
+whenever something fails.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RetryBudget(Guard):
             self._counted.add(gate.tally)
 
     def enter(self, is_retry: bool, now: float, _witness: Witness | None = None) -> int | str:
-        """Counts a call that is announced; the ticket says where it was counted."""
+        """Counts a call that is announced; the ticket is where it was counted."""
         if is_retry:
             return _RETRY
         with self._lock:
@@ -287,7 +287,7 @@ class TokenBudget(Guard):
             return self._taken, self._given
 
     def agree(self, tokens: int, told: tuple[int, int]) -> None:
-        """Goes on with the tokens that all who share it have, once they had heard `told` of it.
+        """Goes on with the tokens of all that share it, which count `told` of its own flow.
 
         >>> budget = TokenBudget(capacity=20)
         >>> budget.agree(12_000, budget.flow()); budget.snapshot()["tokens"]
@@ -310,7 +310,7 @@ class TokenBudget(Guard):
     # --- as a guard -------------------------------------------------------------------------------
 
     def attach(self, gate: Gate) -> None:
-        """Hears of the successes of this gate too."""
+        """Counts the successes of this gate too."""
         with self._lock:
             self._counted.add(gate.tally)
 

@@ -1,4 +1,4 @@
-"""Counts the calls of operations that succeed at once, for a log that tells only of trouble."""
+"""Counts the calls of operations that succeed at once, for a log that records only failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CallCount(Guard):
         reset_in_child(self, CallCount.begin_anew)
 
     def begin_anew(self) -> None:
-        """In a forked child: what was counted before is its parent's to tell."""
+        """In a forked child: what was counted before is its parent's to report."""
         self._lock = threading.Lock()
         for _, tally, _ in self._tallies:
             tally.begin_anew()

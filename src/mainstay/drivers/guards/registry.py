@@ -98,7 +98,7 @@ class CircuitRegistry:
             circuit.listen(listener)
 
     def listen(self, listener: Sink) -> None:
-        """Tells one more listener of every change of every circuit.
+        """Notifies one more listener of every change of every circuit.
 
         >>> CircuitRegistry().listen(print)
         """

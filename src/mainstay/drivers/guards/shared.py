@@ -1,8 +1,8 @@
 """Shares circuits and budgets with other processes, through a store, in the background.
 
 A thread of its own brings what this node sees to the store, and what the others see from there, in
-steps some seconds apart. No call waits for it. Where the store is away, everybody goes on with what
-they know; the log says so once, and once again when the store is back.
+steps some seconds apart. No call waits for it. If the store is unavailable, each process goes on
+with what it has; the log reports that once, and once again when the store is back.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Sharing:
                 from mainstay.core.events.describe import describe
 
                 self._damaged.add(circuit.name)
-                told = describe(error)[1]
-                _log.error("the circuit %r is not shared: %s", circuit.name, told)
+                reason = describe(error)[1]
+                _log.error("the circuit %r is not shared: %s", circuit.name, reason)
 
     def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
         name, is_new = circuit.name, circuit.name not in self._obeyed
@@ -148,8 +148,8 @@ class Sharing:
         circuit.obey(order.signal, f"{order.signal.value}, ordered by {order.by}{why}")
 
     def _share_budget(self, budget: RetryBudget, leaving: bool) -> None:
-        told = budget.snapshot()
-        counts = (told["calls"], told["retries"])
+        now_counted = budget.snapshot()
+        counts = (now_counted["calls"], now_counted["retries"])
 
         def seat(_: float, now: float) -> Seat:
             return Seat(now, counts=counts, has_left=leaving)
@@ -182,18 +182,18 @@ class Sharing:
         return self._store.transact(space, name, decide)
 
     def _report(self, error: Exception | None) -> None:
-        """Says once that the store is away, and once that it is back."""
+        """Logs once that the store is unavailable, and once that it is back."""
         was_unavailable, self._is_unavailable = self._is_unavailable, error is not None
         if error is not None and not was_unavailable:
             from mainstay.core.events.describe import describe
 
-            told = describe(error)[1]
-            _log.warning("circuits and budgets are not shared for now: %s", told)
+            reason = describe(error)[1]
+            _log.warning("circuits and budgets are not shared for now: %s", reason)
         elif was_unavailable and error is None:
             _log.info("circuits and budgets are shared again")
 
     def close(self) -> None:
-        """Leaves the tables, for whoever comes next."""
+        """Leaves the tables to the processes that come next."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)

@@ -39,8 +39,8 @@ _MOST_KEPT = 64
 class AdaptiveThrottle(Guard):
     """Holds calls back from a service that refuses most of them: the more it refuses, the more.
 
-    Counted are attempts (requests) and those the service took on (accepts), also where it then
-    said that the caller was wrong. While requests are more than k times the accepts, a first
+    Counted are attempts (requests) and those the service took on (accepts), also if it then
+    answered that the caller was wrong. While requests are more than k times the accepts, a first
     attempt is refused with the probability (requests − k · accepts) / (requests + 1), and raises
     CallShed. Retries are not held back: their calls were let through.
 
@@ -182,7 +182,7 @@ class AdaptiveThrottle(Guard):
         return probability
 
     def _notify_gates(self) -> None:
-        """Has the gates look anew that do not know; without the lock, for they ask other guards."""
+        """Has gates look again that differ; without the lock, because they ask other guards."""
         for gate in self._gates:
             if gate.is_failing is not self._failing:
                 gate.look()
@@ -279,13 +279,13 @@ class MemoryGuard(Guard):
     """Starts no retry while the process uses more memory than it should.
 
     What is used is the resident set, from /proc where there is one, or from getrusage, which knows
-    only the greatest so far. It is looked at no more than ten times a second. Where it cannot be
-    told, that is logged once, and retries are made.
+    only the greatest so far. It is looked at no more than ten times a second. If it cannot be
+    read, that is logged once, and retries are made.
 
     Args:
         limit: bytes, or text such as "512MB", "1.5GiB" or "80%": of the container's memory where
             the process is in one, or else of the machine's.
-        probe: a function without arguments that says how many bytes are used, instead.
+        probe: a function without arguments that returns how many bytes are used, instead.
 
     >>> guard = MemoryGuard("512MB", probe=lambda: 612_000_000)
     >>> guard.consider(None, 0.1, 0.0).text
@@ -306,7 +306,7 @@ class MemoryGuard(Guard):
         self._is_reported = False
         self._lock = threading.Lock()
         self.limit = self.rule.bytes_of(memory_there_is() if self.rule.is_share else None)
-        """The limit in bytes; None where there is no telling how much memory there is."""
+        """The limit in bytes; None if the amount of memory is unknown."""
         self._stop = Stop(f"memory is over the limit of {readable(self.limit or 0)}")
         if self.limit is None:
             self._report("how much memory there is", None)
@@ -361,7 +361,7 @@ class MemoryGuard(Guard):
         return used
 
     def _ask(self) -> float | None:
-        """What the probe says; it may raise or answer nonsense, and no call fails for that."""
+        """What the probe returns; it may raise or return nonsense, and no call fails for that."""
         try:
             used = self._probe()
             if type(used) in (int, float) and 0 <= used < float("inf"):
@@ -377,7 +377,7 @@ class MemoryGuard(Guard):
         if is_first:
             from mainstay.runtime.report_failure import report
 
-            message = "%r cannot tell %s; retries are made"
+            message = "%r cannot find out %s; retries are made"
             report(error, message, self, what, level=logging.WARNING)
 
 

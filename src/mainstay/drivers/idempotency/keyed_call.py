@@ -1,4 +1,4 @@
-"""One keyed call under way: its story, its lease, and what the drivers keep for it."""
+"""One keyed call under way: its flow, its lease, and what the drivers keep for it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SPACE = Space.RECORDS.value
 
 
 class KeyedCall:
-    """One keyed call under way: the story, and what the drivers keep for it."""
+    """One keyed call under way: the flow, and what the drivers keep for it."""
 
     __slots__ = (
         "address",
@@ -116,7 +116,7 @@ class KeyedCall:
 
     @property
     def store_wait(self) -> float:
-        """Seconds to wait for a store that is away: the operation's own, or the engine's."""
+        """Seconds to wait for an unavailable store: the operation's own, or the engine's."""
         chosen: float | None = self.options.store_wait
         return self.records.store_wait if chosen is None else chosen
 
@@ -199,7 +199,7 @@ class KeyedCall:
         return None
 
     def item(self, effect: Escalate) -> Item:
-        """What a person is asked, where nobody can say what became of the call."""
+        """The inbox item that asks a person what became of the call, if that is unknown."""
         return Item(
             kind="unknown_outcome",
             subject=self.address,
@@ -231,7 +231,7 @@ class KeyedCall:
     def cut_off(self, command: Command) -> None:
         """A step was on its way, and may have been taken; the caller cannot wait for it.
 
-        A claim is given up; how a call ended is said once more, because that is known.
+        A claim is released; how a call ended is recorded again, because that is known.
         """
         command = Release(self.call.owner) if type(command) is Begin else command
         self.records.later(self.address, self.decide(command))
@@ -256,5 +256,5 @@ class KeyedCall:
 
 
 def new_owner() -> str:
-    """A name that nobody else has: it tells one call's claim from another's."""
+    """A unique name: it distinguishes one call's claim from another's."""
     return urandom(16).hex()

@@ -1,8 +1,8 @@
-"""What tells the calls of one function apart: worked out once, and used by every call.
+"""What distinguishes the calls of one function: worked out once, and used by every call.
 
 A decorated function is called again and again, so its parameters are compiled into a binder: a
 lambda with those parameters, which Python itself binds, and which returns the arguments by name.
-What it cannot bind goes to `core/codec/arguments.py`, which says what is wrong or knows better.
+What it cannot bind goes to `core/codec/arguments.py`, which binds more, or raises with the reason.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class KeyOptions(Value):
     Args:
         key: the key itself, or a function of the call's arguments; None for the arguments.
         scope: whose keys these are; by default the tenant of the context.
-        lease: seconds after which a process that says nothing counts as gone.
+        lease: seconds after which a process that does not renew its claim counts as gone.
         ttl: seconds for which an outcome is replayed; None for ever.
         on_conflict: "wait" for another call with the same key, or "raise" Conflict.
         on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
         wait: seconds to wait at most.
-        metadata: what is kept beside the outcome, for whoever looks at the record.
-        store_wait: seconds to wait for a store that is away; None for what the engine says.
+        metadata: what is kept beside the outcome, for readers of the record.
+        store_wait: seconds to wait for an unavailable store; None for the engine's own.
 
     >>> KeyOptions(key="order-7", lease=5.0).on_conflict
     'wait'
@@ -134,7 +134,7 @@ class Keying:
         self._key = options.key if callable(options.key) else None
         self._head = ""
         self.draft: Keyed | None = None
-        """What the core is told of every call, once there was one."""
+        """What the core gets for every call, once there was one."""
         self.news = 0
         """Calls in a row, up to now, whose keys were new."""
         self._bind: Callable[..., dict[str, object]] = _uncompiled if is_kept else _unbound
@@ -167,7 +167,7 @@ class Keying:
 
 
 ENOUGH = 16
-"""New keys in a row after which the next is taken for new too, and claimed without a glance."""
+"""New keys in a row after which the next is taken for new too, and claimed without a read."""
 _encode = msgspec.json.Encoder().encode
 """Text as `canonical` has it: `key_text` has refused what has no such form."""
 

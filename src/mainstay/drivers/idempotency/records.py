@@ -1,4 +1,4 @@
-"""The idempotency records of an engine: what a keyed call is, and what is told of it."""
+"""The idempotency records of an engine: what a keyed call is, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Records:
         self.store = store
         self._redact = redact
         self.store_wait = store_wait
-        """Seconds to wait for a store that is away, where an operation says nothing else."""
+        """Seconds to wait for an unavailable store, unless an operation has its own."""
         self.reads_first: bool = getattr(store, "locks", True)
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.takes_hints = takes_hints(store)
-        """Whether the store is told what the record is thought to be."""
+        """Whether the store takes a hint of what the record is thought to be."""
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
         self.inbox = Inbox(store, redact, listeners)
@@ -103,7 +103,7 @@ class Records:
         return Keying(site, options, function, is_kept=is_kept, place=self.place)
 
     def draft_of(self, keying: Keying) -> Keyed:
-        """What the core is told of every call of a function that is not replayed.
+        """What the core gets for every call of a function that is not replayed.
 
         Its key, its payload, and an owner that nobody else has, come with the call.
         """
@@ -187,7 +187,7 @@ class Records:
         return _result(made, started, None, value)
 
     def report(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
-        """Counts it, and tells the listeners of hits and records."""
+        """Counts it, and emits hits and records."""
         self._counts[what].count()
         if site.listeners and what in ("hit", "record"):
             emit(_event(site, call.operation, call.key, what), site.listeners, site.redact)

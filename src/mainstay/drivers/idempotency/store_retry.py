@@ -220,7 +220,7 @@ class _Retries:
     def _note_wait(self, error: StoreUnavailable) -> None:
         waited = clock.current.monotonic() - self._since
         if self._until > self._since:
-            error.add_note(f"waited {waited:.3g} s for the store, as store_wait and deadline say")
+            error.add_note(f"waited {waited:.3g} s for the store, as store_wait and deadline allow")
 
 
 def _patience(this: KeyedCall, command: Command, now: float) -> float:

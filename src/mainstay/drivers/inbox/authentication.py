@@ -1,6 +1,6 @@
-"""Whether somebody is the operator they say they are, by the records of a store.
+"""Whether a caller is the operator they claim to be, by the records of a store.
 
-A try is counted before it is looked at. A wrong secret and a name that nobody has take the same
+A try is counted before it is looked at. A wrong secret and an unknown name take the same
 steps and the same time, and read the same.
 """
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 WRONG = "the name or the secret is wrong"
 _LONGEST = 200
-"""Characters of a name or an act in an event: a refusal is told whatever was sent."""
+"""Characters of a name or an act in an event: a refusal is recorded whatever was sent."""
 
 
 class Verifier:
-    """Looks at names and what proves them; every refusal is told."""
+    """Checks names and what proves them; every refusal is emitted."""
 
     def __init__(
         self, store: Store, listeners: tuple[Sink, ...] = (), redact: Redactor | None = None
@@ -63,7 +63,7 @@ class Verifier:
         for a minute at first and twice as long each time after, also for the right secret.
 
         Args:
-            name: who they say they are.
+            name: whom they claim to be.
             proof: their secret, their key, or a signature of the statement about this very act.
             purpose: what it is for; with `about` it is what a key signs.
             about: what the act is on.
@@ -74,8 +74,9 @@ class Verifier:
         Traceback (most recent call last):
         mainstay.errors.IdentityRefused: the name or the secret is wrong
         """
+        act = told
         proof = Secret(proof) if isinstance(proof, str) else proof
-        known, now = self._count_attempt(name, told)
+        known, now = self._count_attempt(name, act)
         signature = _signature(name, proof, purpose, about, now)
         if signature is None:
             is_right = self._is_secret(known, proof)
@@ -83,11 +84,11 @@ class Verifier:
             is_right = _is_signature(name, known, purpose, about, signature)
         if not is_right:
             locked = self._step(name, core.missed)
-            raise self._refusal(name, told, WRONG, locked)
+            raise self._refusal(name, act, WRONG, locked)
         signed = None if signature is None else signature.at
         if signed is not None and not core.is_timely(signed, now):
-            away = f"{abs(now - signed):.0f} s {'before' if signed < now else 'after'}"
-            raise self._refusal(name, told, f"the signature is of {away} the store's time")
+            offset = f"{abs(now - signed):.0f} s {'before' if signed < now else 'after'}"
+            raise self._refusal(name, act, f"the signature is of {offset} the store's time")
         is_fresh = isinstance(proof, OperatorKey)
 
         def decide(value: bytes | None, now: float) -> tuple[Change, str]:
@@ -95,42 +96,42 @@ class Verifier:
 
         error = self._step(name, decide)
         if error:
-            raise self._refusal(name, told, error)
+            raise self._refusal(name, act, error)
 
-    def _count_attempt(self, name: str, told: str) -> tuple[Operator, float]:
+    def _count_attempt(self, name: str, act: str) -> tuple[Operator, float]:
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise self._refusal(str(name)[:64], told, WRONG)
+            raise self._refusal(str(name)[:64], act, WRONG)
 
         answer, now = self._step(name, _counting(name))
         if answer.locked_for:
-            raise self._refusal(name, told, "too many wrong tries", answer.locked_for)
+            raise self._refusal(name, act, "too many wrong tries", answer.locked_for)
         return answer.operator, now
 
     def _is_secret(self, known: Operator, proof: Credential) -> bool:
-        """Nobody's secret takes as long to look at as anybody's."""
+        """A secret of an unknown name takes as long to check as any other."""
         kept = known.hash or Hash(salt="00" * 16, digest="")
         is_right = isinstance(proof, Secret) and core.is_right(proof.reveal(), kept)
         return is_right and known.hash is not None
 
     def _refusal(
-        self, name: str, told: str, reason: str, locked_for: float = 0.0
+        self, name: str, act: str, reason: str, locked_for: float = 0.0
     ) -> IdentityRefused:
-        """The same words for a wrong secret and for a name that nobody has."""
+        """The same words for a wrong secret and for an unknown name."""
         if locked_for:
             reason = f"{reason}; {name} is locked for {locked_for:.0f} s"
-        self._refuse(name, told, reason)
+        self._refuse(name, act, reason)
         hint = f"try again in {locked_for:.0f} s" if locked_for else ""
         return IdentityRefused(reason, hint=hint, operator=name, retry_after=locked_for or None)
 
-    def _refuse(self, name: str, told: str, reason: str) -> None:
-        name, told = writable(name)[:_LONGEST], writable(told)[:_LONGEST]
-        self.tell(OperatorRefused(operation=SPACE, operator=name, about=told, reason=reason))
+    def _refuse(self, name: str, act: str, reason: str) -> None:
+        name, act = writable(name)[:_LONGEST], writable(act)[:_LONGEST]
+        self.tell(OperatorRefused(operation=SPACE, operator=name, about=act, reason=reason))
 
     def _step(self, name: str, decide: Decide[Reply]) -> Reply:
         return self._store.transact(SPACE, name, decide)
 
     def tell(self, event: Event) -> None:
-        """Tells the listeners, and so the audit, of what was done or refused."""
+        """Emits what was done or refused to the listeners, and so to the audit."""
         emit(event, self.listeners, self._redact)
 
 

@@ -59,25 +59,25 @@ def order_circuit(
     name, why = writable(name), writable(why)
     about = (name, signal.name, why)
     operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
-    told = REDACTOR.text(why)
-    found = _laid(store, name, signal, by, told)
+    reason = REDACTOR.text(why)
+    found = _laid(store, name, signal, by, reason)
     if found is not None:
-        operators.tell(CircuitOrdered(operation=name, order=signal.value, operator=by, why=told))
+        operators.tell(CircuitOrdered(operation=name, order=signal.value, operator=by, why=reason))
     return found
 
 
 def reset_circuit(store: Store, name: str, *, by: str, why: str = "") -> str:
     """Resets a circuit in every process, by a decision that was verified; what came of it.
 
-    An order that stands is somebody's, and stays. Nothing is said where there is no such circuit.
+    An order of an operator stays. Returns nothing if there is no such circuit.
     """
-    told = REDACTOR.text(why)
+    reason = REDACTOR.text(why)
 
     def decide(value: bytes | None, now: float) -> tuple[Change, str]:
         order = None if value is None else core.decode(value).order
         if order is not None and order.is_standing:
             return KEEP, f"the circuit {name} stays as {order.by} ordered: {order.signal.value}"
-        change, table = core.give(value, Signal.RESET, by, told, now)
+        change, table = core.give(value, Signal.RESET, by, reason, now)
         return change, "" if table is None else f"the circuit {name} is reset in every process"
 
     return store.transact(CIRCUITS, name, decide)

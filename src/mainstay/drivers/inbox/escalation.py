@@ -1,6 +1,6 @@
 """Brings operations that were given up to a person, where they ask for it.
 
-A listener of one operation: it hears `retry_exhausted`, in the call's own thread, and raises an
+A listener of one operation: it receives `retry_exhausted`, in the call's own thread, and raises an
 item. Whatever goes wrong there is reported, and changes nothing for the call. In an event loop it
 is done in a thread of its own, since a store may take its time.
 """
@@ -48,7 +48,7 @@ _LONGEST_WAIT = 10.0
 """Seconds for which an engine that closes waits for items on their way."""
 
 ABOUT: ContextVar[KeyedCall | None] = ContextVar("mainstay_escalated", default=None)
-"""The keyed call under way: its key tells one matter from another."""
+"""The keyed call under way: its key distinguishes one matter from another."""
 
 
 class Escalation:

@@ -1,8 +1,8 @@
 """The inbox of an engine: matters for a person, kept in its store, and what people decide of them.
 
 What an action does is up to the room that raised the item: see resolution.py. An item is decided in
-one step, carried out in the next, and closed in the last: whoever dies between leaves an item that
-is decided, and that anybody can carry out.
+one step, carried out in the next, and closed in the last: if a process dies between them, the item
+stays decided, and any process can carry it out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink, Store
 
     Room: TypeAlias = Callable[[Item, Decision], str | None]
-    """Carries out what was decided; says what came of it, or None where it is not for us."""
+    """Carries out what was decided; returns what came of it, or None if it is not for us."""
 
 _ID = re.compile("[0-9a-f]{16}")
 _AGAIN = 3
@@ -92,7 +92,7 @@ class Inbox:
         return self._raised(await self._store.atransact(SPACE, item.id, _putting(item, is_new)))
 
     def _raised(self, answer: tuple[Item, bool]) -> Item:
-        """Tells of an item that was not there, or not open."""
+        """Emits that there is an item which did not exist, or was not open."""
         item, is_raised = answer
         if is_raised:
             event = InboxRaised(
@@ -230,7 +230,7 @@ class Inbox:
     def carry_out(self, item_id: str) -> Item | None:
         """Carries out what was decided about an item, where that was not done; the item after it.
 
-        Anybody may: whoever decided may be gone. What raises here leaves the item as it is.
+        Any process may: the one that decided may be gone. If this raises, the item stays as it is.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> Inbox(MemoryStore()).carry_out("nothing") is None
@@ -244,12 +244,12 @@ class Inbox:
         result = room(item, decision)
         if result is None:
             return item
-        told = self._text(result)
+        outcome = self._text(result)
         is_closed = self._store.transact(
-            SPACE, item.id, lambda value, now: acting.close(value, decision, told, now)
+            SPACE, item.id, lambda value, now: acting.close(value, decision, outcome, now)
         )
         if is_closed:
-            self._emit(_closed(item, decision, told))
+            self._emit(_closed(item, decision, outcome))
         return self.get(item_id)
 
     def carry_out_all(self) -> int:
@@ -276,7 +276,7 @@ class Inbox:
         return closed
 
     def settle(self, kind: str, room: Room) -> None:
-        """Says what carries out decisions on items of a kind.
+        """Sets what carries out decisions on items of a kind.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> Inbox(MemoryStore()).settle("quarantine", lambda item, decision: "let go")

@@ -2,7 +2,7 @@
 
 Who has the store can read and write everything in it: operators are there so that what is done is
 done by somebody, known by name, and so that a wrong secret is seen. Every change and every refusal
-is told to the listeners, and so enters the audit; a secret never.
+is emitted to the listeners, and so enters the audit; a secret never.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Operators(Verifier):
         self._refuse(by, f"{verb} operator {name}", "an operator must add this one")
         raise IdentityRefused(
             f"operator {name!r} is not the first: an operator must add this one",
-            hint="say who you are with by= and proof=; on the command line with --as NAME",
+            hint="identify yourself with by= and proof=; on the command line with --as NAME",
         )
 
     def _claim(self, name: str) -> bool:

@@ -1,6 +1,6 @@
 """What actions on inbox items do, in the rooms that raised them.
 
-Each may come twice, because whoever did it first died before the item was closed: the second has
+Each may come twice, because a process did it and died before the item was closed: the second has
 the same answer. None changes what has moved on since the item was raised.
 """
 

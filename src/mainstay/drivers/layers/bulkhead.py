@@ -1,12 +1,12 @@
-"""A bulkhead: so many calls at once, so many waiting for a place, and no more.
+"""A bulkhead: a limit of calls at once, a limit of calls that wait for a place, and no more.
 
-One count of places for threads, asyncio and trio. A place that becomes free is handed to whoever
-has waited longest, under the lock, and stays counted; so nobody can overtake, and while anybody
-waits all places are taken. A waiter that is cancelled when it has just been given a place passes
-it on. Whoever says first that a waiter is gone, the waiter or the giver, does so: never both.
+One count of places for threads, asyncio and trio. A place that becomes free is handed, under the
+lock, to the call that has waited longest, and stays counted; so no call overtakes another, and
+while one waits all places are taken. A waiter that is cancelled when it has just been given a place
+passes it on. Either the waiter or the giver marks a waiter as gone, whichever is first: never both.
 
-The lock can be taken again by the thread that holds it, because a coroutine that Python throws
-away gives back its place wherever the garbage collector happens to run.
+The lock can be taken again by the thread that holds it, because a coroutine that Python
+discards gives back its place wherever the garbage collector happens to run.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Bulkhead:
 
 
 class _Waiter:
-    """Somebody in the queue. `is_admitted` and `is_gone` change under the bulkhead's lock."""
+    """A call in the queue. `is_admitted` and `is_gone` change under the bulkhead's lock."""
 
     __slots__ = ("cancel", "is_admitted", "is_gone", "started", "until")
 
@@ -275,7 +275,7 @@ class _Waiter:
         return False
 
     def wake(self) -> bool:
-        """Tells it to look, from any thread; False where nobody is left to tell."""
+        """Has it look, from any thread; False if its event loop is closed."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What a fallback, a hedge and a bulkhead share: going around a function, and telling of it.
+"""What a fallback, a hedge and a bulkhead share: going around a function, and emitting events.
 
 All three take a function of either colour and give one back that looks the same.
 """
@@ -56,7 +56,7 @@ def put_around(
 def emit_aside(
     listeners: tuple[Sink, ...], event: Callable[..., Event], **fields: str | float | None
 ) -> bool:
-    """Tells an event to whoever listens, beside the attempts; whether anybody does."""
+    """Emits an event beside the attempts; returns whether there was a listener."""
     if not listeners:
         return False
     who = CONTEXT.get()

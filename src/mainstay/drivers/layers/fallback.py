@@ -129,7 +129,7 @@ class Fallback:
         return any(_holds(predicate, error) for predicate in self._predicates)
 
     def _ask(self, function: Function, error: Exception) -> UserValue:
-        """The value, or what the fallback function says to the failure."""
+        """The value, or what the fallback function returns for the failure."""
         if self.function is None:
             return self.value
         try:
@@ -212,7 +212,7 @@ def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
 
 
 def _blame(function: Function, error: Exception, raised: Exception) -> None:
-    """Says on what a fallback raised which failure it was to answer."""
+    """Chains what a fallback raised to the failure it was to answer."""
     if raised is error:
         return
     if raised.__cause__ is None:

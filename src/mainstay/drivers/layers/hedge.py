@@ -88,7 +88,7 @@ class Hedge:
 
     Args:
         delay: seconds before the second attempt. With `quantile`, what holds until enough is known.
-        quantile: hedge what takes longer than such a share of its own recent calls; 0.95, say.
+        quantile: hedge what takes longer than such a share of its own recent calls, such as 0.95.
             Until it knows 20 durations there is no hedge, unless `delay` is given.
         max_hedges: how many may start beside the first attempt, each `delay` after the one before.
         budget: asked before each hedge, by `consider(None, 0.0, now)`; a Stop means no.

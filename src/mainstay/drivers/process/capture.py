@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from typing import IO
 
 KEPT = 8 * 1024 * 1024
-"""Bytes that are kept unless told otherwise."""
+"""Bytes that are kept unless the options have another number."""
 IN_MEMORY = 256 * 1024
 _HEAD = struct.Struct(">BI")
 
 
 class Tape:
-    """Takes down what is written; `lost` says why nothing was kept.
+    """Takes down what is written; `lost` is why nothing was kept.
 
     >>> tape = Tape()
     >>> tape.add(1, b"one"); tape.add(2, b"oops")

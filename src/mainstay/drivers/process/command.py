@@ -72,8 +72,8 @@ def _signal_name(number: int) -> str:
 def not_run(command: Sequence[str | bytes], error: Exception) -> Exception:
     """The error of a command that the system did not start.
 
-    What may be gone the next time, as a file that is being written or too many processes, is told
-    as it is: its number says what it is.
+    What may be gone the next time, as a file that is being written or too many processes, is raised
+    as it is: its number identifies it.
     """
     name, why = name_of(command), getattr(error, "strerror", None) or str(error)
     if kind_of(error).kind in RETRIED_KINDS:

@@ -1,9 +1,9 @@
 """A process group of its own for one command, and how it is ended.
 
-The group is led by a small shell that does nothing. It keeps the group's number from being given
-away; where the terminal belongs to the group it dies of Ctrl+C, which is how that is heard of; and
+The group is led by a small shell that does nothing. It keeps the group's number from being
+reused; if the terminal belongs to the group it dies of Ctrl+C, which is how that is noticed; and
 when the process that made it is gone, also by `kill -9`, it ends the group. Where there is no
-`/bin/sh`, the command leads the group itself, and nobody ends it after a `kill -9`.
+`/bin/sh`, the command leads the group itself, and nothing ends it after a `kill -9`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEAF_TO = [
     if hasattr(signal, name)
 ]
 UNKNOWN = 255
-"""The exit code of a command of which nobody heard how it ended."""
+"""The exit code of a command whose end was not seen."""
 _POLL = 0.02
 _DEADLY = 5.0
 """Seconds for which what was killed may take to be gone."""
@@ -44,7 +44,7 @@ class Group:
 
     Args:
         grace: seconds between TERM and KILL.
-        report: hears ("exited", 0), ("stopped", signal) and ("leader", signal), from threads.
+        report: called with ("exited", 0), ("stopped", signal) and ("leader", signal), from threads.
     """
 
     def __init__(self, grace: float, report: Callable[[tuple[str, int]], object]) -> None:
@@ -94,7 +94,7 @@ class Group:
         self._watch(self._watch_command, "exited")
 
     def _watch(self, watch: Callable[[], int], word: str) -> None:
-        """Tells of a child's end from a thread, which ends with it."""
+        """Reports a child's end from a thread, which ends with it."""
         thread = threading.Thread(
             target=lambda: self._report((word, watch())), name=f"mainstay-{word}", daemon=True
         )
@@ -102,7 +102,7 @@ class Group:
         thread.start()
 
     def _watch_command(self) -> int:
-        """Reaps the command, and tells when it is stopped."""
+        """Reaps the command, and reports when it is stopped."""
         assert self.process is not None
         status = _stopped(0)
         while os.WIFSTOPPED(status):
@@ -152,24 +152,24 @@ class Group:
             lines = Path(f"/proc/{self._leader}/status").read_bytes().splitlines()
         except OSError:
             return 0
-        told = dict(line.split(b":", 1) for line in lines if b":" in line)
-        if told[b"State"].split()[0] in (b"Z", b"X"):
+        fields = dict(line.split(b":", 1) for line in lines if b":" in line)
+        if fields[b"State"].split()[0] in (b"Z", b"X"):
             return signal.SIGINT
-        pending = int(told[b"SigPnd"], 16) | int(told[b"ShdPnd"], 16)
+        pending = int(fields[b"SigPnd"], 16) | int(fields[b"ShdPnd"], 16)
         deadly = (signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
         return signal.SIGINT if any(pending >> number - 1 & 1 for number in deadly) else 0
 
     def is_empty(self) -> bool:
         """Whether nobody is left but the leader.
 
-        Without /proc nobody can report: the group counts as empty when its command has ended.
+        Without /proc that is unknown: the group counts as empty when its command has ended.
         """
         if self.process is not None and not self.has_exited.is_set():
             return False
         return not (members(self.id) or set()) - {self._leader}
 
     def close(self) -> int:
-        """Ends whoever is left, and reaps; the command's status, as Popen has it."""
+        """Ends what is left, and reaps; the command's status, as Popen has it."""
         self.kill()
         for watcher in self._watchers:
             watcher.join(_DEADLY)
@@ -204,7 +204,7 @@ def _stopped(number: int) -> int:
 
 
 def members(group: int) -> set[int] | None:
-    """The processes of a group that have not ended; None where there is no /proc to report.
+    """The processes of a group that have not ended; None if there is no /proc.
 
     >>> found = members(os.getpgrp())
     >>> found is None or os.getpid() in found

@@ -1,4 +1,4 @@
-"""Ctrl+C as an event: set by a signal, looked at by whoever waits.
+"""Ctrl+C as an event: set by a signal, looked at by code that waits.
 
 A handler that raises could strike anywhere, also while a process is being ended. This one only
 notes the signal; waits end at once, and commands are ended by the driver that runs them. It must
@@ -71,11 +71,11 @@ class Interrupt(threading.Event):
             handler(number)
 
     def call_on_signal(self, handler: Callable[[int], object]) -> None:
-        """Tells it of every signal from now on; it must be safe in a signal handler."""
+        """Calls it with every signal from now on; it must be safe in a signal handler."""
         self._handlers.append(handler)
 
     def forget(self, handler: Callable[[int], object]) -> None:
-        """Tells it no more."""
+        """Calls it no more."""
         self._handlers.remove(handler)
 
     def is_set(self) -> bool:

@@ -20,7 +20,7 @@ _POLL = 100
 
 
 class Pump(threading.Thread):
-    """Carries one stream until its end, or until it is told that nobody writes any more.
+    """Carries one stream until its end, or until `stop` states that no process writes any more.
 
     Args:
         source: the pipe to read.
@@ -70,7 +70,7 @@ class Pump(threading.Thread):
         while left and not self._is_over:
             try:
                 left = left[os.write(self._target, left) :]
-            except BlockingIOError:  # whoever shares our stream made it so
+            except BlockingIOError:  # a process that shares our stream made it so
                 self._await_room(self._target)
 
     def _await_room(self, target: int) -> None:
@@ -84,7 +84,7 @@ class Pump(threading.Thread):
         """Carries what is still in the pipe; past its patience, lets the rest go."""
         os.close(self._stop_writer)
         self.join(patience)
-        if self.is_alive():  # whoever reads our output does not
+        if self.is_alive():  # the reader of our output does not
             self._is_over = True
             self._tape.lose("nobody read it in time")
             return

@@ -89,7 +89,7 @@ class _Attempt:
             return self._judged(status)
 
     def _listen(self, around: ExitStack) -> None:
-        """Hears of Ctrl+C and Ctrl+Z while the command runs, and keeps its tape."""
+        """Receives Ctrl+C and Ctrl+Z while the command runs, and keeps its tape."""
         cancel, terminal = self.options.cancel, self.options.terminal
         if self.options.keep is not None:
             self.tape = Tape(self.options.keep)
@@ -155,7 +155,7 @@ class _Attempt:
                 continue
 
     def _look_for_interrupt(self, group: Group) -> None:
-        """Ctrl+C may have ended the command before it was event of otherwise."""
+        """Ctrl+C may have ended the command before it was noticed otherwise."""
         if self.options.terminal is not None and (number := group.was_interrupted()):
             self._leader_gone(number)
 
@@ -180,7 +180,7 @@ class _Attempt:
         group.signal(signal.SIGCONT)
 
     def _wait_for(self, wanted: str, seconds: float) -> bool:
-        """Waits for a word, so long at most; what else is event is kept."""
+        """Waits for an event, at most that long; other events are kept."""
         end, others, found = clock.SYSTEM.monotonic() + seconds, [], False
         while not found and (left := end - clock.SYSTEM.monotonic()) > 0.0:
             try:
@@ -197,12 +197,12 @@ class _Attempt:
     # --- ending -----------------------------------------------------------------------------------
 
     def _end(self, group: Group) -> int:
-        """Ends whoever is left of the group; the command's status."""
+        """Ends what is left of the group; the command's status."""
         was_cut = self.cut is not None or not group.has_exited.is_set()
         terminal = self.options.terminal
         try:
             if terminal is not None:
-                terminal.take_back(group.id)  # so that a second Ctrl+C is event
+                terminal.take_back(group.id)  # so that a second Ctrl+C arrives
             if not group.is_empty():
                 self._end_gently(group)
         finally:

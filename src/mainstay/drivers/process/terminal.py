@@ -80,7 +80,7 @@ class Terminal:
 
     @contextmanager
     def listening(self, report: Callable[[tuple[str, int]], object]) -> Iterator[None]:
-        """Tells of ("suspend", 0), as Ctrl+Z asks, and of ("continued", 0)."""
+        """Reports ("suspend", 0), as Ctrl+Z asks, and ("continued", 0)."""
         words: dict[int, str] = {signal.SIGTSTP: "suspend", signal.SIGCONT: "continued"}
         before = {
             number: signal.signal(number, lambda which, _: report((words[which], 0)))
@@ -94,7 +94,7 @@ class Terminal:
                 signal.signal(number, handler)
 
     def suspend(self, wait: Callable[[float], object]) -> None:
-        """Stops this process and whoever shares its job, as Ctrl+Z does, until it is continued.
+        """Stops this process and what shares its job, as Ctrl+Z does, until it is continued.
 
         `wait` waits so many seconds for ("continued", 0). Where no shell could continue us nothing
         is stopped, and that time is all that passes.
@@ -115,7 +115,7 @@ def _is_terminal(descriptor: int) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A process in the background that sets the foreground is stopped, unless it looks away."""
+    """A process in the background that sets the foreground is stopped, unless it blocks SIGTTOU."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
     try:
         yield
