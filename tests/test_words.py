@@ -39,6 +39,8 @@ INSTEAD |= PHRASES
 
 KEPT = {
     r'"heard"': "a field of stored circuits",
+    r'"away"|"store_away"|"said_done"': "words in the JSON output of commands",
+    r"\bfile\.tell\(": "a method of Python's files",
     r"\bhears_successes\b": "an attribute of sinks that users have written",
     r"\btest_it_says_what_it_is\b": "a test of StoreContract, in api.txt",
     r"\b(?:def |self\.|operators\.)tell\(": "Operators.tell, in api.txt",
@@ -56,7 +58,7 @@ PHRASE = re.compile(
     "|".join(rf"\b{each}\b".replace(" ", r"[\W_]+") for each in PHRASES), re.IGNORECASE
 )
 KEPT_NAME = re.compile("|".join(KEPT))
-PARAMETER = re.compile(r"\btold(?=[:=,)\[]| or )")
+PARAMETER = re.compile(r"\btold(?=[:=,)\[`]| or |$)", re.MULTILINE)
 
 
 def replaced_words(text, path=""):

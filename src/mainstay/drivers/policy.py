@@ -170,7 +170,7 @@ class RetryPolicy(Policy, Verbs):
 
     Args:
         name: what records and messages call it.
-        max_attempts: at most so many attempts, the first included; 1 means no retry.
+        max_attempts: the most attempts, the first included; 1 means no retry.
         backoff: how the delay grows; see Backoff.
         jitter: how the delay is spread; see Jitter.
         retry_on: what is retried: exception classes, names or error codes, Kinds, predicates.

@@ -49,7 +49,7 @@ HOMES = {
     "rule": ("mainstay.core.analytics.alerts", "AlertRule"),
     "notify": ("mainstay.sinks.notify.sink", "NotifySink"),
 }
-"""Where each part lives. Nothing of it is loaded before a configuration asks for it."""
+"""The module of each part. None is loaded before a configuration names it."""
 
 
 class Parts:

@@ -169,7 +169,7 @@ def _patch_asyncio(virtual: VirtualTime, threads: Threads) -> Any:
 
 
 def _is_real(loop: Any) -> bool:
-    """Whether a loop talks to a real server in a thread of its own, and lives in real time."""
+    """Whether a loop talks to a real server in a thread of its own, in real time."""
     return getattr(loop, "keeps_real_time", False)
 
 

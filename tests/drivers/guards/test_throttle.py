@@ -440,7 +440,8 @@ def test_a_probe_that_fails_is_reported_once_and_fails_no_call(answer, caplog):
     told = answer if isinstance(answer, Exception) else f"the probe answered {answer!r}"
     kind = "OSError" if isinstance(answer, Exception) else "ValueError"
     assert record.getMessage() == (
-        f"MemoryGuard(100) cannot find out how much memory is used; retries are made: {kind}: {told}"
+        "MemoryGuard(100) cannot find out how much memory is used; retries are made:"
+        f" {kind}: {told}"
     )
     assert record.exc_text.endswith(f"{kind}: {told}")
     assert record.exc_info is None  # whose text nobody has looked at

@@ -38,7 +38,7 @@ class RetryBudget(Guard):
     Args:
         name: what notes and reports call it.
         ratio: retries per call; 0.2 is one retry for five calls.
-        floor: so many retries are allowed in any window, however few calls there were.
+        floor: the retries that are allowed in any window, however few calls there were.
         window: over how many seconds both are counted, a tenth of it at a time.
 
     >>> budget = RetryBudget("search", ratio=0.5, floor=1)
@@ -287,7 +287,7 @@ class TokenBudget(Guard):
             return self._taken, self._given
 
     def agree(self, tokens: int, told: tuple[int, int]) -> None:
-        """Goes on with the tokens of all that share it, which count `told` of its own flow.
+        """Goes on with the tokens of all that share it, which include `told` of its own flow.
 
         >>> budget = TokenBudget(capacity=20)
         >>> budget.agree(12_000, budget.flow()); budget.snapshot()["tokens"]

@@ -189,7 +189,7 @@ class AdaptiveThrottle(Guard):
 
 
 class RateLimit(Guard):
-    """Lets so many retries start in a second, however many calls fail at once.
+    """Lets a number of retries start in a second, however many calls fail at once.
 
     Each retry is given a moment to start at; its own delay counts towards the wait. In any t
     seconds no more than `burst + per_second · t` of them start.

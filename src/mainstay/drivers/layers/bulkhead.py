@@ -59,7 +59,7 @@ class BulkheadSnapshot(Value):
 
 
 class Bulkhead:
-    """Lets so many calls run at once; others wait their turn, or are refused with BulkheadFull.
+    """Lets a number of calls run at once; others wait their turn, or are refused with BulkheadFull.
 
     A decorator, `with bulkhead:` in threads, `async with bulkhead:` under asyncio and trio; the
     same object for all of them at once. Those who wait are served in the order they came.
@@ -97,7 +97,7 @@ class Bulkhead:
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
 
     def __call__(self, function: F) -> F:
-        """The function, of which so many calls run at once."""
+        """The function, of which a limited number of calls run at once."""
         decorated: F = put_around(function, self._call, self._acall)
         return decorated
 

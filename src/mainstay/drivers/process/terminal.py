@@ -96,7 +96,7 @@ class Terminal:
     def suspend(self, wait: Callable[[float], object]) -> None:
         """Stops this process and what shares its job, as Ctrl+Z does, until it is continued.
 
-        `wait` waits so many seconds for ("continued", 0). Where no shell could continue us nothing
+        `wait` waits some seconds for ("continued", 0). Where no shell could continue us nothing
         is stopped, and that time is all that passes.
         """
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)

@@ -27,7 +27,7 @@ _MOST = 1000
 
 
 class Hub:
-    """Listens, keeps the connections, and knows the faults. Lives in the proxy's loop."""
+    """Listens, keeps the connections and the faults. Runs in the loop of the proxy."""
 
     def __init__(self, host: str, port: int) -> None:
         self.faults = Faults()
