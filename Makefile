@@ -1,4 +1,4 @@
-# mainstay: every command of the house. `make` alone lists them.
+# mainstay: every command of the project. `make` alone lists them.
 # Needs Python 3.11 or later with venv, and make; nothing else, and no root.
 
 VENV  := .venv
@@ -10,9 +10,9 @@ ARGS  :=
 PYTHONS :=
 , := ,
 
-say = @printf '%-8s %s\n' '$(1)' '$(2)'
-# Runs a command whose output matters only where it fails.
-calm = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
+step = @printf '%-8s %s\n' '$(1)' '$(2)'
+# Runs a command whose output matters only if it fails.
+quiet = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -26,10 +26,10 @@ setup: $(READY) ## create .venv with everything the other commands need
 
 $(READY): pyproject.toml tools/find-python tools/get-promtool
 	@PYTHON='$(PYTHON)' tools/find-python > /dev/null
-	$(call say,setup,creating $(VENV); a minute or two)
+	$(call step,setup,creating $(VENV); a minute or two)
 	@test -x $(BIN)/python || "$$(PYTHON='$(PYTHON)' tools/find-python)" -m venv $(VENV)
-	$(call calm,$(PIP) --upgrade 'pip>=25.1')
-	$(call calm,$(PIP) --editable '.[cli$(,)trio]' --group dev)
+	$(call quiet,$(PIP) --upgrade 'pip>=25.1')
+	$(call quiet,$(PIP) --editable '.[cli$(,)trio]' --group dev)
 	@tools/get-promtool $(VENV)/opt || true
 	@touch $@
 
@@ -37,14 +37,14 @@ demo: $(READY) ## run the main job against a failing local service
 	@$(BIN)/mainstay demo $(ARGS)
 
 test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
-	$(call say,test,pytest)
+	$(call step,test,pytest)
 	@$(PYTEST) $(ARGS)
 
 test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t; PYTHONS='3.12 3.13' narrows them
 	@$(BIN)/python tools/pythons.py --only '$(PYTHONS)' -- $(ARGS)
 
 check: format-check lint types layers commits test trace-check cover ## format, lint, types, layers, commits, tests, trace, cover
-	$(call say,check,all passed)
+	$(call step,check,all passed)
 
 check-rest: format-check lint types layers commits trace-check cover ## what `make check` does besides the tests
 
@@ -53,42 +53,42 @@ format: $(READY) ## format the code and apply safe fixes
 	@$(BIN)/ruff format .
 
 format-check: $(READY)
-	$(call say,format,ruff format --check)
+	$(call step,format,ruff format --check)
 	@$(BIN)/ruff format --quiet --diff .
 
 lint: $(READY) ## ruff
-	$(call say,lint,ruff check)
+	$(call step,lint,ruff check)
 	@$(BIN)/ruff check --quiet .
 
 types: $(READY) ## mypy strict, and pyright on tests/typing
-	$(call say,types,mypy --strict)
+	$(call step,types,mypy --strict)
 	@$(BIN)/mypy --no-error-summary
-	$(call say,types,pyright on tests/typing)
-	$(call calm,$(BIN)/pyright)
+	$(call step,types,pyright on tests/typing)
+	$(call quiet,$(BIN)/pyright)
 
 layers: $(READY) ## the layer rule, and the purity of the core
-	$(call say,layers,import-linter)
-	$(call calm,$(BIN)/lint-imports --no-cache)
+	$(call step,layers,import-linter)
+	$(call quiet,$(BIN)/lint-imports --no-cache)
 
 commits: $(READY) ## the messages of the commits, see CONTRIBUTING.md
-	$(call say,commits,messages)
+	$(call step,commits,messages)
 	@$(BIN)/python tools/commits.py
 
 docs: $(READY) ## run the code of README.md and docs/ (part of `make test`)
-	$(call say,docs,code of README.md and docs/)
+	$(call step,docs,code of README.md and docs/)
 	@$(PYTEST) tests/test_docs.py $(ARGS)
 
 trace: $(READY) ## requirement → tests; ARGS=--json for programs
 	@$(BIN)/python tools/trace.py $(ARGS)
 
 trace-check: $(READY)
-	$(call say,trace,requirements)
+	$(call step,trace,requirements)
 	@$(BIN)/python tools/trace.py --quiet
 
 cover: $(READY) ## every branch of core/, by the tests of core/ alone
-	$(call say,cover,branches of src/mainstay/core)
+	$(call step,cover,branches of src/mainstay/core)
 	@$(BIN)/coverage erase
-	$(call calm,$(BIN)/coverage run -m pytest -q -n auto tests/core)
+	$(call quiet,$(BIN)/coverage run -m pytest -q -n auto tests/core)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --include='src/mainstay/core/*'
 
@@ -106,8 +106,8 @@ mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests mus
 	@$(BIN)/mutmut results
 
 $(VENV)/.bench $(VENV)/.mutate $(VENV)/.dist $(VENV)/.hooks: $(VENV)/.%: $(READY)
-	$(call say,setup,the $* group)
-	$(call calm,$(PIP) --group $*)
+	$(call step,setup,the $* group)
+	$(call quiet,$(PIP) --group $*)
 	@touch $@
 
 dist: $(VENV)/.dist ## build sdist and wheel; run README.md with the wheel in an empty environment

@@ -1,5 +1,6 @@
 """The rules of the house are set where the checks read them."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -142,3 +143,54 @@ def test_a_folder_of_tests_is_a_folder_of_the_source():
     folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
     strays = {f for f in folders if f.parts and f.parts[0] not in own and not (SRC / f).is_dir()}
     assert strays == set()
+
+
+MOST_LINES = 500
+LONG = {"errors.py": "the catalogue of exceptions, with the tree drawn on top"}
+"""Modules that may be longer, each with the reason."""
+LONGEST_FUNCTION = 50
+
+
+def long_modules(src):
+    """Modules over the limit, by their path."""
+    lengths = {
+        path.relative_to(src).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in src.rglob("*.py")
+    }
+    return {name: n for name, n in lengths.items() if n > MOST_LINES and name not in LONG}
+
+
+def long_functions(source):
+    """Functions over the limit, without their docstrings."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if ast.get_docstring(node) is not None else None
+            doc = 0 if first is None else first.end_lineno - first.lineno + 1
+            length = node.end_lineno - node.lineno + 1 - doc
+            if length > LONGEST_FUNCTION:
+                found[node.name] = length
+    return found
+
+
+def test_no_module_is_longer_than_500_lines():
+    """A module is one idea; the named exceptions are catalogues."""
+    assert long_modules(SRC) == {}
+
+
+@pytest.mark.parametrize("room", sorted(path.name for path in SRC.iterdir() if path.is_dir()))
+def test_no_function_is_longer_than_50_lines(room):
+    """A function fits on a screen."""
+    for path in (SRC / room).rglob("*.py"):
+        assert long_functions(path.read_text(encoding="utf-8")) == {}, path
+
+
+def test_a_long_function_and_a_long_module_are_found(tmp_path):
+    """The rules above can fail, and a docstring does not count."""
+    body = "    x = 1\n" * 50
+    assert long_functions(f"def f():\n{body}") == {"f": 51}
+    assert long_functions(f'def f():\n    """A sentence."""\n{body[:-10]}') == {}
+    (tmp_path / "errors.py").write_text("x = 1\n" * 501, encoding="utf-8")
+    assert long_modules(tmp_path) == {}
+    (tmp_path / "errors.py").rename(tmp_path / "other.py")
+    assert long_modules(tmp_path) == {"other.py": 501}

@@ -9,7 +9,7 @@ HOW = "run .venv/bin/python tools/metastable.py --write and look at the picture"
 
 @pytest.fixture(scope="module")
 def stories():
-    return metastable.stories()
+    return metastable.outcomes()
 
 
 @pytest.mark.req("AG-01")

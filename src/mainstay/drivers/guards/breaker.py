@@ -30,20 +30,23 @@ from mainstay.drivers.call.guard import (
     Guard,
     Standing,
     Tally,
-    guards_around,
     label_of,
 )
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site, getrandbits
 from mainstay.drivers.call.wrap import wrap
+from mainstay.drivers.guards.breaker_blocks import (
+    ALONG,
+    enter_block,
+    is_inside_block,
+    leave_block,
+)
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.ports import wants_of
-from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import FrameType
     from typing import Self, TypeVar, Unpack
 
     from mainstay.core.circuit.commands import Command
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.settings import BreakerFields
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import GuardTicket, Witness
+    from mainstay.drivers.guards.breaker_blocks import Block
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Function)
@@ -58,8 +62,6 @@ if TYPE_CHECKING:
 _ONCE = Policy(name="once", max_attempts=1)
 _log = logging.getLogger("mainstay")
 _OPEN = CircuitState.OPEN
-_ALONG = Ticket(-1)
-"""Of a call that is part of one around it: of no generation, so it is not counted."""
 now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
@@ -140,8 +142,7 @@ class CircuitBreaker(Guard, Verbs):
         self._unsent: list[CircuitStateChanged] = []
         self._notifying = threading.Lock()
         self._site: Site | None = None
-        self._blocks: list[tuple[FrameType, Ticket, float]] = []
-        """The `with` blocks under way: where, with what ticket, since when."""
+        self._blocks: list[Block] = []
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -214,46 +215,20 @@ class CircuitBreaker(Guard, Verbs):
         self._change(lambda _, now: ("by_hand", now, failed))
 
     def __enter__(self) -> Self:
-        self._enter_block(sys._getframe(1))
+        enter_block(self, self._blocks, sys._getframe(1))
         return self
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        self._leave_block(sys._getframe(1), error)
+        leave_block(self, self._blocks, sys._getframe(1), error)
 
     async def __aenter__(self) -> Self:
-        self._enter_block(sys._getframe(1))
+        enter_block(self, self._blocks, sys._getframe(1))
         return self
 
     async def __aexit__(
         self, _type: object, error: BaseException | None, _traceback: object
     ) -> None:
-        self._leave_block(sys._getframe(1), error)
-
-    def _enter_block(self, frame: FrameType) -> None:
-        now = clock.current.monotonic()
-        ticket = self.enter(is_retry=False, now=now)
-        if isinstance(ticket, CircuitOpenError):
-            if not any(self in guards_around(each) for each in enclosures(3)):
-                raise ticket
-            ticket = _ALONG
-        self._blocks.append((frame, ticket, now))
-
-    def _leave_block(self, frame: FrameType, error: BaseException | None) -> None:
-        """The block of that frame; where another function left it, the one entered last."""
-        blocks = self._blocks
-        mine = [index for index, each in enumerate(blocks) if each[0] is frame]
-        _, ticket, started = blocks.pop(mine[-1] if mine else -1)
-        now = clock.current.monotonic()
-        self.left(ticket, error, now - started, now)
-
-    def _is_inside_block(self, frame: FrameType | None) -> bool:
-        """Whether a block of this breaker is around the frame: then they are one call."""
-        entered = {each[0] for each in self._blocks}
-        while frame is not None:
-            if frame in entered:
-                return True
-            frame = frame.f_back
-        return False
+        leave_block(self, self._blocks, sys._getframe(1), error)
 
     def __call__(self, function: F) -> F:
         """Decorates a function, sync or async: each call is recorded, or refused."""
@@ -394,8 +369,8 @@ class CircuitBreaker(Guard, Verbs):
         answer = self._admit(now, seen)
         if isinstance(answer, Ticket):
             return answer
-        if self._blocks and self._is_inside_block(sys._getframe(1)):
-            return _ALONG
+        if self._blocks and is_inside_block(self._blocks, sys._getframe(1)):
+            return ALONG
         if witness is not None and seen:
             witness(label_of(self), [seen[0], now], answer.retry_after)
         return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)

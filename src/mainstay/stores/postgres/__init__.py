@@ -1,1 +1,1 @@
-"""PostgreSQL: the store, the SQL of a record's claim and update, its pool, its journal."""
+"""PostgreSQL: the store, the SQL of a claim, its pool, its journal; `sql/` is the schema."""

@@ -1,1 +1,1 @@
-"""SQLite: the store, the SQL of a record's claim and update, its connections, its journal."""
+"""SQLite: the store, the SQL of a claim, its connections, its journal; `sql/` is the schema."""
