@@ -45,7 +45,7 @@ def moment() -> float:
 
 
 class within:  # noqa: N801 -- a context manager is used like a function
-    """Limits everything inside to a number of seconds; never longer than the limit outside.
+    """Limits everything inside to some seconds; never longer than the limit outside.
 
     It cuts nothing by itself: retries inside do not start an attempt that has no time left, and
     clients that read `remaining()` time out.

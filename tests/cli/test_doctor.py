@@ -106,7 +106,7 @@ def test_a_store_is_described():
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("floppy://a", "no store answers to 'floppy://a'"),
+        ("floppy://a", "there is no store for 'floppy://a'"),
         ("sqlite:////no/such/folder/a.db", "does its folder exist"),
     ],
 )

@@ -170,7 +170,7 @@ class RetryPolicy(Policy, Verbs):
 
     Args:
         name: what records and messages call it.
-        max_attempts: the most attempts, the first included; 1 means no retry.
+        max_attempts: the largest number of attempts, the first included; 1 means no retry.
         backoff: how the delay grows; see Backoff.
         jitter: how the delay is spread; see Jitter.
         retry_on: what is retried: exception classes, names or error codes, Kinds, predicates.
@@ -260,7 +260,7 @@ _UNRUN = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
 
 
 def _refuse_unrun(function: Function, value: UserValue) -> None:
-    """Refuses what has not run yet: its failures would come where nobody retries."""
+    """Refuses what has not run yet: its failures would come where nothing retries."""
     check_callable(function)
     if type(value) is not CoroutineType:
         return  # a plain function that returns a generator of its own making

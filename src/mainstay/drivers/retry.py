@@ -54,7 +54,7 @@ def retry(
     Args:
         on: what is retried: exception classes, names or error codes, Kinds, predicates.
         policy: a RetryPolicy; the other arguments override its fields.
-        attempts: the most attempts, the first included.
+        attempts: the largest number of attempts, the first included.
         timeout: seconds for one attempt.
         deadline: seconds for the whole call, waits included.
         backoff: how the delay grows.

@@ -1,4 +1,4 @@
-"""What travels with the flow of control: who is calling, until when, and what cancels it.
+"""What travels with the flow of control: for whom a call is made, until when, and what cancels it.
 
 Held in context variables, so it follows calls, tasks and generators by itself. Threads and
 executors start empty; `carry()` and `carrying()` take it there.
@@ -73,8 +73,8 @@ class Bound:
 
 
 UNBOUND = Bound(NEVER, None)
-_NOBODY = Context()
-CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NOBODY)
+_NO_CONTEXT = Context()
+CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NO_CONTEXT)
 BOUND: ContextVar[Bounding] = ContextVar("mainstay_bound", default=UNBOUND)
 CANCEL: ContextVar[threading.Event | None] = ContextVar("mainstay_cancel", default=None)
 

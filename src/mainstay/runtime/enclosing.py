@@ -2,7 +2,7 @@
 
 Every frame that makes first attempts runs in one namespace, FRAMES; walking up the stack and
 comparing `f_globals` finds them. The happy path pays a local variable: the references to what it
-holds count the wrappers under way, and where there is no other nobody walks. The walk is exact for
+holds count the wrappers under way, and if there is no other there is no walk. The walk is exact for
 direct calls, generators and await chains. Retried attempts, blocks of `policy.attempts()` and
 worker threads run in frames of other modules: those are entered in OPEN while they last.
 
@@ -61,7 +61,7 @@ class Enclosure:
 
     `is_repeat` where it is not the first attempt: the next one up is then the same call, whose
     first attempt is over. `retries` is False for what runs beside the attempts, such as a hook:
-    nobody repeats that.
+    that is not repeated.
     """
 
     __slots__ = ("end", "frame", "is_repeat", "plan", "retries")

@@ -282,7 +282,7 @@ class Call:
         return error
 
     def hook_failed(self, effect: CallHook, error: BaseException) -> None:
-        """Reports a hook that raised: to the listeners, or to the log where nobody listens."""
+        """Reports a hook that raised: to the listeners, or, without any, to the log."""
         if self.builder is not None:
             self._emit(self.builder.hook_failed(effect.name, error))
             return

@@ -32,8 +32,8 @@ def notify(followers: tuple[Follower, ...], what: str, *about: object) -> None:
         _quietly(follower, what, *about)
 
 
-def _quietly(whom: object, what: str, *about: object) -> Any:
-    method = getattr(whom, what, None)
+def _quietly(listener: object, what: str, *about: object) -> Any:
+    method = getattr(listener, what, None)
     if method is None:
         return None
     try:

@@ -25,7 +25,7 @@ _abandoned: set[_Worker] = set()
 
 
 def abandoned_threads() -> int:
-    """How many timed-out attempts are still running in threads that nobody waits for.
+    """How many timed-out attempts are still running in threads that no call waits for.
 
     >>> abandoned_threads()
     0

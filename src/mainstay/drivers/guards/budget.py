@@ -38,7 +38,7 @@ class RetryBudget(Guard):
     Args:
         name: what notes and reports call it.
         ratio: retries per call; 0.2 is one retry for five calls.
-        floor: the retries that are allowed in any window, however few calls there were.
+        floor: how many retries are allowed in any window, however few calls there were.
         window: over how many seconds both are counted, a tenth of it at a time.
 
     >>> budget = RetryBudget("search", ratio=0.5, floor=1)
@@ -276,7 +276,7 @@ class TokenBudget(Guard):
             self._give_locked(thousandths(self.rule.capacity))
 
     def flow(self) -> tuple[int, int]:
-        """The thousandths taken and given since the beginning, for those who share it.
+        """The thousandths taken and given since the beginning, for the processes that share it.
 
         >>> budget = TokenBudget(capacity=20)
         >>> budget.consider(ConnectionError(), 0.1, 0.0), budget.flow()

@@ -21,7 +21,7 @@ class CallCount(Guard):
     """A guard that never refuses: it only wants to know how many calls there were.
 
     A wrapper counts in the tally of its gate; a call that takes the long way is counted here. What
-    a gate has counted outlives it: a function may be gone before anybody asks.
+    a gate has counted outlives it: a function may be gone before its count is read.
     """
 
     layer = "count"
@@ -57,7 +57,7 @@ class CallCount(Guard):
             return found
 
     def _look_locked(self) -> None:
-        """Reads every tally, and lets go of those that nobody counts in any more."""
+        """Reads every tally, and drops those whose gate is gone."""
         still = []
         for owner, tally, before in self._tallies:
             is_there = owner() is not None

@@ -1,4 +1,4 @@
-"""The circuits of an engine: found by name, made where each operation has one, asked how it is."""
+"""The circuits of an engine, by name: of each operation, of groups, of everything; their health."""
 
 from __future__ import annotations
 

@@ -123,12 +123,12 @@ class Sharing:
             return
         self._obey(circuit, table.order)
         seconds = core.is_voted_open(table, self.node, now, self.silence)
-        # Where many start at once, those who have sat down already may not be most of them.
+        # If many start at once, those with a seat already may not be most of them.
         if seconds > 0.0 and not is_new:
             circuit.vote_open(seconds)
 
     def _meet(self, circuit: CircuitBreaker) -> None:
-        """Takes over what those knew who were there before."""
+        """Takes over what the nodes before it have left."""
         value, now = self._store.read(CIRCUITS, circuit.name)
         last = core.inherited(value, self.node, now, self.silence)
         if last is not None:

@@ -189,7 +189,7 @@ class AdaptiveThrottle(Guard):
 
 
 class RateLimit(Guard):
-    """Lets a number of retries start in a second, however many calls fail at once.
+    """Limits how many retries start in a second, however many calls fail at once.
 
     Each retry is given a moment to start at; its own delay counts towards the wait. In any t
     seconds no more than `burst + per_second · t` of them start.
@@ -325,7 +325,7 @@ class MemoryGuard(Guard):
         return {"limit": self.limit, "used": self._look(clock.current.monotonic())}
 
     def reset(self) -> None:
-        """Looks anew at the next question.
+        """Reads the memory again at the next question.
 
         >>> guard = MemoryGuard(1000, probe=lambda: 10)
         >>> guard.reset(); guard.used is None

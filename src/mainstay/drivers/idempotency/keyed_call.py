@@ -155,7 +155,7 @@ class KeyedCall:
         return None if record is None else glimpse(record, self.fingerprint, now)
 
     def start_renewing(self, epoch: int) -> None:
-        """Keeps the lease alive; in the caller's own transaction nobody else sees the record."""
+        """Renews the lease; not in the caller's own transaction, where the record is private."""
         if self.records.is_bound:
             return
         self.epoch = epoch

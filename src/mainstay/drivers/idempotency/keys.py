@@ -148,13 +148,13 @@ class Keying:
             text = payload if self.options.key is None else key_text(self.options.key)
         if self._place is not None:
             return text, payload, self._place(text)
-        who = self.options.scope
-        if who is None:
-            who = CONTEXT.get().tenant_id
-            if who is not None:  # one of many: nothing to keep
-                return text, payload, canonical([who, self.site.operation, text]).decode()
+        scope = self.options.scope
+        if scope is None:
+            scope = CONTEXT.get().tenant_id
+            if scope is not None:  # one of many: nothing to keep
+                return text, payload, canonical([scope, self.site.operation, text]).decode()
         if not self._head:
-            self._head = canonical([who, self.site.operation]).decode()[:-1]
+            self._head = canonical([scope, self.site.operation]).decode()[:-1]
         return text, payload, f"{self._head},{_encode(text).decode()}]"
 
     def _arguments(self, args: Args, kwargs: Kwargs) -> dict[str, object]:

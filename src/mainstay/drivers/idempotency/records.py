@@ -105,7 +105,7 @@ class Records:
     def draft_of(self, keying: Keying) -> Keyed:
         """What the core gets for every call of a function that is not replayed.
 
-        Its key, its payload, and an owner that nobody else has, come with the call.
+        Its key, its payload, and a unique owner come with the call.
         """
         site, options = keying.site, keying.options
         keying.draft = Keyed(
@@ -199,7 +199,7 @@ class Records:
             emit(_event(site, site.operation, key, "hit"), site.listeners, site.redact)
 
     def later(self, address: str, decide: Decide[Answer]) -> None:
-        """A step for one who was cut off and cannot wait for it; its lease ends it otherwise.
+        """A step of a call that was cut off and cannot wait for it; its lease ends it otherwise.
 
         A transaction of the caller's is theirs to roll back.
         """
@@ -221,16 +221,16 @@ def monotonic() -> float:
 
 
 def _event(site: Site, operation: str, key: str, action: str) -> Idempotency:
-    who = CONTEXT.get()
+    here = CONTEXT.get()
     return Idempotency(
         operation=operation,
         policy=site.policy.name,
         idempotency_key=site.shown(key),
         action=action,
-        retry_category=who.category,
-        tenant_id=who.tenant_id,
-        correlation_id=who.correlation_id,
-        trace_id=who.trace_id,
+        retry_category=here.category,
+        tenant_id=here.tenant_id,
+        correlation_id=here.correlation_id,
+        trace_id=here.trace_id,
     )
 
 

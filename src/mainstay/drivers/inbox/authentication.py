@@ -18,7 +18,7 @@ from mainstay.drivers.inbox.credentials import (
     Secret,
     Signature,
     is_signed,
-    nobodys_key,
+    unowned_key,
 )
 from mainstay.errors import IdentityRefused, UsageError
 
@@ -166,10 +166,10 @@ def _signature(
 def _is_signature(
     name: str, known: Operator, purpose: str, about: tuple[Json, ...], signature: Signature
 ) -> bool:
-    """Whether it is theirs, of this very act; whatever somebody sends for one."""
+    """Whether it is theirs, of this very act; whatever is sent for one."""
     try:
         message = statement(purpose, name, about, signature.at)
-        is_right = is_signed(known.public_key or nobodys_key(), message, signature)
+        is_right = is_signed(known.public_key or unowned_key(), message, signature)
     except (TypeError, ValueError, UsageError):
         return False
     return is_right and bool(known.public_key)

@@ -36,7 +36,7 @@ def shared_circuits(store: Store) -> list[Standing]:
 
 
 def shared_circuit(store: Store, name: str) -> Standing | None:
-    """The circuit of that name; None where no process has ever shared one."""
+    """The circuit of that name; None if no process has ever shared one."""
     value, now = store.read(CIRCUITS, writable(name))
     return None if value is None else standing(name, core.decode(value), now)
 
@@ -51,9 +51,9 @@ def order_circuit(
     proof: Credential,
     why: str = "",
 ) -> Standing | None:
-    """Gives an order to a circuit in every process, if it is them who give it.
+    """Gives an order to a circuit in every process, if the operator proves who they are.
 
-    Each process follows it at its next step, and its audit holds who gave it and why. None where
+    Each process follows it at its next step, and its audit holds who gave it and why. None if
     there is no such circuit.
     """
     name, why = writable(name), writable(why)

@@ -26,7 +26,7 @@ HINT = "mainstay audit keygen PATH makes one"
 
 
 class Secret:
-    """A secret that shows itself to nobody: not in a repr, not in a traceback.
+    """A secret that is not shown: not in a repr, not in a traceback.
 
     >>> Secret("hunter2")
     Secret(...)
@@ -114,8 +114,8 @@ def is_signed(public_key: str, message: bytes, signature: Signature) -> bool:
     return True
 
 
-def nobodys_key() -> str:
-    """A public key of nobody's: looking at a signature takes as long where there is no key."""
+def unowned_key() -> str:
+    """A public key of no operator: a check takes as long for an unknown name."""
     ed25519, pem = library()
     public = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()
     made = public.public_bytes(pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo)

@@ -48,7 +48,7 @@ _AGAIN = 3
 _LONGEST = 1000
 """Characters of evidence in an event."""
 _BY_THEMSELVES = frozenset({"alert", "governance", "corrupted_state"})
-"""Kinds where nothing is to be done but to know that somebody has decided."""
+"""Kinds for which a decision is noted and nothing else is done."""
 
 
 class Inbox:
@@ -158,7 +158,7 @@ class Inbox:
         evidence: str = "",
         revision: int | None = None,
     ) -> Answer:
-        """Decides what becomes of a matter, and does it; of two who decide at once one wins.
+        """Decides what becomes of a matter, and does it; of two that decide at once one wins.
 
         Args:
             item_id: the item.
@@ -255,7 +255,7 @@ class Inbox:
     def carry_out_all(self) -> int:
         """Carries out whatever is decided and was not; how many were closed.
 
-        What raises stands in nobody's way: the first of it is raised when all were tried.
+        An error stops no other item: the first error is raised when all were tried.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> Inbox(MemoryStore()).carry_out_all()

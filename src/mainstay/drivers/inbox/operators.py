@@ -1,7 +1,7 @@
-"""The operators of a store: who may act on its inbox. Whether it is them is authentication.py's.
+"""The operators of a store: who may act on its inbox. authentication.py verifies them.
 
-Who has the store can read and write everything in it: operators are there so that what is done is
-done by somebody, known by name, and so that a wrong secret is seen. Every change and every refusal
+A process that has the store can read and write all of it: operators exist so that each act has a
+name, and so that a wrong secret is seen. Every change and every refusal
 is emitted to the listeners, and so enters the audit; a secret never.
 """
 
@@ -67,7 +67,7 @@ class Operators(Verifier):
     ) -> None:
         """Adds an operator, with a secret or the public part of an Ed25519 key.
 
-        The first needs nobody's leave; every other one is added by an operator.
+        The first needs no authorisation; every other one is added by an operator.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> operators = Operators(MemoryStore())
@@ -149,13 +149,13 @@ class Operators(Verifier):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is none yet: the next one to be added needs nobody's leave."""
+        """Whether there is none yet: the next one to be added needs no authorisation."""
         return not any(there for _, there in listed(self._store, SPACE, core.is_somebody))
 
     def _leave(
         self, name: str, verb: str, kept: Hash | str, by: str, proof: Credential | None
     ) -> str:
-        """By whose leave an operator is added; nobody's where it is the first."""
+        """Who authorises that an operator is added; no one if it is the first."""
         if by and proof is not None:
             self._administer(name, verb, kept, by, proof)
             return by
@@ -184,8 +184,8 @@ class Operators(Verifier):
     def _stop(self, name: str) -> None:
         """Disables an operator, unless it is the last who can act.
 
-        It is looked at once more afterwards: of two who stop each other at once, each has found the
-        other one there. Then both go on.
+        It is checked once more afterwards: of two that stop each other at once, each has found the
+        other one. Then both go on.
         """
         self._keep_one_besides(name)
         value, _ = self._store.read(SPACE, name)

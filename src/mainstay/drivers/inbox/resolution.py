@@ -66,7 +66,7 @@ def _resolving(item: Item, decision: Decision) -> Resolve:
 
 
 def exhausted_calls(store: Store, circuits: CircuitRegistry) -> Room:
-    """Lets an operation begin anew: counted attempts are forgotten, its circuits are reset."""
+    """Lets an operation begin again: counted attempts are forgotten, its circuits are reset."""
 
     def settle(item: Item, decision: Decision) -> str:
         if decision.action != "retry":

@@ -1,4 +1,4 @@
-"""Lists the records of a space. A damaged one is reported, and costs nobody the others."""
+"""Lists the records of a space. A damaged one is reported, and the others are listed."""
 
 from __future__ import annotations
 

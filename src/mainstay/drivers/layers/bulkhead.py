@@ -59,15 +59,15 @@ class BulkheadSnapshot(Value):
 
 
 class Bulkhead:
-    """Lets a number of calls run at once; others wait their turn, or are refused with BulkheadFull.
+    """Limits how many calls run at once; others wait their turn, or are refused with BulkheadFull.
 
     A decorator, `with bulkhead:` in threads, `async with bulkhead:` under asyncio and trio; the
-    same object for all of them at once. Those who wait are served in the order they came.
+    same object for all of them at once. Waiting calls are served in the order they came.
 
     Args:
         name: what errors call it.
         limit: how many calls may run at once.
-        queue: how many more may wait. 0: nobody waits.
+        queue: how many more may wait. 0: none waits.
         max_wait: seconds to wait at most; never longer than the deadline of the call leaves.
 
     >>> reports = Bulkhead("reports", 1)
@@ -89,7 +89,7 @@ class Bulkhead:
         self.queue = check.count("queue", queue, MOST, 0)
         self.max_wait = check.optional_seconds("max_wait", max_wait)
         if queue == 0 and max_wait is not None:
-            check.note("max_wait", max_wait, "None where queue is 0, since nobody waits then")
+            check.note("max_wait", max_wait, "None if queue is 0, since no call waits then")
         check.close()
         self._lock = threading.RLock()
         self._running = 0
@@ -97,7 +97,7 @@ class Bulkhead:
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
 
     def __call__(self, function: F) -> F:
-        """The function, of which a limited number of calls run at once."""
+        """The function, with a limit on its calls at once."""
         decorated: F = put_around(function, self._call, self._acall)
         return decorated
 
@@ -158,7 +158,7 @@ class Bulkhead:
     # --- places -----------------------------------------------------------------------------------
 
     def _take(self) -> bool:
-        """Takes a place if one is free. Nobody waits then: free places are handed on."""
+        """Takes a place if one is free. No call waits then: free places are handed on."""
         with self._lock:
             if self._running >= self.limit:
                 return False
@@ -182,7 +182,7 @@ class Bulkhead:
         return waiter
 
     def _dismiss(self, waiter: _Waiter) -> bool:
-        """Takes a waiter out; True for the one who then has its place to pass on."""
+        """Takes a waiter out; True for the caller that then has its place to pass on."""
         with self._lock:
             self._waiters.pop(waiter, None)
             is_mine = waiter.is_admitted and not waiter.is_gone

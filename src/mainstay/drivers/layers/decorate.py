@@ -59,9 +59,9 @@ def emit_aside(
     """Emits an event beside the attempts; returns whether there was a listener."""
     if not listeners:
         return False
-    who = CONTEXT.get()
-    fields.update(tenant_id=who.tenant_id, correlation_id=who.correlation_id,
-                  trace_id=who.trace_id, retry_category=who.category)  # fmt: skip
+    here = CONTEXT.get()
+    fields.update(tenant_id=here.tenant_id, correlation_id=here.correlation_id,
+                  trace_id=here.trace_id, retry_category=here.category)  # fmt: skip
     outer = enclosures()
     if not outer:
         emit(event(**fields), listeners)

@@ -90,7 +90,7 @@ class Race:
         self._is_paid = False
         self._outcomes: dict[int, Outcome] = {}
         self._verdict: tuple[int, Outcome, float] | None = None
-        """Who answered first, or means "stop", and when; a failure is no verdict."""
+        """Which attempt answered first, or means "stop", and when; a failure is no verdict."""
 
     @property
     def is_over(self) -> bool:
@@ -334,7 +334,7 @@ class _OnAsyncio:
         self._tasks.append(self._group.create_task(_run(self, self.race.begin())))
 
     async def wait(self, seconds: float | None) -> None:
-        """Waits for an attempt to end, at most so long."""
+        """Waits for an attempt to end, at most that long."""
         from asyncio import timeout
 
         try:
@@ -370,7 +370,7 @@ class _OnTrio:
         self._nursery.start_soon(_run, self, self.race.begin())
 
     async def wait(self, seconds: float | None) -> None:
-        """Waits for an attempt to end, at most so long."""
+        """Waits for an attempt to end, at most that long."""
         with self._trio.move_on_after(NEVER if seconds is None else seconds):
             await self.changed.wait()
             self.changed = self._trio.Event()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEADER = (
     'trap "" TERM QUIT TSTP TTIN TTOU; read x; kill -TERM 0; kill -CONT 0; sleep "$1"; kill -KILL 0'
 )
-"""What the leading shell does: waits for the end of its input, and then ends everybody."""
+"""What the leading shell does: waits for the end of its input, and then ends the group."""
 
 _DEAF_TO = [
     getattr(signal, name)
@@ -108,7 +108,7 @@ class Group:
         while os.WIFSTOPPED(status):
             try:
                 _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-            except ChildProcessError:  # somebody ignores SIGCHLD, and with it how children end
+            except ChildProcessError:  # SIGCHLD is ignored, and with it how children end
                 status = _exited(UNKNOWN)
             if os.WIFSTOPPED(status):
                 self._report(("stopped", os.WSTOPSIG(status)))
@@ -127,18 +127,18 @@ class Group:
         return 0
 
     def signal(self, number: int) -> None:
-        """Sends everybody in the group a signal."""
+        """Sends a signal to every process of the group."""
         if self.id:
             with suppress(ProcessLookupError, PermissionError):  # macOS refuses to signal zombies
                 os.killpg(self.id, number)
 
     def terminate(self) -> None:
-        """Asks everybody to end, also those who are stopped."""
+        """Asks every process to end, also those that are stopped."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends everybody in the group, the leader too."""
+        """Ends every process of the group, the leader too."""
         self.signal(signal.SIGKILL)
 
     def was_interrupted(self) -> int:
@@ -160,7 +160,7 @@ class Group:
         return signal.SIGINT if any(pending >> number - 1 & 1 for number in deadly) else 0
 
     def is_empty(self) -> bool:
-        """Whether nobody is left but the leader.
+        """Whether only the leader is left.
 
         Without /proc that is unknown: the group counts as empty when its command has ended.
         """
@@ -182,7 +182,7 @@ class Group:
         if self.process is None:
             return 0
         for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:  # nobody came to read it: an exception was faster
+            if pipe is not None:  # it was not read: an exception came first
                 pipe.close()
         return self.process.wait()
 

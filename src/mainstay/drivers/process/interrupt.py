@@ -87,7 +87,7 @@ class Interrupt(threading.Event):
         self.note(signal.SIGINT)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for a signal, up to a number of seconds; whether one has come."""
+        """Waits for a signal, at most `timeout` seconds; returns whether one has come."""
         end = None if timeout is None else clock.SYSTEM.monotonic() + timeout
         while not self.is_set():
             left = _SLICE if end is None else min(_SLICE, end - clock.SYSTEM.monotonic())

@@ -1,4 +1,4 @@
-"""How a command is run: what it is given, what is kept of it, and who may end it."""
+"""How a command is run: what it is given, what is kept of it, and what may end it."""
 
 from __future__ import annotations
 

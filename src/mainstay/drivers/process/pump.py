@@ -1,6 +1,6 @@
 """Carries a command's output: from a pipe, to a stream of ours and to a tape, as it comes.
 
-A thread for each stream, so that one that nobody reads does not hold up the other. What cannot be
+A thread for each stream, so that one that is not read does not hold up the other. What cannot be
 written any more closes the pipe: the command then meets what it would have met without us.
 """
 
@@ -51,7 +51,7 @@ class Pump(threading.Thread):
             os.close(self._source)
 
     def _next(self) -> bytes:
-        """What comes next; nothing at the end, or where nobody is left who could write."""
+        """What comes next; nothing at the end, or if no process is left that could write."""
         if os.name != "nt":
             import select
 

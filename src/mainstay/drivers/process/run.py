@@ -1,8 +1,8 @@
 """One command as one attempt: run in a group of its own, bounded in time, ended as a whole.
 
 It raises how the command failed, so that retries, breakers, deadlines and keys decide as for any
-call. When `run` is left, by whatever way, nobody of the group is left either: who does not end on
-TERM within the grace time is killed. Its time is that of the attempt it is made in.
+call. However `run` is left, no process of the group is left either: one that does not end on TERM
+within the grace time is killed. Its time is that of the attempt it is made in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.process.pump import Pump
 
 _POLL = 0.05
-"""Seconds between two looks: a signal that the system hands to another thread wakes nobody here."""
+"""Seconds between two looks: a signal that goes to another thread wakes no thread here."""
 
 
 def run(command: Sequence[str | bytes], options: ProcessOptions | None = None) -> Output:
@@ -167,7 +167,7 @@ class _Attempt:
                 self.options.cancel.note(number)
 
     def _stopped(self, group: Group, number: int) -> None:
-        """It asked for the terminal, or somebody pressed Ctrl+Z: then we stop with it."""
+        """It asked for the terminal, or Ctrl+Z was pressed: then we stop with it."""
         terminal = self.options.terminal
         if terminal is None or number == signal.SIGSTOP:
             return

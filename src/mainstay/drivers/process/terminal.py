@@ -1,4 +1,4 @@
-"""The terminal a command may need: who its foreground is, Ctrl+Z, and the way back.
+"""The terminal a command may need: its foreground group, Ctrl+Z, and the way back.
 
 A command is in a group of its own, so it may read the terminal only where that group is made the
 foreground. That is done at once where stdin, stdout and stderr all are the terminal, and otherwise
@@ -42,7 +42,7 @@ class Terminal:
 
     @property
     def is_all_there_is(self) -> bool:
-        """Whether the standard streams all are a terminal: then nobody else may need it."""
+        """Whether the standard streams all are a terminal: then no other process needs it."""
         return all(map(_is_terminal, (0, 1, 2)))
 
     @property
@@ -96,7 +96,7 @@ class Terminal:
     def suspend(self, wait: Callable[[float], object]) -> None:
         """Stops this process and what shares its job, as Ctrl+Z does, until it is continued.
 
-        `wait` waits some seconds for ("continued", 0). Where no shell could continue us nothing
+        `wait` waits that many seconds for ("continued", 0). If no shell could continue us nothing
         is stopped, and that time is all that passes.
         """
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)

@@ -2,7 +2,7 @@
 
 The command gets a console group of its own, is asked to end by CTRL_BREAK, and after the grace time
 is ended with its descendants by `taskkill /T`. What it started and let go of is not found, there is
-no terminal to lend, and nobody ends it where this process is killed.
+no terminal to lend, and nothing ends it if this process is killed.
 """
 
 from __future__ import annotations
