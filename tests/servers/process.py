@@ -82,7 +82,7 @@ class ServerProcess:
     def pause(self) -> None:
         """SIGSTOP: connections stay open, and nobody answers; it returns when all threads stand."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)  # two may pause it
 
     def resume(self) -> None:
         """SIGCONT: it goes on."""
