@@ -27,7 +27,8 @@ def _text(data):
 
 def dump_postgres(url):
     """The scripts of the schema, and the rows of each table."""
-    scripts = sorted(Path(mainstay.__file__).parent.rglob("sql/postgres/*.sql"))
+    scripts = sorted(Path(mainstay.__file__).parent.rglob("postgres/sql/*.sql"))
+    assert scripts, "the schema has moved"
     with psycopg.connect(url) as connection:
         found = connection.execute(
             "SELECT table_name FROM information_schema.tables"
