@@ -101,3 +101,69 @@ else:
 def test_the_end_of_a_process_flushes_what_is_registered(who):
     """Also what a thread adds that outlives the main one, and in a child of multiprocessing."""
     assert run(AT_EXIT, who) == ([who], "")
+
+
+LATE = """
+import atexit, sys, threading
+from mainstay.runtime.fork import flush_at_exit
+
+class Sink:
+    def __init__(self):
+        self.events = []
+        flush_at_exit(self, Sink.flush)
+
+    def flush(self):
+        if self.events:
+            print(*self.events, flush=True)
+        self.events.clear()
+
+def work():
+    if sys.argv[1] == "thread":
+        threading.main_thread().join()
+    sinks.append(Sink())
+    sinks[0].events.append(sys.argv[1])
+
+sinks = []
+if sys.argv[1] == "thread":
+    threading.Thread(target=work).start()
+elif sys.argv[1] == "handler":
+    atexit.register(work)
+else:
+    atexit.register(lambda: sinks[0].events.append("first"))
+    sinks.append(Sink())
+"""
+
+
+@pytest.mark.parametrize("who", ["thread", "handler", "first"])
+def test_what_is_registered_or_emitted_late_is_flushed_too(who):
+    """The first sink of a late thread or handler, and what a handler older than a sink emits."""
+    assert run(LATE, who) == ([who], "")
+
+
+FAILING = """
+import os
+from mainstay.runtime.fork import flush_all, flush_at_exit
+
+class Sink:
+    def __init__(self, name):
+        self.name = name
+        flush_at_exit(self, Sink.flush)
+
+    def flush(self):
+        if self.name == "broken":
+            raise ValueError(self.name)
+        kept.append(Sink("new"))
+        print(self.name, flush=True)
+
+kept = [Sink("broken"), Sink("one"), Sink("two")]
+try:
+    flush_all()
+except ValueError as error:
+    print("then", error, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_flush_that_fails_costs_no_other_nor_does_one_that_registers():
+    """The error is raised when all are flushed."""
+    assert run(FAILING) == (["one", "two", "then broken"], "")

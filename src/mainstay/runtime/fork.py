@@ -15,16 +15,18 @@ True
 
 from __future__ import annotations
 
+import atexit
 import os
-from functools import cache
+import threading
 from weakref import WeakKeyDictionary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias, TypeVar
 
     T = TypeVar("T")
+    Registry: TypeAlias = WeakKeyDictionary[object, Callable[..., object]]
 
 
 class Process:
@@ -41,8 +43,8 @@ class Process:
 
 
 PROCESS = Process()
-_resets: WeakKeyDictionary[object, Callable[..., object]] = WeakKeyDictionary()
-_flushes: WeakKeyDictionary[object, Callable[..., object]] = WeakKeyDictionary()
+_resets: Registry = WeakKeyDictionary()
+_flushes: Registry = WeakKeyDictionary()
 
 
 def reset_in_child(thing: T, reset: Callable[[T], object]) -> None:
@@ -59,38 +61,48 @@ def flush_at_exit(thing: T, flush: Callable[[T], object]) -> None:
     It may be called twice: before the interpreter joins the threads, which is the only time in a
     child of multiprocessing, and by atexit, for what those threads have added since.
     """
-    _register_at_exit()
     _flushes[thing] = flush
 
 
 def flush_all() -> None:
     """Flushes every object that is registered, as the end of the process does."""
-    for thing, flush in list(_flushes.items()):
-        flush(thing)
-
-
-@cache
-def _register_at_exit() -> None:
-    import atexit
-    import threading
-
-    atexit.register(flush_all)
-    if hasattr(threading, "_register_atexit"):
-        threading._register_atexit(flush_all)  # noqa: SLF001 -- see flush_at_exit
+    _call_each(_flushes)
 
 
 def _reset_all() -> None:
-    """In a forked child. A reset that fails costs no other; Python prints the first such error."""
+    """In a forked child."""
     PROCESS.reset()
+    _call_each(_resets)
+
+
+def _call_each(registry: Registry) -> None:
+    """Calls what is registered. One that fails costs no other; Python prints the first error."""
     errors = []
-    for thing, reset in list(_resets.items()):
+    for thing, function in _registered(registry):
         try:
-            reset(thing)
+            function(thing)
         except Exception as error:
             errors.append(error)
     if errors:
         raise errors[0]
 
 
+def _registered(registry: Registry) -> Iterator[tuple[object, Callable[..., object]]]:
+    """The objects that exist; a thread may register another one meanwhile."""
+    for reference in registry.keyrefs():
+        thing = reference()
+        if thing is not None:
+            yield thing, registry[thing]
+
+
+# Registered before any object: handlers of atexit run in reverse order, so one that the program
+# registers from now on runs first, and what it emits is flushed. Nor could the first object of a
+# thread that outlives the main one register: the interpreter refuses that by then.
+atexit.register(flush_all)
+if hasattr(threading, "_register_atexit"):
+    try:  # noqa: SIM105 -- no other module of a plain call loads contextlib
+        threading._register_atexit(flush_all)  # noqa: SLF001 -- see flush_at_exit
+    except RuntimeError:  # even this module was imported by such a thread
+        pass
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_all)
