@@ -10,7 +10,7 @@ from mainstay.errors import UsageError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.base.change import Decide, Reply
@@ -52,7 +52,8 @@ class SinkWants(Value):
             a call emits nothing.
         evidence: events carry their `proof`, which replay needs.
         facts: the facts of a call in place of its events, by `take(facts)`; `facts.events()`
-            builds the events later. None: if the sink has `take`.
+            builds the events later. None: if the sink has `take`. Events still arrive of calls
+            that need more than attempts and waits, such as those with a key or a guard.
         attempts: the beginning and end of each attempt, by the Follower that `follow(plan)`
             returns for a call. None: if the sink has `follow`.
         store_steps: the seconds of each step of the store, by
@@ -145,6 +146,20 @@ def wants_of(sink: Any) -> SinkWants:
         _has(sink, "store_step", declared.store_steps),
         declared.escalates,
     )
+
+
+def wants_evidence_now(sinks: Iterable[Any]) -> bool:
+    """Whether one of these has `wants_evidence`, the attribute from before the declaration.
+
+    It is read for each call: a sink may set it at any time, and a Follower may have it.
+
+    >>> wants_evidence_now([print])
+    False
+    """
+    for sink in sinks:  # noqa: SIM110 -- a generator is one more frame for each call
+        if getattr(sink, "wants_evidence", False):
+            return True
+    return False
 
 
 def _has(sink: Any, method: str, declared: bool | None) -> bool:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mainstay import Backoff, Engine, RetryPolicy
+from mainstay import AuditLog, Backoff, Engine, RetryPolicy, read_log
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, methods_of, wants_of
 from mainstay.sinks.logging import LoggingSink
+from mainstay.sinks.telemetry.sink import TelemetrySink
 from mainstay.testing import scripted, virtual_time
 
 SRC = Path(__file__).parents[2] / "src/mainstay"
@@ -88,6 +89,7 @@ def test_a_sink_that_wants_evidence_receives_proof():
 @pytest.mark.parametrize("facts", [True, None])
 def test_a_sink_that_takes_facts_receives_them_in_place_of_events(facts):
     """The events are built later, of the facts; None means: if the sink has `take`."""
+    used(print, ConnectionError("reset"), "page")  # the first failure of a class is not deferred
     sink = used(Taking(successes=False, facts=facts), ConnectionError("reset"), "page")
     assert sink.events == []
     (facts,) = sink.facts
@@ -202,6 +204,49 @@ def test_another_meaning_of_wants_is_no_declaration():
         wants = "nothing"
 
     assert wants_of(Shop()) == wants_of(Old())
+
+
+def test_the_audit_log_keeps_first_successes_by_an_old_attribute_that_is_set_later(tmp_path):
+    """It filters by what it wants now, as the engine does."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, spill=False)
+    log.hears_successes = True
+    used(log, "page")
+    log.close()
+    assert [each.event.event_type for each in read_log(path)][-1] == "call_succeeded"
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_telemetry_counts_first_successes_by_an_old_attribute_that_is_set_later(
+    tmp_path, is_wanted
+):
+    """Also if another sink wants them, so that they arrive anyway."""
+    path = tmp_path / "telemetry.json"
+    sink = TelemetrySink(path, pipeline_id="etl", hears_successes=not is_wanted)
+    sink.hears_successes = is_wanted
+    with Engine(policies=[POLICY], sinks=[sink, print], audit=False) as engine:
+        engine.call("fetch", str)
+    assert path.exists() is is_wanted
+
+
+def test_the_old_attribute_for_evidence_is_read_for_each_call():
+    """A sink sets it while its engine runs; a follower has it, and its sink has not."""
+
+    class Follower(Following):
+        wants_evidence = True
+
+    class Sink(Following):
+        def follow(self, plan):
+            return follower
+
+    follower, sink = Follower(), Taking(facts=False)
+    used(Sink(), ConnectionError("reset"), "page")
+    assert [bool(each.proof) for each in follower.events] == [True] * 3
+    with virtual_time(), Engine(policies=[POLICY], sinks=[sink], audit=False) as engine:
+        for _ in range(2):
+            engine.call("fetch", scripted(ConnectionError("reset"), "page"))
+            sink.wants_evidence = True
+    assert [bool(each.proof) for each in sink.events] == [False] * 3 + [True] * 3
 
 
 # --- optional methods -----------------------------------------------------------------------------

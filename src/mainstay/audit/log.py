@@ -27,7 +27,7 @@ from mainstay.core.events.codec import encode
 from mainstay.core.events.describe import describe
 from mainstay.core.retry.events import CallSucceeded
 from mainstay.errors import UsageError
-from mainstay.ports import SinkWants
+from mainstay.ports import SinkWants, wants_of
 from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
@@ -126,7 +126,8 @@ class AuditLog:
 
     def __call__(self, event: Event) -> None:
         """Takes an event, after the plan it refers to."""
-        if type(event) is CallSucceeded and event.total_attempts == 1 and not self.wants.successes:
+        is_first = type(event) is CallSucceeded and event.total_attempts == 1
+        if is_first and not wants_of(self).successes:
             return  # emitted for other sinks, or with the key of a call
         proof = event.proof
         if proof and proof.plan not in self._buffer.known:

@@ -149,7 +149,7 @@ class Call:
 
         until = None if self.until == NEVER else self.until
         opening = (now, until, attempts, delay, limit)
-        return builder_for(self.site, now, opening)
+        return builder_for(self.site, now, self.listeners, opening)
 
     def answer(self, effect: Effect) -> Answer:
         """The answer to anything but waiting, invoking, hooks and the end."""

@@ -16,6 +16,7 @@ from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
 from mainstay.drivers.call.guard import label_of
 from mainstay.errors import SinkError
+from mainstay.ports import wants_evidence_now
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.plan_registry import register
 
@@ -44,10 +45,12 @@ def take_item_id() -> str | None:
     return item_id
 
 
-def builder_for(site: Site, started: float, opening: tuple[Any, ...]) -> EventBuilder:
+def builder_for(
+    site: Site, started: float, listeners: tuple[Sink, ...], opening: tuple[Any, ...]
+) -> EventBuilder:
     """The event builder of one call; it keeps proof if a listener wants evidence."""
     context = CONTEXT.get()
-    wanted = site.is_clocked
+    wanted = site.is_clocked or wants_evidence_now(listeners)
     return EventBuilder(
         site,
         started,

@@ -16,7 +16,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
 from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
-from mainstay.ports import SinkWants
+from mainstay.ports import SinkWants, wants_of
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
 from mainstay.sinks.telemetry.cpu_meter import thread_time
 from mainstay.sinks.telemetry.file import add_to_file
@@ -113,7 +113,7 @@ class TelemetrySink:
 
     def _is_wanted(self, record: TelemetryRecord) -> bool:
         """The successes of first attempts arrive also if only another sink wants them."""
-        return self.wants.successes or record.attempt != 1 or record.outcome != "success"
+        return record.attempt != 1 or record.outcome != "success" or wants_of(self).successes
 
     def _add_up_locked(self) -> None:
         records, self._waiting = self._waiting, []
