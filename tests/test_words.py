@@ -38,7 +38,7 @@ INSTEAD = {word: instead for words, instead in REPLACED.items() for word in word
 INSTEAD |= PHRASES
 
 KEPT = {
-    r'"heard"': "a field of stored circuits",
+    r"\.heard\b|\bheard(?=[=:])": "a field of stored circuits",
     r'"away"|"store_away"|"said_done"': "words in the JSON output of commands",
     r"\bfile\.tell\(": "a method of Python's files",
     r"\bhears_successes\b": "an attribute of sinks that users have written",

@@ -54,6 +54,33 @@ def _proved(event):
     return events.decode(json.dumps({**plain, "proof": PROOF}).encode())
 
 
+class _Proving:
+    """Keeps events with their proof."""
+
+    wants_evidence = True
+
+    def __init__(self):
+        self.events = []
+
+    def __call__(self, event):
+        self.events.append(event)
+
+
+def witnessed():
+    """An event that holds the circuit on which a retry was decided, as only a call makes it."""
+    breaker = mainstay.BreakerSettings(window=mainstay.Window.seconds(20.0))
+    policy = mainstay.RetryPolicy(name="standard", max_attempts=2, deadline=None)
+    sink, down = _Proving(), testing.scripted(*[ConnectionError("reset")] * 2)
+    with (
+        testing.virtual_time(start=1000.0),
+        mainstay.Engine(
+            policies=[policy], sinks=[sink], audit=False, seed=1, breaker=breaker
+        ) as engine,
+    ):
+        engine.run("fetch", down)
+    return next(each for each in sink.events if each.event_type == "retry_attempt")
+
+
 BARE = {f"event {name}": _event(cls) for name, cls in sorted(events.CATALOGUE.items())}
 EVENTS = {name: _proved(event) for name, event in BARE.items()}
 ITEM = mainstay.Item(

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from mainstay import Engine
 from mainstay.audit import make_key, verify_log
+from mainstay.core.codec.outcome import Succeeded, encode_outcome
 from mainstay.profiles.pipelines import TelemetrySink
 from tests.servers.nats import start_nats
 from tests.servers.postgres import start_postgres
@@ -54,6 +55,7 @@ def generate(folder, scratch):
     key, _ = make_key(folder / "key.pem")
     (folder / "pickles.json").write_text(json.dumps(pickles(), indent=0))
     (folder / "fingerprints.json").write_text(json.dumps(fingerprints(), indent=0))
+    (folder / "witnessed.json").write_text(json.dumps(witnessed(), indent=0))
     sqlite(folder, key, scratch)
     jsonl(folder, key)
     rotated(folder, key)
@@ -86,6 +88,17 @@ def pickles():
     return {
         name: {str(p): base64.b64encode(pickle.dumps(value, p)).decode() for p in PROTOCOLS}
         for name, value in cases.PICKLED.items()
+    }
+
+
+def witnessed():
+    """An event with what a guard has decided on, which no constructor of the public API makes."""
+    event = cases.witnessed()
+    return {
+        "event": event.to_dict(),
+        "fingerprint": fingerprint({"event": event}),
+        "record": encode_outcome(Succeeded(event)).decode(),
+        "pickles": {p: base64.b64encode(pickle.dumps(event, p)).decode() for p in PROTOCOLS},
     }
 
 

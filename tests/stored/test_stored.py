@@ -28,6 +28,7 @@ from mainstay import (
     UsageError,
 )
 from mainstay.audit import read_log, replay_log, verify_log
+from mainstay.core.codec.outcome import decode_outcome
 from mainstay.profiles.pipelines import TelemetrySink
 from tests.stored import cases, content, dumps
 from tests.stored.generate import fingerprint
@@ -362,6 +363,16 @@ def test_a_pickle_is_read(version):
         for protocol, text in texts.items():
             found = pickle.loads(base64.b64decode(text))
             assert is_same(found, cases.PICKLED[name]), (name, protocol, found)
+
+
+def test_an_event_with_a_witness_is_read_and_has_the_same_fingerprint(version):
+    """It holds a circuit, of classes that are not public; a record, a key or a pickle may too."""
+    stored = loaded(version, "witnessed.json")
+    found = [decode_outcome(stored["record"].encode()).value]
+    found += [pickle.loads(base64.b64decode(text)) for text in stored["pickles"].values()]
+    for event in found:
+        assert json.loads(json.dumps(event.to_dict())) == stored["event"]
+        assert fingerprint({"event": event}) == stored["fingerprint"]
 
 
 def is_same(found, expected):

@@ -67,7 +67,7 @@ class Window(Value):
         return self.size / self.buckets
 
 
-class Evidence(Struct, frozen=True, rename={"latest": "heard"}):
+class Evidence(Struct, frozen=True):
     """What was seen.
 
     A window of calls is kept as bits, the newest lowest; one of time in buckets of (number, calls,
@@ -78,18 +78,18 @@ class Evidence(Struct, frozen=True, rename={"latest": "heard"}):
     failed: int = 0
     slow: int = 0
     buckets: tuple[tuple[int, int, int, int], ...] = ()
-    latest: float = 0.0
-    """The time of the last call, or of the start; records keep its first name."""
+    heard: float = 0.0
+    """The time of the last call, or of the start; records, keys and logs hold the name."""
 
 
 def begun(window: Window | None, now: float) -> Evidence:
     """Nothing seen yet, from now on.
 
-    >>> begun(Window.seconds(60.0), 5.0).latest
+    >>> begun(Window.seconds(60.0), 5.0).heard
     5.0
     """
     is_of_time = window is not None and window.kind == "seconds"
-    return Evidence(latest=now) if is_of_time else Evidence()
+    return Evidence(heard=now) if is_of_time else Evidence()
 
 
 class Totals(Struct, frozen=True):
@@ -113,18 +113,18 @@ def added(
     if window.kind == "calls":
         return _shifted(int(window.size), seen, before, failed, slow)
     seen = _on_clock(window, seen, now)
-    now = max(now, seen.latest)  # a small step back adds to the newest bucket
+    now = max(now, seen.heard)  # a small step back adds to the newest bucket
     buckets = {bucket[0]: bucket[1:] for bucket in seen.buckets}
     for number, count in _spread(window.width, seen, before, now):
         _add(buckets, number, count, 0, 0)
     _add(buckets, int(now // window.width), 1, int(failed), int(slow))
     kept = sorted(buckets)[-window.buckets :]
-    return Evidence(buckets=tuple((n, *buckets[n]) for n in kept), latest=now)
+    return Evidence(buckets=tuple((n, *buckets[n]) for n in kept), heard=now)
 
 
 def _on_clock(window: Window, seen: Evidence, now: float) -> Evidence:
     """Empty if the clock has stepped back past the window, which would not end for that long."""
-    return seen if now >= seen.latest - window.size else Evidence(latest=now)
+    return seen if now >= seen.heard - window.size else Evidence(heard=now)
 
 
 def _shifted(size: int, seen: Evidence, before: int, failed: bool, slow: bool) -> Evidence:
@@ -138,7 +138,7 @@ def _shifted(size: int, seen: Evidence, before: int, failed: bool, slow: bool) -
 
 def _spread(width: float, seen: Evidence, count: int, now: float) -> list[tuple[int, int]]:
     """The calls of which only the number is known, evenly over the time since the last news."""
-    start = seen.latest
+    start = seen.heard
     first, last = int(start // width), int(now // width)
     first = max(first, last - _MAX_BUCKETS)
     shares, done = [], 0
@@ -166,7 +166,7 @@ def totals(window: Window, seen: Evidence, now: float) -> Totals:
     if window.kind == "calls":
         return Totals(seen.calls, seen.failed.bit_count(), seen.slow.bit_count())
     seen = _on_clock(window, seen, now)
-    newest = int(max(now, seen.latest) // window.width)
+    newest = int(max(now, seen.heard) // window.width)
     live = [bucket for bucket in seen.buckets if bucket[0] > newest - window.buckets]
     sums = [sum(bucket[index] for bucket in live) for index in (1, 2, 3)]
     return Totals(*sums)
@@ -178,4 +178,4 @@ def moved(window: Window, seen: Evidence, by: float) -> Evidence:
         return seen
     steps = round(by / window.width)
     shifted = tuple((bucket[0] + steps, *bucket[1:]) for bucket in seen.buckets)
-    return Evidence(buckets=shifted, latest=seen.latest + by)
+    return Evidence(buckets=shifted, heard=seen.heard + by)
