@@ -1,10 +1,12 @@
 """What a test changes reaches the sites that hold it, and no others."""
 
+import copy
+import pickle
 import threading
 
 import pytest
 
-from mainstay import Backoff, RetryPolicy
+from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import wrap
 from mainstay.runtime.overrides import Overrides
@@ -68,3 +70,19 @@ def test_threads_that_change_overrides_at_once_leave_nothing_behind():
     for each in threads:
         each.join()
     assert (overrides.is_active, overrides.has_retries, overrides.listeners) == (False, True, ())
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_what_holds_the_overrides_of_the_process_is_copied_and_pickled(duplicate):
+    """An operation goes to a process that was spawned, and a copy obeys the test as well."""
+    operation = duplicate(Engine(policies=[POLICY], default="op", sinks=[]).operation("fetch"))
+    assert operation.call(scripted(OSError("first"), "value")) == "value"
+    with no_retry(), pytest.raises(OSError, match="first"):
+        operation.call(scripted(OSError("first"), "value"))
+    duplicate(POLICY.attempts())
+
+
+def test_overrides_of_another_kind_are_not_pickled():
+    """Only those of the process have a name by which they are found."""
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(Overrides())

@@ -59,6 +59,10 @@ class Overrides:
             self.listeners = tuple(each for each in self.listeners if each is not listener)
             self._changed_locked()
 
+    def __reduce__(self) -> str:
+        """A copy or a pickle of what holds the overrides of the process: those of its reader."""
+        return "PROCESS_OVERRIDES"
+
     def _changed_locked(self) -> None:
         self.has_retries = not self._disabled
         self.is_active = bool(self._disabled or self.listeners)
