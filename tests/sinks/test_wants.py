@@ -113,6 +113,21 @@ def test_a_sink_that_wants_attempts_follows_each_call(attempts):
     assert sink.plan.operation == "fetch"
 
 
+def test_a_sink_is_known_by_identity_beside_one_that_follows():
+    """A comparison that a sink defines, and that fails, costs no call."""
+
+    class Incomparable(Collecting):
+        def __eq__(self, other):
+            raise ValueError("of several values")
+
+        __hash__ = None
+
+    first, second = Incomparable(), Following()
+    with Engine(sinks=[first, second], audit=False) as engine:
+        assert engine.call("fetch", str) == ""
+    assert (len(first.events), second.attempts) == (1, [1])
+
+
 @pytest.mark.parametrize("store_steps", [True, None])
 def test_a_sink_that_wants_store_steps_receives_them(store_steps):
     """A keyed call is at least one step of the store."""

@@ -19,7 +19,7 @@ def begun(listeners: tuple[Sink, ...], site: Site) -> tuple[tuple[Sink, ...], tu
     receivers: list[Sink] = []
     followers: list[Follower] = []
     for listener in listeners:
-        follower = _quietly(listener, "follow", site) if listener in site.followed else None
+        follower = _quietly(listener, "follow", site) if id(listener) in site.followed else None
         if follower is not None:
             followers.append(follower)
         receivers.append(follower or listener)

@@ -94,8 +94,8 @@ class Site(Plan):
         self.gate = gate
         """The guards, where there are any."""
         self.is_guarded = gate is not None
-        self.followed: tuple[Sink, ...] = ()
-        """The listeners that follow the attempts of each call."""
+        self.followed: frozenset[int] = frozenset()
+        """The ids of the listeners that follow the attempts of each call."""
         self.reports_successes = False
         """Whether a listener wants the events of calls that succeed at the first attempt."""
         self.escalates = False
@@ -126,7 +126,7 @@ class Site(Plan):
             wants = wants_of(listener)
             takes_facts = takes_facts and bool(wants.facts)
             if wants.attempts:
-                self.followed += (listener,)
+                self.followed |= {id(listener)}
             self.reports_successes |= bool(wants.successes or wants.attempts)
             self.escalates |= wants.escalates
             self.is_clocked |= wants.evidence
