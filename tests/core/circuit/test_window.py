@@ -127,7 +127,7 @@ STEPS = st.one_of(QUARTERS, st.integers(-80, -1).map(lambda n: n / 4))
 @given(WINDOWS, QUARTERS, st.lists(st.tuples(STEPS, CALLS), max_size=25), QUARTERS)
 def test_a_window_of_time_holds_the_last_seconds(window, began, calls, later):
     """As a list of calls with their times does, in whole buckets; also where the clock jumps."""
-    seen, ledger, now = Evidence(latest=began), Ledger(window, began), began
+    seen, ledger, now = Evidence(heard=began), Ledger(window, began), began
     for step, call in calls:
         now += step
         seen = after(window, seen, now, *call)
@@ -148,7 +148,7 @@ def test_a_bucket_is_forgotten_when_as_many_have_begun_after_it():
 def test_successes_of_a_long_healthy_time_do_not_drown_the_first_failure():
     """A thousand successes in as many seconds: the last eight seconds hold about eight."""
     window = Window.seconds(8.0, 4)
-    seen = after(window, Evidence(latest=0.0), 1000.0, before=1000, failed=True)
+    seen = after(window, Evidence(heard=0.0), 1000.0, before=1000, failed=True)
     assert 1 < totals(window, seen, 1000.0).calls <= 1 + 8 + 1
 
 
@@ -156,7 +156,7 @@ def test_successes_of_a_long_healthy_time_do_not_drown_the_first_failure():
 def test_successes_known_only_by_their_number_are_spread_evenly(count, gap):
     """The window holds their share of the time it covers, to within a bucket; none is invented."""
     window, now = Window.seconds(8.0, 4), 1000.0 + gap / 4
-    seen = after(window, Evidence(latest=1000.0), now, before=count, failed=True)
+    seen = after(window, Evidence(heard=1000.0), now, before=count, failed=True)
     held = totals(window, seen, now).calls - 1
     rate = count / (gap / 4)
     assert held <= count
