@@ -37,7 +37,7 @@ class TestNatsStore(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _address(self, nats_url):
-        self.url = nats_url
+        self.url = f"{nats_url}?timeout=60"  # a busy machine is no failure
 
     def open(self):
         return NatsStore(self.url)

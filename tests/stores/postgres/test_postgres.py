@@ -116,7 +116,7 @@ class TestPostgresStore(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _place(self, url):
-        self.url = url
+        self.url = f"{url}?timeout=60"  # a busy machine is no failure
 
     def open(self):
         return PostgresStore(self.url)

@@ -123,7 +123,7 @@ class TestRedisStore(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _place(self, valkey_url):
-        self.url = valkey_url
+        self.url = f"{valkey_url}?timeout=60"  # a busy machine is no failure
 
     def open(self):
         return RedisStore(self.url)

@@ -44,7 +44,7 @@ class TestSqliteStore(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _place(self, url):
-        self.url = url
+        self.url = f"{url}?timeout=60"  # a busy machine is no failure
 
     def open(self):
         return SqliteStore(self.url)
