@@ -19,7 +19,7 @@ from mainstay.core.codec.introspect import (
     stored_name,
 )
 from mainstay.core.codec.outcome import Failed, Succeeded, encode_outcome
-from mainstay.core.codec.stored_names import DOORS, HOMES, LATER, VERSION_1
+from mainstay.core.codec.stored_names import DOORS, HOMES, LATER, VERSION_1, class_named
 from mainstay.errors import RetryError, StoredValueError
 from mainstay.events import CallFailed
 
@@ -156,3 +156,11 @@ def test_a_record_loads_no_module_that_it_names():
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+def test_a_class_whose_module_is_not_loaded_is_found_behind_a_door(monkeypatch):
+    """Its public name leads to it, and loads it."""
+    home = HOMES["core.kinds", "Kind"]
+    monkeypatch.delitem(sys.modules, home)
+    found = class_named("mainstay.core.kinds", "Kind")
+    assert found is mainstay.Kind

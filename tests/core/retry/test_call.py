@@ -1453,3 +1453,14 @@ def test_a_glance_decides_as_a_life_does(jitter):
     assert fast_decision(plan, last, 4, key, previous) == GIVE_UP
     assert "no attempt left" in last.__notes__[0]
     assert fast_decision(plan, KeyError(), 1, key, 0.0) is None
+
+
+def test_an_unknown_outcome_has_the_id_of_its_inbox_item():
+    """The answer to the event of a call that is given up is the id, if an item was raised."""
+    plan = plan_of(Policy(max_attempts=1), idempotency="unsafe")
+    flow = call_flow(plan, AttemptTimeout(1.0), 7, None, builder=teller_of(plan))
+    effect = next(flow)
+    while not isinstance(effect, OutcomeUnknown):
+        is_end = isinstance(effect, Event) and hasattr(effect, "stop_reason")
+        effect = flow.send("item-1" if is_end else 0.0)
+    assert effect.item_id == "item-1"
