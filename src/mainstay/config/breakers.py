@@ -22,7 +22,7 @@ _MADE = ("enabled", "operations", "recovery_timeout", "recovery_jitter", "window
 
 
 def breaker_of(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
-    """The settings of a section; None where it is switched off, or wrong."""
+    """The settings of a section; None if it is switched off, or wrong."""
     before = len(place.report.problems)
     fields: dict[str, Any] = {k: v for k, v in checked.items() if k not in _MADE}
     if "recovery_timeout" in checked:

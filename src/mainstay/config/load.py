@@ -67,7 +67,7 @@ def load(
 
 
 def _read(path: str | os.PathLike[str] | None, report: Report) -> tuple[str | None, Node]:
-    """The file's name and tree; an empty tree where there is no file, or a broken one."""
+    """The file's name and tree; an empty tree if there is no file, or a broken one."""
     given = path if path is not None else report.env.get("MAINSTAY_CONFIG") or None
     if given is not None:
         source = os.fspath(given)

@@ -104,7 +104,7 @@ def _leaf(value: str, source: Node, path: tuple[str, ...], report: Report) -> No
     """The value as YAML; its text stays, for a field that takes texts."""
     if "${" in value:
         return Node(Template(value), None, source.source)
-    from mainstay.config.files.yaml import read_yaml  # loads where there is a value to read
+    from mainstay.config.files.yaml import read_yaml  # loads if there is a value to read
 
     own = Report(report.env)
     found = read_yaml(value, source.source, own) if value.strip() else Node(None, None, "")
@@ -136,7 +136,7 @@ def _put(shape: Shape, node: Node, key: str, leaf: Node) -> None:
 
 
 def _below(shape: Shape, node: Node, key: str, below: Section | NameMap, source: Node) -> Node:
-    """The mapping under a key, made where there is none; a scalar becomes what it stands for."""
+    """The mapping under a key, made if there is none; a scalar becomes what it stands for."""
     if isinstance(shape, Section) and key in shape.keys:
         key = key_of(shape, node, shape.keys[key][0].name) or key
     child = node.value.get(key)

@@ -142,7 +142,7 @@ def _kind_rule(kind: str, own: Draft, place: ConfigMapping) -> KindRule | None:
 
 
 def _delays(draft: Draft, place: ConfigMapping) -> dict[str, Any]:
-    """Backoff and jitter, where any part of them is given."""
+    """Backoff and jitter, if any part of them is given."""
     found: dict[str, Any] = {}
     if any(part in draft for part in _CURVE):
         found["backoff"] = place.build(lambda: backoff_of(draft), _STANDS_AS)

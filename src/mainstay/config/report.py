@@ -58,7 +58,7 @@ class Report:
         self.problems.sort(key=lambda each: (each.file != file, each.line or 0))
 
     def close(self) -> None:
-        """Raises where anything is wrong."""
+        """Raises if anything is wrong."""
         if self.problems:
             raise ConfigError(self.problems)
 

@@ -2,7 +2,7 @@
 
 Every section is a definition. Keys in camelCase are `properties`, which editors complete; their
 other spellings are `patternProperties`, which they accept. Of the spellings and forms of one field
-only one may be there. Where a scalar is allowed, so is a text with `${NAME}` in it.
+only one may be there. If a scalar is allowed, so is a text with `${NAME}` in it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Maker:
         return _KINDS[type(shape)](self, shape, name)
 
     def reference(self, shape: Section, name: str) -> dict[str, Any]:
-        """Where a section is defined; defines it, where it is new."""
+        """Where a section is defined; defines it if it is new."""
         known = self._names.get(id(shape))
         if known is None:
             known, number = name, 2

@@ -51,7 +51,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A configuration that was read and checked. It never changes; nothing is read again."""
 
     file: str | None = None
-    """Where it was read from; None where there is no file."""
+    """Where it was read from; None if there is no file."""
     policies: tuple[Policy, ...] = ()
     operations: Any = EMPTY
     """Operations, or patterns of them, to the names of policies."""

@@ -110,7 +110,7 @@ class Either(Shape):
 
 
 class Listing(Shape):
-    """A list of values; where `or_one`, a value alone will do."""
+    """A list of values; if `or_one`, a value alone will do."""
 
     def __init__(self, shape: Shape, *, or_one: bool = False) -> None:
         self.shape, self.or_one = shape, or_one

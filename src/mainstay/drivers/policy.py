@@ -55,7 +55,7 @@ class Verbs:
         raise TypeError("a subclass must define where its calls are made")
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the function, and again where it fails as the policy allows.
+        """Calls the function, and again if it fails as the policy allows.
 
         Returns what the function returned; raises what it raised last.
 
@@ -75,7 +75,7 @@ class Verbs:
     async def acall(
         self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Awaits the async function, and again where it fails as the policy allows.
+        """Awaits the async function, and again if it fails as the policy allows.
 
         >>> import asyncio
         >>> from mainstay import RetryPolicy

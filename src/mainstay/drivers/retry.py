@@ -64,11 +64,11 @@ def retry(
         listener: called with every event; several as a list.
         cancel: once set, a wait ends at once with CallCancelled.
         breaker: a CircuitBreaker, or several: asked before and after every attempt.
-        budget: a RetryBudget or TokenBudget: where it is spent, the error is raised with a note.
+        budget: a RetryBudget or TokenBudget: if it is spent, the error is raised with a note.
         guards: others that may refuse: RateLimit, AdaptiveThrottle, MemoryGuard.
         hedge: a Hedge: each attempt may be raced by a second one.
         bulkhead: a Bulkhead: each attempt waits for room.
-        fallback: a Fallback: what answers where the call has failed for good.
+        fallback: a Fallback: what answers if the call has failed for good.
 
     >>> import mainstay
     >>> @mainstay.retry(on=(ConnectionError, TimeoutError), attempts=4, deadline=30.0)

@@ -71,7 +71,7 @@ class ToolResult(Struct, frozen=True):
     stderr: bytes
     attempts: int
     lost: str = ""
-    """Why the output is not here, where it is not: it was too long."""
+    """Why the output is not here, if it is not: it was too long."""
 
     @property
     def text(self) -> str:

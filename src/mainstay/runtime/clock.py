@@ -30,7 +30,7 @@ class SystemClock:
     wall = staticmethod(time.time)
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
-        """Waits; True where the cancel event ended it."""
+        """Waits; True if the cancel event ended it."""
         if cancel is not None:
             return cancel.wait(seconds)
         time.sleep(seconds)

@@ -55,7 +55,7 @@ class Facts:
         self.context = CONTEXT.get()
         self.attempts: list[tuple[type[BaseException], str, Evidence, float, float]] = []
         self.ended: float | None = None
-        """When it returned or was cut off; None where the last failure was its end."""
+        """When it returned or was cut off; None if the last failure was its end."""
         self.made = 1
         """How many attempts were started."""
         self.by = ""
@@ -146,7 +146,7 @@ class _Replayed:
         return self._builder.call_interrupted(facts.made, facts.by)
 
     def _outcome(self) -> Any:
-        """How the next attempt ended; None where the facts end."""
+        """How the next attempt ended; None if the facts end."""
         facts = self._facts
         self._index += 1
         if self._index < len(facts.attempts):

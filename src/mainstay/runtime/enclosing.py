@@ -45,7 +45,7 @@ FRAMES["ms_active"] = _ACTIVE
 def _count_active() -> int:
     """How many wrapper frames there are, running or suspended; perhaps a few that are over.
 
-    A wrapper pays nothing for being counted but a local variable. Where references cannot be
+    A wrapper pays nothing for being counted but a local variable. If references cannot be
     counted, there are always too many.
     """
     return _references(_ACTIVE) - _AT_REST
@@ -59,7 +59,7 @@ _AT_REST = _count_active()
 class Enclosure:
     """A retry under way, seen from inside: whose, and until when what runs may last.
 
-    `is_repeat` where it is not the first attempt: the next one up is then the same call, whose
+    `is_repeat` if it is not the first attempt: the next one up is then the same call, whose
     first attempt is over. `retries` is False for what runs beside the attempts, such as a hook:
     that is not repeated.
     """

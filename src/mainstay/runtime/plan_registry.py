@@ -46,7 +46,7 @@ def register(policy: Policy, idempotency: str, guards: tuple[tuple[str, Value | 
 
 
 def plan_numbered(number: str) -> PlanDeclared | None:
-    """The plan of that number, where this process has it.
+    """The plan of that number, if this process has it.
 
     >>> plan_numbered("none such") is None
     True
@@ -55,7 +55,7 @@ def plan_numbered(number: str) -> PlanDeclared | None:
 
 
 def plan_before(event: Event, known: MutableSet[str]) -> PlanDeclared | None:
-    """The plan an event refers to, where it is not among the known ones; then it is.
+    """The plan an event refers to, if it is not among the known ones; then it is.
 
     >>> from mainstay.events import CallSucceeded
     >>> plan_before(CallSucceeded(), set()) is None

@@ -17,7 +17,7 @@ def assert_replays(where: Where, *, proved: bool = True) -> ReplayReport:
 
     Args:
         where: the place of the log: a path of a .jsonl file, `sqlite:///…`, `postgresql://…`.
-        proved: fail also where a part of the log lacks what replay needs.
+        proved: fail also if a part of the log lacks what replay needs.
 
     >>> import tempfile
     >>> from mainstay import Engine

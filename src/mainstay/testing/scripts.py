@@ -32,7 +32,7 @@ class Step:
         self.seconds = seconds
 
     def end(self) -> Any:
-        """Returns the outcome, or raises it where it is an exception."""
+        """Returns the outcome, or raises it if it is an exception."""
         outcome = self.outcome
         if isinstance(outcome, BaseException) or _is_exception_class(outcome):
             raise outcome  # type: ignore[misc]

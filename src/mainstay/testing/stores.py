@@ -6,7 +6,7 @@
         def open(self):
             return MyStore("my://server")
 
-Every test has a space of its own, so a server may be shared. Where two objects are opened, they
+Every test has a space of its own, so a server may be shared. If two objects are opened, they
 stand for two processes.
 """
 
@@ -339,7 +339,7 @@ def _doer(store: Store, space: str, key: str = "k") -> Callable[[Any], Any]:
 
 
 def _hinted(store: Any, space: str, hint: bytes | None, decide: Any) -> Any:
-    """A step with a hint, where the store takes one."""
+    """A step with a hint, if the store takes one."""
     hints = (hint,) if getattr(store, "takes_hints", False) else ()
     return store.transact(space, "k", decide, *hints)
 

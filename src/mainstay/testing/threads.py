@@ -132,7 +132,7 @@ class Threads:
 
 
 def make_patient(clock: Any) -> None:
-    """Lets a mock clock of trio jump only where no thread of trio's works, or one is late.
+    """Lets a mock clock of trio jump only if no thread of trio's works, or one is late.
 
     Trio takes no clock of another class for one that jumps, so this one is changed to.
     """

@@ -24,7 +24,7 @@ LARGEST = 10 * 1024 * 1024
 
 
 def read_file(path: Path, source: str, report: Report, *, is_given: bool = True) -> Node | None:
-    """The tree of a file; None where it is broken, or holds nothing of ours and was not given."""
+    """The tree of a file; None if it is broken, or holds nothing of ours and was not given."""
     text = _text(path, source, report)
     if text is None:
         return None

@@ -3,7 +3,7 @@
 1. The file that was given: `Engine.from_config(path)`, `--config FILE`.
 2. `MAINSTAY_CONFIG`.
 3. In the working directory, then in each directory above it: `mainstay.yml`, `mainstay.yaml`,
-   `agent/config.yml`, `agent/config.yaml`, and `pyproject.toml` where it has `[tool.mainstay]`.
+   `agent/config.yml`, `agent/config.yaml`, and `pyproject.toml` if it has `[tool.mainstay]`.
 
 The search ends with the first directory that is the root of a project (it has `.git`, `.hg` or
 `pyproject.toml`), or the user's home. Outside of both only the working directory is looked into:

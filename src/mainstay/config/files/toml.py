@@ -1,7 +1,7 @@
 """TOML as a tree. The reader of the standard library knows no lines, so they are looked for.
 
 A key is found where its table's header and `key = ` stand as they usually do. What is inside an
-inline table or an array has the line of the key before it. Where a key is not found, its line is
+inline table or an array has the line of the key before it. If a key is not found, its line is
 unknown, and no message gives one.
 """
 
@@ -28,7 +28,7 @@ _AT = re.compile(r"^(.*) \(at line (\d+), column \d+\)$", re.DOTALL)
 
 
 def read_toml(text: str, source: str, report: Report) -> Node | None:
-    """The tree of a text; None where it is broken."""
+    """The tree of a text; None if it is broken."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -65,7 +65,7 @@ def _node(
 
 
 def _lines(text: str) -> Iterator[tuple[tuple[object, ...], tuple[int, bool] | None]]:
-    """Paths with their line and whether it is that of a `key =`; None where there are several."""
+    """Paths with their line and whether it is that of a `key =`; None if there are several."""
     table: tuple[object, ...] = ()
     seen: set[tuple[object, ...]] = set()
     counts: dict[tuple[object, ...], int] = {}

@@ -35,7 +35,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(text: str, source: str, report: Report) -> Node | None:
-    """The tree of a text; None where it is broken, and an empty mapping where it is empty."""
+    """The tree of a text; None if it is broken, and an empty mapping if it is empty."""
     reader = _Reader(text, source, report)
     try:
         return reader.document()
@@ -139,7 +139,7 @@ class _Reader:
         return {**merged, **found} if merged else found
 
     def _moved(self, child: Node, line: int) -> Node:
-        """The same value under the line of its key, where an alias has none of its own."""
+        """The same value under the line of its key, if an alias has none of its own."""
         is_below = type(child.value) in (dict, list) and (child.line or 0) > line
         return Node(child.value, line, self.source) if is_below else child
 

@@ -1,4 +1,4 @@
-"""Values made again of what `recorder` wrote, with the same type and value, and no code from data.
+"""Values made again of what encode.py wrote, with the same type and value, and no code from data.
 
 No pickle: classes are looked up by name in modules that are loaded already, and only an Enum, a
 dataclass, a NamedTuple, a Struct or a pydantic model will do. Fields are put back as they were,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def read(plain: Json) -> UserValue:
-    """The value of which `recorder` made this.
+    """The value of which encode.py made this.
 
     >>> read({"$tuple": [1, {"$set": [2]}]})
     (1, {2})

@@ -1,4 +1,4 @@
-"""Values as what JSON has: for a record, from which `rebuild` makes them again.
+"""Values as what JSON has: for a record, from which decode.py makes them again.
 
 What JSON has is written as JSON; everything else is an object with one key, a tag that begins with
 `$`. A dict that would look like that is written as `$dict`. What would not come back with the same

@@ -1,7 +1,7 @@
 """Recorded outcomes: a result or an exception as JSON, and back with the same type and value.
 
-A record has a version, `v`, and a `value` or what `failed`. `recorder` writes values, `rebuild`
-reads them, `failures` does both for exceptions. Whatever a store hands back, reading it returns an
+A record has a version, `v`, and a `value` or what `failed`. encode.py writes values, decode.py
+reads them, exceptions.py does both for exceptions. Whatever a store returns, reading it gives an
 outcome or raises StoredValueError, and runs nothing that the record names.
 """
 

@@ -184,7 +184,7 @@ async def _bounded(
 
 
 async def wait(call: Call, delay: float) -> Stop | None:
-    """Waits before an attempt; TOO_LATE where no time is left for it.
+    """Waits before an attempt; TOO_LATE if no time is left for it.
 
     Even no delay lets other tasks run and a cancellation through.
     """
@@ -211,7 +211,7 @@ async def _wait_watching(call: Call, cancel: threading.Event, delay: float) -> N
 
 
 async def call_hook(call: Call, effect: CallHook) -> None:
-    """Calls a hook and awaits it where it is async; what it raises is reported."""
+    """Calls a hook and awaits it if it is async; what it raises is reported."""
     with aside(call.site, call.until):
         try:
             made = effect.hook(effect.info)
@@ -222,7 +222,7 @@ async def call_hook(call: Call, effect: CallHook) -> None:
 
 
 async def await_hook(call: Call, effect: CallHook, made: UserValue) -> None:
-    """Awaits what a hook gave, where there is something to await."""
+    """Awaits what a hook gave, if there is something to await."""
     if not hasattr(made, "__await__"):
         return
     try:

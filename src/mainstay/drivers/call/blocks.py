@@ -273,7 +273,7 @@ class Attempt:
             self._frame = self._outer = None
 
     def _close(self, error: BaseException | None) -> BaseException | None:
-        """Leaves the attempt's bounds; where they cut it off, the timeout is the error."""
+        """Leaves the attempt's bounds; if they cut it off, the timeout is the error."""
         if self._scope is None:
             return error
         if error is None:

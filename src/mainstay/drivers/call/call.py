@@ -46,16 +46,16 @@ class Call:
 
     Args:
         site: what is retried.
-        function: what is called; its name is the operation's where the site has none.
+        function: what is called; its name is the operation's if the site has none.
         around: the retries that enclose it.
-        started: when the first attempt began, where that was noted.
-        box: holds the last attempt's failure, where some were made already, after the tickets that
+        started: when the first attempt began, if that was noted.
+        box: holds the last attempt's failure, if some were made already, after the tickets that
             a first attempt began with.
         attempts: how many were made then.
-        key: the call's key for randomness, where it was drawn already.
+        key: the call's key for randomness, if it was drawn already.
         delay: how long was waited before the last attempt.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
-        begun: when the last attempt began, where it was not the first and that was noted.
+        begun: when the last attempt began, if it was not the first and that was noted.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class Call:
             raise
 
     def _warn(self, effect: Warn) -> None:
-        """Warns once; where warnings are errors, the user's exception still comes first."""
+        """Warns once; if warnings are errors, the user's exception still comes first."""
         if effect.subjects[0] in _warned:
             return
         if len(_warned) >= _MAX_WARNED:

@@ -64,7 +64,7 @@ def builder_for(
 
 
 def plan_of(site: Site) -> str:
-    """The number of a site's plan, which is declared where it is new."""
+    """The number of a site's plan, which is declared if it is new."""
     if site.plan_id is None:
         guards = () if site.gate is None else site.gate.guards
         rules = tuple((label_of(each), each.rule) for each in guards)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def listeners_of(subject: str, listener: UserValue) -> tuple[Sink, ...]:
-    """The listeners as a tuple; raises where one cannot be called."""
+    """The listeners as a tuple; raises if one cannot be called."""
     check = Checker(subject)
     found = check_listeners(check, listener)
     check.close()

@@ -34,7 +34,7 @@ clock.follow(globals())  # which keeps `now` up to date
 
 task_in: Callable[[AbstractEventLoop], Task[UserValue] | None] = current_task
 """The task that runs in a loop."""
-if sys.version_info < (3, 12):  # where current_task() is slow, being written in Python
+if sys.version_info < (3, 12):  # there current_task() is slow: it is written in Python
     from asyncio.tasks import _current_tasks  # type: ignore[attr-defined]
 
     task_in = _current_tasks.get

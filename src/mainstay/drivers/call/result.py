@@ -15,9 +15,9 @@ class RetryResult(Generic[R]):
     Attributes:
         success: whether it returned a value that the policy accepts.
         attempts: how many were made, the first included.
-        last_exception: what it failed with; None where it succeeded.
+        last_exception: what it failed with; None if it succeeded.
         total_time_ms: from the first attempt's start to the end, waits included.
-        value: what it returned; None where it failed.
+        value: what it returned; None if it failed.
 
     >>> from mainstay import RetryPolicy
     >>> result = RetryPolicy(retry_on=OSError).run(lambda: 42)

@@ -96,7 +96,7 @@ class Site(Plan):
         self.listeners = listeners
         self.redact = redact
         self.gate = gate
-        """The guards, where there are any."""
+        """The guards, if there are any."""
         self.is_guarded = gate is not None
         self.followed = _NOT_FOLLOWED
         """The ids of the listeners that follow the attempts of each call."""

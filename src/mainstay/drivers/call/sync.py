@@ -160,7 +160,7 @@ def _attempt(
 
 
 def wait(call: Call, delay: float) -> Stop | None:
-    """Waits before an attempt; a set cancel event ends it at once. TOO_LATE where no time is left.
+    """Waits before an attempt; a set cancel event ends it at once. TOO_LATE if no time is left.
 
     A hook may have taken its time, or the wait itself: the machine may have slept.
     """

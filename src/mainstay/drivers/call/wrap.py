@@ -249,7 +249,7 @@ _MAX_MAKERS = 1000
 
 
 def _maker(path: tuple[str, ...], signature: _Signature) -> FunctionType:
-    """The compiled maker of a template for one signature, from the cache where there is one."""
+    """The compiled maker of a template for one signature, from the cache if there is one."""
     if path[0].startswith("async_"):
         _load_async(path)
     key = (path, signature.parameters)

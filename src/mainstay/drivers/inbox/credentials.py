@@ -89,7 +89,7 @@ class OperatorKey:
 
 
 def public_pem(key: bytes | str | os.PathLike[str]) -> str:
-    """A public key as PEM, where it is one."""
+    """A public key as PEM, if it is one."""
     ed25519, pem = library()
     text = pem_of(key)
     try:

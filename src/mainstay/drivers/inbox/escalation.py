@@ -1,4 +1,4 @@
-"""Brings operations that were given up to a person, where they ask for it.
+"""Brings operations that were given up to a person, if they ask for it.
 
 A listener of one operation: it receives `retry_exhausted`, in the call's own thread, and raises an
 item. Whatever goes wrong there is reported, and changes nothing for the call. In an event loop it

@@ -75,7 +75,7 @@ class Inbox:
     def put(self, item: Item, *, is_new: bool = True) -> Item:
         """Raises a matter; the same one again is counted, not repeated.
 
-        One that is not new is raised only where there is no item of it.
+        One that is not new is raised only if there is no item of it.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
@@ -170,7 +170,7 @@ class Inbox:
             revision: the state of the item that was looked at; without one, the present.
 
         Returns:
-            Won; or Already, with who decided what; Illegal, with what can be done; Stale, where the
+            Won; or Already, with who decided what; Illegal, with what can be done; Stale, if the
             item has changed since; Gone.
 
         >>> from mainstay import Engine
@@ -228,7 +228,7 @@ class Inbox:
         return self._store.transact(SPACE, seen.id, decide)
 
     def carry_out(self, item_id: str) -> Item | None:
-        """Carries out what was decided about an item, where that was not done; the item after it.
+        """Carries out what was decided about an item, if that was not done; the item after it.
 
         Any process may: the one that decided may be gone. If this raises, the item stays as it is.
 

@@ -216,7 +216,7 @@ class Bulkhead:
         return True
 
     def _line_up(self, waiter: _Waiter) -> None:
-        """Joins the queue, or takes a place that has become free; raises where there is no room."""
+        """Joins the queue, or takes a place that has become free; raises if there is no room."""
         has_time = waiter.until - waiter.started > _NOTHING
         with self._lock:
             if self._running < self.limit:

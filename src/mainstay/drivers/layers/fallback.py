@@ -41,9 +41,9 @@ class Fallback:
     none, logged as a warning: an answer that is not the real one must show.
 
     Args:
-        value: what is returned. The very object, every time: give a function where each call needs
+        value: what is returned. The very object, every time: give a function if each call needs
             a new list.
-        function: called with the exception; what it returns is returned. It may be async where the
+        function: called with the exception; what it returns is returned. It may be async if the
             decorated function is.
         on: the failures it answers: exception classes, predicates, or several of them. Others
             pass. Without it, every Exception.
@@ -184,7 +184,7 @@ def _check_answer(check: Checker, value: UserValue, function: UserValue) -> None
 def _check_rules(
     check: Checker, on: When | Iterable[When] | None
 ) -> tuple[tuple[type[Exception], ...] | None, tuple[Callable[[Exception], object], ...]]:
-    """The classes and the predicates apart; None for the classes where everything is meant."""
+    """The classes and the predicates apart; None for the classes if everything is meant."""
     if on is None:
         return None, ()
     rules = tuple(on) if isinstance(on, list | tuple | set | frozenset) else (on,)

@@ -82,7 +82,7 @@ class HedgeSnapshot(Value):
 class Hedge:
     """Starts a second attempt beside one that takes long, and takes the first answer.
 
-    For calls that may be made twice. A failure does not win while another attempt is running; where
+    For calls that may be made twice. A failure does not win while another attempt is running; if
     all fail, the first attempt's error is raised. Async attempts run in tasks, and losers are
     cancelled; sync attempts run in threads, and a loser runs on, with its cancel event set.
 
@@ -178,7 +178,7 @@ def _check_quantile(check: Checker, quantile: object, delay: object) -> float | 
     if quantile is not None:
         return check.number("quantile", quantile, 0.5, 0.999)
     if delay is None:
-        check.note("delay", delay, "a number of seconds, where no quantile is given")
+        check.note("delay", delay, "a number of seconds, if no quantile is given")
     return None
 
 
@@ -187,7 +187,7 @@ def check_repeatable(check: Checker, idempotency: str) -> None:
     if check.choice("idempotency", idempotency, IDEMPOTENCY) == "unsafe":
         raise UsageError(
             "an unsafe operation cannot be hedged: both attempts may be applied",
-            hint='declare it "idempotent" or "keyed" where that is so, or give it a timeout',
+            hint='declare it "idempotent" or "keyed" if that is so, or give it a timeout',
         )
 
 

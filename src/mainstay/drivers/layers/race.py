@@ -113,7 +113,7 @@ class Race:
         self._outcomes[number] = outcome
 
     def until_hedge(self) -> float | None:
-        """Seconds to the next hedge, or None where there is to be none."""
+        """Seconds to the next hedge, or None if there is to be none."""
         if self._next_at == NEVER:
             return None
         return max(0.0, self._next_at - clock.current.monotonic())
@@ -129,7 +129,7 @@ class Race:
         return wait == 0.0
 
     def _permission(self, now: float) -> float | None:
-        """How long the hedge is to wait yet, or None where there is to be none."""
+        """How long the hedge is to wait yet, or None if there is to be none."""
         is_stopped = self._cancel is not None and self._cancel.is_set()
         if is_stopped or moment() - now <= _NOTHING:
             return None

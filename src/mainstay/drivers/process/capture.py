@@ -64,7 +64,7 @@ class Tape:
                 self._lose_locked(why)
 
     def taken(self) -> bytes:
-        """All of it, and the end of the tape; nothing where it was lost."""
+        """All of it, and the end of the tape; nothing if it was lost."""
         with self._lock:
             if self.lost:
                 return b""

@@ -48,7 +48,7 @@ def name_of(command: Sequence[str | bytes]) -> str:
 
 
 def failure_of(name: str, status: int) -> CommandFailed | None:
-    """The error of a status as subprocess has it; None where it is 0.
+    """The error of a status as subprocess has it; None if it is 0.
 
     >>> failure_of("rsync", -9)
     CommandKilled('rsync: killed by SIGKILL')

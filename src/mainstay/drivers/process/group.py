@@ -2,7 +2,7 @@
 
 The group is led by a small shell that does nothing. It keeps the group's number from being
 reused; if the terminal belongs to the group it dies of Ctrl+C, which is how that is noticed; and
-when the process that made it is gone, also by `kill -9`, it ends the group. Where there is no
+when the process that made it is gone, also by `kill -9`, it ends the group. If there is no
 `/bin/sh`, the command leads the group itself, and nothing ends it after a `kill -9`.
 """
 
@@ -142,7 +142,7 @@ class Group:
         self.signal(signal.SIGKILL)
 
     def was_interrupted(self) -> int:
-        """The signal of the terminal's that the leader died of or is about to; 0 where none.
+        """The signal of the terminal's that the leader died of or is about to; 0 if none.
 
         A command that ends on Ctrl+C may be seen to end before the leader is.
         """

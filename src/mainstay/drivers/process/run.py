@@ -39,7 +39,7 @@ _POLL = 0.05
 
 
 def run(command: Sequence[str | bytes], options: ProcessOptions | None = None) -> Output:
-    """Runs a command to its end, and returns where it exits with 0.
+    """Runs a command to its end, and returns if it exits with 0.
 
     >>> run(["true"])
     {'tape': b'', 'lost': ''}
@@ -70,7 +70,7 @@ class _Attempt:
         self.tape: Tape | None = None
         self.pumps: list[Pump] = []
         self.cut: Exception | None = None
-        """Why it was ended by us, where it was."""
+        """Why it was ended by us, if it was."""
 
     def run(self) -> Output:
         from mainstay.drivers.process.group import Group
@@ -141,7 +141,7 @@ class _Attempt:
                 group.signal(signal.SIGTSTP)
 
     def _next(self, end: float | None) -> tuple[str, int]:
-        """What happens next; ("late", 0) where nothing does in time."""
+        """What happens next; ("late", 0) if nothing does in time."""
         cancel = self.options.cancel
         while True:
             left = None if end is None else end - clock.SYSTEM.monotonic()

@@ -1,7 +1,7 @@
 """The terminal a command may need: its foreground group, Ctrl+Z, and the way back.
 
-A command is in a group of its own, so it may read the terminal only where that group is made the
-foreground. That is done at once where stdin, stdout and stderr all are the terminal, and otherwise
+A command is in a group of its own, so it may read the terminal only if that group is made the
+foreground. That is done at once if stdin, stdout and stderr all are the terminal, and otherwise
 when the command asks (it is then stopped by SIGTTIN or SIGTTOU): in `mainstay exec -- CMD | less`
 it is `less` that reads the keys. Only the main thread of a command line may use this.
 """
@@ -30,7 +30,7 @@ class Terminal:
 
     @classmethod
     def of_process(cls) -> Terminal | None:
-        """The controlling terminal; None where there is none, as under cron."""
+        """The controlling terminal; None if there is none, as under cron."""
         try:
             return cls(os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC))
         except OSError:
@@ -53,7 +53,7 @@ class Terminal:
         return False
 
     def give(self, group: int) -> bool:
-        """Makes a group the foreground, where we are it; whether that was so."""
+        """Makes a group the foreground, if we are it; whether that was so."""
         if not self.is_ours:
             return False
         import termios
@@ -65,7 +65,7 @@ class Terminal:
         return False
 
     def take_back(self, group: int) -> None:
-        """Makes us the foreground, where the group is it."""
+        """Makes us the foreground, if the group is it."""
         with suppress(OSError), _undisturbed():
             if os.tcgetpgrp(self._descriptor) == group:
                 os.tcsetpgrp(self._descriptor, self._own)

@@ -95,7 +95,7 @@ class IdempotencyManager:
         )
 
     async def check_idempotency(self, idempotency_key: str) -> Hit | None:
-        """The result recorded under a key, or None where there is none.
+        """The result recorded under a key, or None if there is none.
 
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().check_idempotency("k")) is None

@@ -117,7 +117,7 @@ class RetryManager:
         trace_id: str | None = None,
         additional_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Awaits an async function, and again where it fails as the policy allows.
+        """Awaits an async function, and again if it fails as the policy allows.
 
         Args:
             category: which policy, and what events call the sort of it.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class RetryPolicy:
     """How an operation of the control plane is retried; `policy()` is the engine's policy of it.
 
-    What is not retryable is looked at first, and is final; then what is. Where no exception is
-    named retryable, each is. An authentication failure is retried only where its own class is
+    What is not retryable is looked at first, and is final; then what is. If no exception is
+    named retryable, each is. An authentication failure is retried only if its own class is
     named: a base of it, such as Exception, is not enough.
 
     Args:

@@ -83,7 +83,7 @@ class Hub:
             return
         try:
             self._listener = _bound(self._place)
-        except OSError:  # where two sockets may not have the same port
+        except OSError:  # some systems do not let two sockets have the same port
             assert self._held is not None
             self._held.close()
             self._listener = _bound(self._place)
