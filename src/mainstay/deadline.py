@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def remaining() -> float | None:
-    """The seconds left for the current attempt, or None where nothing limits it.
+    """The seconds left for the current attempt, or None if nothing limits it.
 
     >>> from mainstay import deadline
     >>> deadline.remaining() is None
@@ -40,7 +40,7 @@ def remaining() -> float | None:
 
 
 def moment() -> float:
-    """The monotonic moment at which the current attempt must be over; infinity where none."""
+    """The monotonic moment at which the current attempt must be over; infinity if none."""
     return min(current_bound().end, enclosing_end())
 
 

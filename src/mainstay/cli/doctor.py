@@ -1,7 +1,7 @@
 """`mainstay doctor`: what is installed, what is missing, how good clock and store are.
 
 It reads package metadata and imports nothing of the library but what opens a store it is asked
-about, so that it also works where the library does not.
+about, so that it works even if the library does not.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _extras(libraries: list[Library]) -> dict[str, list[Library]]:
 
 
 def _install(extra: str, libraries: list[Library]) -> str | None:
-    """The command that installs an extra, where something of it is missing."""
+    """The command that installs an extra, if something of it is missing."""
     is_missing = any(library.installed is None for library in libraries)
     return f"pip install 'mainstay[{extra}]'" if is_missing else None
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mainstay")
 
 _CRASHES = 3
-"""How often a request is run again after a crash, where `on_crash` allows it at all."""
+"""How often a request is run again after a crash, if `on_crash` allows it at all."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
@@ -231,7 +231,7 @@ class IdempotencyKeyMiddleware:
         raise refusal(answer, self._header)
 
     async def _waited(self, claim: Claim, begin: Begin, answer: Any) -> Any:
-        """The answer once the first request has ended, where that is wanted and in time."""
+        """The answer once the first request has ended, if that is wanted and in time."""
         until = clock.current.monotonic() + (self._wait if self._on_conflict == "wait" else 0.0)
         pause = _FIRST_PAUSE
         while isinstance(answer, Busy) and (left := until - clock.current.monotonic()) > 0.0:

@@ -194,7 +194,7 @@ def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes
 
 
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
-    """The Content-Length, where there is a sound one."""
+    """The Content-Length, if there is a sound one."""
     values = values_of(headers, b"content-length")
     return int(values[0]) if len(values) == 1 and values[0].isdigit() else None
 

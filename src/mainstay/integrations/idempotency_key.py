@@ -2,7 +2,7 @@
 
 A key belongs to a call, and so is made where the call begins, outside the retry; `carries_key` and
 `keyed_call` do that and keep it in a context variable. What sends it are the hooks of
-IdempotencyKeyHeader, which put the current key on a request where it has none. A request that is
+IdempotencyKeyHeader, which put the current key on a request if it has none. A request that is
 made outside a keyed call is not marked.
 
 No HTTP library is imported here: a hook takes whatever request its library hands it.

@@ -59,7 +59,7 @@ class LoggingSink:
 class JsonFormatter(logging.Formatter):
     """Writes a record as one line of JSON: level, logger, message, and the fields of its event.
 
-    What is no event of ours has a `timestamp` of its own, an `exception` where there is one, and
+    What is no event of ours has a `timestamp` of its own, an `exception` if there is one, and
     the fields given as `extra`. All of it is redacted, also what comes from other loggers.
 
     Args:
@@ -100,7 +100,7 @@ class JsonFormatter(logging.Formatter):
         return (self._redact or REDACTOR).data(plain)  # type: ignore[no-any-return]
 
     def _error(self, record: logging.LogRecord) -> str:
-        """The traceback, where there is one; never kept on the record, which others read."""
+        """The traceback, if there is one; never kept on the record, which others read."""
         text = record.exc_text or ""
         if record.exc_info and record.exc_info[0] is not None:
             text = self.formatException(record.exc_info)

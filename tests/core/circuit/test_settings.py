@@ -308,5 +308,5 @@ def test_an_open_time_must_be_one_the_core_can_tell():
 
 
 def test_a_state_is_a_number_for_a_gauge():
-    """0 where calls go through, 1 half open, 2 where they are refused."""
+    """0 while calls go through, 1 half open, 2 while they are refused."""
     assert [state.gauge for state in CircuitState] == [0, 2, 1, 2, 0, 0, 0]

@@ -629,7 +629,7 @@ def test_the_calm_policy_of_these_tests_is_not_warned_of():
             Policy(max_attempts=5, attempt_timeout=2.0, deadline=5.0),
             {},
             (
-                "where each attempt takes its attempt_timeout 2 s, only 3 of 5 start before"
+                "if each attempt takes its attempt_timeout 2 s, only 3 of 5 start before"
                 " deadline 5 s; shorten attempt_timeout, lower max_attempts or raise the deadline"
             ),
         ),
@@ -716,7 +716,7 @@ def test_an_explanation_reads_well_on_a_terminal():
 pay
   attempts   at most 4; +20 % load while all fail
   waits      0.1 s, 0.2 s, 0.4 s; 0.7 s in all
-  wall time  at most 8.7 s; 188 s where the other side asks for it (Retry-After)
+  wall time  at most 8.7 s; 188 s if the other side asks for it (Retry-After)
   nesting    pay in checkout: at most 5 calls instead of 20
   order      fallback > retry > budget > hedge > function
   warning    [no-jitter] the first retry waits 0.1 s and never more or less: clients that failed

@@ -52,7 +52,7 @@ def row(standing: Standing) -> tuple[str, ...]:
 
 
 def processes(standing: Standing) -> str:
-    """How many have it in which state: `2`, or `1 of 3` where they differ; `gone` without any."""
+    """How many have it in which state: `2`, or `1 of 3` if they differ; `gone` without any."""
     there = len(standing.live)
     if not there:
         return "gone"

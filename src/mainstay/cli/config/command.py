@@ -123,7 +123,7 @@ def _lines(
 
 
 def _word(text: str) -> str:
-    """A text as YAML takes it: plain where it cannot be anything else."""
+    """A text as YAML takes it: plain if it cannot be anything else."""
     from mainstay.config.tree import scalar
 
     is_plain = re.fullmatch(r"[A-Za-z0-9_$/][A-Za-z0-9_./:@${}()+-]*", text)

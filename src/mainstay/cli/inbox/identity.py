@@ -63,9 +63,9 @@ def who_options(function: F) -> F:
 
 @contextmanager
 def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
-    """The engine on the store; one that is not there yet is made only where that is wanted.
+    """The engine on the store; one that is not there yet is made only if that is wanted.
 
-    Where none is named, it is the user's own, where there is one. Who only looks audits nothing.
+    If none is named, it is the user's own, if there is one. Who only looks audits nothing.
     """
     from urllib.parse import unquote
 

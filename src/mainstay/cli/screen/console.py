@@ -26,7 +26,7 @@ PIPE_WIDTH = 160
 
 
 class Screen(Console):
-    """stdout for a person: colours unless NO_COLOR, live where it is a terminal."""
+    """stdout for a person: colours unless NO_COLOR, live if it is a terminal."""
 
     def __init__(self) -> None:
         plain = bool(os.environ.get("NO_COLOR"))

@@ -205,7 +205,7 @@ def _describe_wall(it: Explanation) -> str:
         return "without limit"
     text = f"at most {s(it.wall_seconds)}"
     if it.asked_seconds > it.wall_seconds:
-        text += f"; {s(it.asked_seconds)} where the other side asks for it (Retry-After)"
+        text += f"; {s(it.asked_seconds)} if the other side asks for it (Retry-After)"
     return text
 
 

@@ -77,7 +77,7 @@ def _attempts_out_of_time(case: Case) -> Iterator[str]:
     made = reach(policy, timeout)
     if made < case.attempts:
         yield (
-            f"where each attempt takes its attempt_timeout {s(timeout)}, only {made} of"
+            f"if each attempt takes its attempt_timeout {s(timeout)}, only {made} of"
             f" {case.attempts} start before deadline {s(policy.deadline)}; shorten"
             " attempt_timeout, lower max_attempts or raise the deadline"
         )

@@ -97,7 +97,7 @@ METRICS: dict[str, Metric] = {
             "mainstay_circuit_state",
             "gauge",
             "engine circuit",
-            "0 where calls go through, 1 half open, 2 where they are refused",
+            "0 while calls go through, 1 half open, 2 while they are refused",
         ),
         _read(
             "mainstay_circuit_refused_total",

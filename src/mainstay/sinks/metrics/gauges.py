@@ -53,7 +53,7 @@ class WatchingMeter(Meter):
             engine: an Engine.
             name: the label `engine` of its metrics; two engines have two names.
             outbox_age: gives the age in seconds of the oldest message that is not published, or
-                None where there is none.
+                None if there is none.
         """
         with self._watching:
             known = self._engines.get(name)

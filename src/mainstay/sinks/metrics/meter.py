@@ -91,7 +91,7 @@ class Share:
             self._counts.add(now, 1, int(success))
 
     def value(self) -> float | None:
-        """The share; None where there were no calls."""
+        """The share; None if there were no calls."""
         now = clock.current.monotonic()
         with self._lock:
             calls, succeeded = self._counts.totals(now)

@@ -1,7 +1,7 @@
 """The spans of one call: one for the call, one for each attempt, and what is put on them.
 
 An attempt's span is the current one while the attempt runs, so that spans of the user's own and of
-instrumented libraries are its children. Names are those of the semantic conventions where there are
+instrumented libraries are its children. Names are those of the semantic conventions if there are
 any (`error.type`, `exception.*`, `http.*`), and begin with `mainstay.` otherwise. Ids may stand in
 a span.
 """
@@ -199,7 +199,7 @@ def _attributes(plan: Plan, context: Context) -> dict[str, str]:
 def _origin(trace_id: str | None) -> tuple[Any, list[Link]]:
     """Where a call comes from, by the trace id of `mainstay.context()`.
 
-    A W3C traceparent is the parent where no span is current, and a link where one of another trace
+    A W3C traceparent is the parent if no span is current, and a link if one of another trace
     is. An id of any other form stands on the span as an attribute.
     """
     remote = _span_context(trace_id) if trace_id else None

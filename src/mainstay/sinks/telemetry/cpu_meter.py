@@ -1,6 +1,6 @@
 """How much CPU time the retried calls of a thread have used, each its share.
 
-A thread's clock does not know calls. Where several are under way in one thread, as in an event
+A thread's clock does not know calls. If several are under way in one thread, as in an event
 loop, what the thread uses meanwhile is divided among them, so that the parts never come to more
 than the whole.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 thread_time: Callable[[], float] = getattr(time, "thread_time", time.process_time)
-"""The CPU time of this thread; of the process, where a platform knows nothing finer."""
+"""The CPU time of this thread; of the process, if a platform knows nothing finer."""
 
 
 class CpuMeter:

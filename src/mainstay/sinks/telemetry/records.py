@@ -184,7 +184,7 @@ class _Sequence:
 
 
 def _error_class(event: AttemptFailed) -> str:
-    """The class of a failure, or its HTTP status where it has one."""
+    """The class of a failure, or its HTTP status if it has one."""
     proof = event.proved
     evidence = None if proof is None else proof.evidence
     if evidence is None or evidence.status is None:
