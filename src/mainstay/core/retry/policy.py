@@ -12,7 +12,6 @@ from mainstay.core.base.entropy import POWERS, SCALE, key_of, uniform
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.classify import Classification, Rules, classify
-from mainstay.core.retry.policy_codec import from_plain, to_plain
 from mainstay.core.retry.policy_fields import CHECKS, DEFAULTS, KindRule, nearest_field
 from mainstay.errors import PolicyError, Problem
 
@@ -167,6 +166,8 @@ class Policy(Value):
         >>> RetryPolicy(name="api", retry_on=(ConnectionError,)).to_dict(defaults=False)
         {'name': 'api', 'retry_on': ['ConnectionError']}
         """
+        from mainstay.core.retry.policy_codec import to_plain  # few programs need it
+
         check = Checker(f"{type(self).__name__} {self.name!r} as a dictionary")
         names = [n for n in DEFAULTS if defaults or n in self._explicit]
         plain = {name: to_plain(check, name, getattr(self, name)) for name in names}
@@ -181,6 +182,8 @@ class Policy(Value):
         >>> RetryPolicy.from_dict({"name": "api", "max_attempts": 4}).max_attempts
         4
         """
+        from mainstay.core.retry.policy_codec import from_plain
+
         if not hasattr(values, "items"):
             raise PolicyError(cls.__name__, [Problem("values", values, "a mapping of fields")])
         check = Checker(f"{cls.__name__} {values.get('name', DEFAULTS['name'])!r}")
