@@ -1,7 +1,9 @@
-"""What a forked child resets, and what the end of the process flushes: one registry for each.
+"""What happens around a fork, and what the end of the process flushes: one registry for each.
 
 A forked child inherits locks that none of its threads holds, and threads, connections and counts
-that belong to its parent. An object that keeps such a thing registers how it begins again.
+that belong to its parent. An object that keeps such a thing registers how it begins again
+(`reset_in_child`), or what must be over before the fork (`around_fork`). A lock that outlives a
+call is made here (`make_lock`, `make_rlock`) and is free in every child.
 
 >>> class Connection:
 ...     def __init__(self):
@@ -11,14 +13,20 @@ that belong to its parent. An object that keeps such a thing registers how it be
 ...         self.pid = PROCESS.pid
 >>> Connection().pid == PROCESS.pid
 True
+
+If C code forks without Python's hooks, the first reading of `PROCESS.pid` in the child finds the
+other number, and resets everything then.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
-from weakref import WeakKeyDictionary
+from os import getpid
+from threading import get_ident
+from weakref import WeakKeyDictionary, WeakSet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,21 +38,75 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """The id of this process, correct after a fork too; reading it is no system call."""
+    """This process: its id, and the forks that it has seen.
 
-    __slots__ = ("pid",)
+    Attributes:
+        forks: how often it has forked, as far as Python's hooks have seen it.
+        refusals: how often this forked child has refused to use a file of its parent's.
+        is_child: whether it was forked from a process that had loaded this module.
+        had_hooks: whether the hooks before that fork have run to their end.
+    """
+
+    __slots__ = ("_number", "forking", "forks", "had_hooks", "is_child", "is_prepared", "refusals")
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self._number = getpid()
+        self.forks = self.refusals = 0
+        self.is_child = False
+        self.had_hooks = True
+        self.forking = 0
+        """The thread that is about to fork, and whether it has run all hooks before that."""
+        self.is_prepared = False
 
-    def reset(self) -> None:
-        """Asks the system again."""
-        self.pid = os.getpid()
+    @property
+    def pid(self) -> int:
+        """The id of this process, correct after a fork without hooks too."""
+        found = getpid()
+        if found != self._number:
+            _reset_late()
+        return found
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the resets of this process have been done."""
+        return self._number == getpid()
+
+    def begin(self, *, had_hooks: bool) -> None:
+        """In a forked child."""
+        self._number = getpid()
+        self.forks = self.refusals = 0
+        self.is_child, self.had_hooks = True, had_hooks
+        self.forking, self.is_prepared = 0, False
 
 
 PROCESS = Process()
 _resets: Registry = WeakKeyDictionary()
 _flushes: Registry = WeakKeyDictionary()
+_befores: Registry = WeakKeyDictionary()
+_afters: Registry = WeakKeyDictionary()
+_locks: WeakSet[threading.Lock | threading.RLock] = WeakSet()
+_forking = threading.Lock()
+"""Held by the thread that forks: hooks wait, and two threads could be in them at once."""
+_resetting = threading.Lock()
+_LONGEST = 5.0
+"""Seconds for which a fork waits for the fork of another thread."""
+
+
+# --- what objects register ------------------------------------------------------------------------
+
+
+def make_lock() -> threading.Lock:
+    """A lock for an object that outlives a call; it is free in a forked child."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def make_rlock() -> threading.RLock:
+    """The same, for code that may enter it again."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
 
 
 def reset_in_child(thing: T, reset: Callable[[T], object]) -> None:
@@ -53,6 +115,17 @@ def reset_in_child(thing: T, reset: Callable[[T], object]) -> None:
     `reset` must be a plain function, such as `Pool.reset`: a bound method would hold the object.
     """
     _resets[thing] = reset
+
+
+def around_fork(
+    thing: T, before: Callable[[T], object], after_in_parent: Callable[[T], object]
+) -> None:
+    """Calls `before(thing)` before each fork, and `after_in_parent(thing)` in the parent after it.
+
+    Only forks through Python have these hooks: `PROCESS.had_hooks` in the child.
+    """
+    _befores[thing] = before
+    _afters[thing] = after_in_parent
 
 
 def flush_at_exit(thing: T, flush: Callable[[T], object]) -> None:
@@ -69,10 +142,74 @@ def flush_all() -> None:
     _call_each(_flushes)
 
 
-def _reset_all() -> None:
-    """In a forked child."""
-    PROCESS.reset()
+_inherited: list[object] = []
+
+
+def leave_to_parent(thing: object) -> None:
+    """Never finalises an inherited object: that would act on the parent's sockets or files.
+
+    A list is not enough. The interpreter empties it when it ends.
+    """
+    _inherited.append(thing)
+    try:
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    except (ImportError, AttributeError):  # pragma: no cover -- an interpreter without it
+        return
+
+
+# --- the hooks ------------------------------------------------------------------------------------
+
+
+def _before() -> None:
+    """In the parent. Only one thread at a time is between this and `_after_in_parent`."""
+    if _forking.acquire(timeout=_LONGEST):
+        PROCESS.forking = get_ident()
+        _call_each(_befores)
+        PROCESS.is_prepared = True
+
+
+def _after_in_parent() -> None:
+    PROCESS.forks += 1
+    if PROCESS.forking != get_ident():
+        return
+    try:
+        _call_each(_afters)
+    finally:
+        PROCESS.forking, PROCESS.is_prepared = 0, False
+        _forking.release()
+
+
+def _after_in_child() -> None:
+    for each in (_forking, _resetting, *_locks):
+        _make_anew(each)
+    PROCESS.begin(had_hooks=PROCESS.is_prepared and PROCESS.forking == get_ident())
     _call_each(_resets)
+
+
+def _reset_late() -> None:
+    """In a child that was forked without hooks, when it is found out."""
+    with _resetting:
+        if PROCESS.is_known:
+            return
+        for each in list(_locks):
+            # Other threads of this child may run by now: a lock that comes free was theirs.
+            if each.acquire(timeout=0.05):
+                each.release()
+            else:
+                _make_anew(each)
+        _make_anew(_forking)
+        PROCESS.begin(had_hooks=False)
+        try:
+            _call_each(_resets)
+        except Exception as error:  # as Python does for a hook: the caller has another question
+            sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _make_anew(lock: threading.Lock | threading.RLock) -> None:
+    """Frees an inherited lock in place, as the standard library does with its own."""
+    lock._at_fork_reinit()  # type: ignore[union-attr]  # noqa: SLF001 -- there is no other way
 
 
 def _call_each(registry: Registry) -> None:
@@ -105,4 +242,6 @@ if hasattr(threading, "_register_atexit"):
     except RuntimeError:  # even this module was imported by such a thread
         pass
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_all)
+    os.register_at_fork(
+        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

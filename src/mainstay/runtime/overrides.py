@@ -6,7 +6,7 @@ are passed. A fast path reads `is_active` and nothing else.
 
 from __future__ import annotations
 
-import threading
+from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Overrides:
         self.has_retries = True
         """Whether a call may make more than one attempt, or hedge it."""
         self._disabled = 0
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def disable_retries(self) -> None:
         """One attempt for each call, until `enable_retries` was called as often."""

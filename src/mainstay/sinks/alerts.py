@@ -24,6 +24,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.inbox.items import Item
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, methods_of
+from mainstay.runtime.fork import make_lock, reset_in_child
 from mainstay.runtime.report_failure import report
 from mainstay.sinks.logging import LoggingSink
 
@@ -74,11 +75,21 @@ class Alerts:
         self._inbox = inbox
         self._interval = interval
         self._buffers: list[tuple[Callable[[], dict[str, int]], list[int]]] = []
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._waiting: deque[Alert] = deque()
         self._is_notifying = False
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        reset_in_child(self, Alerts._reset)
+
+    def _reset(self) -> None:
+        """In a forked child: its parent sends what waits; the next event starts a thread."""
+        was_stopped, self._stopped = self._stopped.is_set(), threading.Event()
+        if was_stopped:
+            self._stopped.set()
+        self._thread = None
+        self._is_notifying = False
+        self._waiting.clear()
 
     @property
     def wants(self) -> SinkWants:

@@ -94,8 +94,10 @@ class JsonlSink(BufferedSink):
         try:
             if not lock(held, _PATIENCE):
                 raise TimeoutError(f"another process has {self.path} for {_PATIENCE:g} s")
-            yield
-            unlock(held)
+            try:
+                yield
+            finally:
+                unlock(held)  # a child that was forked meanwhile has the file open, too
         finally:
             os.close(held)
 

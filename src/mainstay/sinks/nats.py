@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import threading
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
 from mainstay.errors import UsageError
-from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock
 from mainstay.runtime.nats_client import Client, NatsError, NatsServers, RealTimeLoop, connect
 from mainstay.sinks.delivery.base import BufferedSink
 
@@ -74,7 +73,7 @@ class NatsSink(BufferedSink):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
         self._pid = PROCESS.pid
-        self._turn = threading.Lock()
+        self._turn = make_lock()
         """Held by the thread that uses the connection: a delivery, or `close`."""
         self._used = 0.0
         self._known: OrderedDict[str, int] = OrderedDict()
@@ -94,8 +93,9 @@ class NatsSink(BufferedSink):
     def _deliver(self, events: list[Event]) -> None:
         messages = self._named([encode(event) for event in events])
         if self._pid != PROCESS.pid:  # a forked child's connection is its own
+            leave_to_parent((self._loop, self._client))
             self._loop = self._client = None
-            self._pid, self._turn = PROCESS.pid, threading.Lock()
+            self._pid = PROCESS.pid
         with self._turn:
             self._send(messages)
         for name, _ in messages:

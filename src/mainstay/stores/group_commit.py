@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.errors import StoreUnavailable
+from mainstay.runtime.fork import make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, TimerHandle
@@ -31,12 +32,17 @@ class Writer:
     def __init__(self, carry_out: Callable[[list[Any]], list[Any]], name: str) -> None:
         self._carry_out = carry_out
         self._name = name
+        self._lock = make_lock()
+        self._is_closed = False
+        self._reset()
+        reset_in_child(self, Writer._reset)
+
+    def _reset(self) -> None:
+        """Without a step or a thread: what was handed in before a fork is the parent's to do."""
         self._turns: dict[AbstractEventLoop, _Turn] = {}
         """What each event loop has gathered in its present turn; only the loop's thread uses it."""
         self._queue: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._is_closed = False
 
     async def submit(self, step: Any, patience: float) -> Any:
         """The answer to a step; raises the error that the step raised."""
@@ -57,7 +63,8 @@ class Writer:
 
     def _hand_over(self, turn: _Turn, patience: float) -> None:
         """The loop's turn is over: what it has gathered goes to the thread."""
-        del self._turns[turn.loop]
+        if self._turns.pop(turn.loop, None) is not turn:  # it was gathered before a fork
+            return
         turn.left = len(turn.items)
         turn.timer = turn.loop.call_later(patience, self._give_up, turn, patience)
         if self._is_closed:

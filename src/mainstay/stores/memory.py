@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import threading
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
+from mainstay.runtime.fork import make_lock
 
 if TYPE_CHECKING:
     from mainstay.core.base.change import Change, Decide, Reply
@@ -29,7 +29,7 @@ class MemoryStore:
     def __init__(self, url: str = "memory://") -> None:
         self.url = url
         self._records: dict[tuple[str, str], Change] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""

@@ -6,13 +6,13 @@ gate's tally. Everything else happens on the failure path, or while a guard is f
 
 from __future__ import annotations
 
-import threading
 from itertools import count
 from weakref import ref
 
 import mainstay.runtime.clock as clock
 from mainstay.core.retry.effects import Stop
 from mainstay.errors import Refused, UsageError
+from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ class Tally:
         self.count: Callable[[], int] = self._next.__next__
         """Counts a call: one C call."""
         self._reads = 0
-        self._lock = threading.Lock()
-
-    def begin_anew(self) -> None:
-        """In a forked child, which has not the thread that held the lock."""
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def total(self) -> int:
         """How many calls were counted; without the numbers that reading takes."""
@@ -194,7 +190,7 @@ class Gate:
         """Seconds from which on a success is reported to the guards; None if no guard asks."""
         self._counters: tuple[Callable[[], object], ...] = ()
         self._tally: Tally | None = None
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self.quiet: list[GuardTicket] | None = None
         """The tickets of attempts that are not announced; None while calls must be."""
         self.shut: Callable[[], Refused | None] | None = None

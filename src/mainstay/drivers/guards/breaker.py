@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -44,6 +43,7 @@ from mainstay.drivers.guards.breaker_blocks import (
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.ports import wants_of
+from mainstay.runtime.fork import make_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -128,7 +128,7 @@ class CircuitBreaker(Guard, Verbs):
             raise UsageError("give settings or their fields, not both", hint="settings.replace()")
         self.settings = settings or BreakerSettings(**fields)
         self.rule: BreakerSettings = self.settings
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         key = getrandbits(52) | 1 if seed is None else key_of(seed, 0)
         now = clock.current.monotonic()
         evidence = begun(self.settings.window, now)
@@ -140,7 +140,7 @@ class CircuitBreaker(Guard, Verbs):
         self._refused = self._refusals.count
         self._listeners = list(listeners_of("CircuitBreaker", listener))
         self._unsent: list[CircuitStateChanged] = []
-        self._notifying = threading.Lock()
+        self._notifying = make_lock()
         self._site: Site | None = None
         self._blocks: list[Block] = []
 

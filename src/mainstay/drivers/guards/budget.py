@@ -7,7 +7,6 @@ whenever something fails.
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar
 
 import mainstay.runtime.clock as clock
@@ -18,6 +17,7 @@ from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.kinds import Kind, kind_of
 from mainstay.drivers.call.guard import Counted, Guard, label_of
 from mainstay.drivers.guards.construct import built_from
+from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class RetryBudget(Guard):
         self._counted = Counted()
         self._counts = SlidingCounts(self.rule.window)  # calls and retries
         self._taken_at = clock.current.monotonic()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @property
     def name(self) -> str:
@@ -201,7 +201,7 @@ class TokenBudget(Guard):
         self._counted = Counted()
         self._tokens = thousandths(self.rule.capacity)
         self._taken = self._given = 0  # since the beginning, whether or not there was room for it
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @classmethod
     def aws(cls, name: str = "aws") -> TokenBudget:

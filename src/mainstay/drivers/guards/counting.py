@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from mainstay.core.retry.events import CallsCounted
 from mainstay.drivers.call.guard import Guard, Tally
-from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.fork import make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from mainstay.drivers.call.guard import Gate
@@ -31,14 +30,11 @@ class CallCount(Guard):
         self._own = Tally()
         self._tallies: list[tuple[ref[object], Tally, int]] = [(ref(self), self._own, 0)]
         self._found = 0
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         reset_in_child(self, CallCount.begin_anew)
 
     def begin_anew(self) -> None:
         """In a forked child: what was counted before is its parent's to report."""
-        self._lock = threading.Lock()
-        for _, tally, _ in self._tallies:
-            tally.begin_anew()
         self.take()
 
     def attach(self, gate: Gate) -> None:

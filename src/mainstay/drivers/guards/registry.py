@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.snapshot import CircuitSnapshot  # noqa: TC001 -- a field's type
 from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.errors import UsageError
+from mainstay.runtime.fork import PROCESS, make_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +26,8 @@ _MOST = 10_000
 class HealthReport(Struct, frozen=True):
     """How the circuits are: "healthy", or "degraded" where one does not let calls through.
 
+    It is "degraded" also in a forked child that has refused to use a store.
+
     >>> HealthReport("healthy", ()).to_dict()
     {'status': 'healthy', 'circuits': []}
     """
@@ -35,7 +37,7 @@ class HealthReport(Struct, frozen=True):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every circuit lets calls through as usual.
+        """Whether every circuit lets calls through as usual, and no store was refused.
 
         >>> HealthReport("degraded", ()).is_healthy
         False
@@ -81,7 +83,7 @@ class CircuitRegistry:
         self._groups = _groups_of(groups)
         self._everything = everything
         self._listeners = tuple(listeners)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._named: dict[str, CircuitBreaker] = {}
         self._own: dict[str, CircuitBreaker] = {}
         shared = [*self._groups.values(), *([everything] if everything is not None else [])]
@@ -182,7 +184,7 @@ class CircuitRegistry:
         True
         """
         snapshots = tuple(circuit.snapshot() for circuit in self)
-        well = all(each.is_healthy for each in snapshots)
+        well = not PROCESS.refusals and all(each.is_healthy for each in snapshots)
         return HealthReport("healthy" if well else "degraded", snapshots)
 
 

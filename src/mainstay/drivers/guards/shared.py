@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from mainstay.core.limits.budget import thousandths
 from mainstay.core.limits.shared_bucket import TokenTotals, report_totals
 from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.errors import StoredValueError
+from mainstay.runtime.fork import make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +50,6 @@ class Sharing:
         guards: Iterable[Guard] = (),
         interval: float = 1.0,
     ) -> None:
-        self.node = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self.interval = interval
         self.silence = max(10.0, interval * 5)
         self._store = store
@@ -56,6 +57,13 @@ class Sharing:
         several = tuple(guards)
         self._budgets = [guard for guard in several if isinstance(guard, RetryBudget)]
         self._tokens = [guard for guard in several if isinstance(guard, TokenBudget)]
+        self._lock = make_lock()
+        self._begin()
+        reset_in_child(self, Sharing._begin_in_child)
+
+    def _begin(self) -> None:
+        """As a new node, without a thread."""
+        self.node = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._reported: dict[str, TokenTotals] = {}
         """What each bucket has answered to."""
         self._obeyed: dict[str, int] = {}
@@ -65,13 +73,28 @@ class Sharing:
         self._damaged: set[str] = set()
         """The circuits whose tables could not be read, or have no key."""
         self._is_unavailable = False
-        self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def _begin_in_child(self) -> None:
+        """A forked child is a node of its own, if its parent was one; its first step comes later.
+
+        A child that runs another program, or ends at once, never sits at a table.
+        """
+        was_running = self._thread is not None and not self._stopped.is_set()
+        self._begin()
+        for tokens in self._tokens:  # what was taken before is its parent's to report
+            self._reported[tokens.name] = TokenTotals(*tokens.flow())
+        if was_running:
+            with suppress(RuntimeError):  # there are too many threads
+                self._start_thread()
 
     def start(self) -> None:
         """Brings what the last ones knew, and goes on in the background."""
         self.sync()
+        self._start_thread()
+
+    def _start_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="mainstay-sharing", daemon=True)
         self._thread.start()
 

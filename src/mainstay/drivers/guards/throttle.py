@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import sys
-import threading
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.entropy import key_of, uniform
@@ -24,6 +23,7 @@ from mainstay.drivers.call.guard import FAILING, QUIET, Counted, Guard, label_of
 from mainstay.drivers.call.site import getrandbits
 from mainstay.drivers.guards.construct import built_from
 from mainstay.errors import CallShed
+from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class AdaptiveThrottle(Guard):
         self._taken_at = clock.current.monotonic()
         self._failing = False
         self._gates: tuple[Gate, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @property
     def name(self) -> str:
@@ -214,7 +214,7 @@ class RateLimit(Guard):
         self.rule: RateRule = rule
         self._stop = Stop(f"the rate limit {rule.name!r} has no room for a retry in time")
         self._calendar = Calendar()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @property
     def name(self) -> str:
@@ -304,7 +304,7 @@ class MemoryGuard(Guard):
         self._used: float | None = None
         self._at: float | None = None
         self._is_reported = False
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self.limit = self.rule.bytes_of(memory_there_is() if self.rule.is_share else None)
         """The limit in bytes; None if the amount of memory is unknown."""
         self._stop = Stop(f"memory is over the limit of {readable(self.limit or 0)}")

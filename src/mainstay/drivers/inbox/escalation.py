@@ -19,6 +19,7 @@ from mainstay.drivers.inbox.authentication import writable
 from mainstay.errors import SinkError
 from mainstay.ports import SinkWants
 from mainstay.runtime.context import is_in_event_loop
+from mainstay.runtime.fork import make_lock
 from mainstay.runtime.report_failure import report
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Escalation:
         self._inbox = inbox
         self._redact = redact
         self._threads: set[threading.Thread] = set()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, RetryExhausted):

@@ -23,6 +23,7 @@ from mainstay.deadline import moment
 from mainstay.drivers.layers.decorate import put_around
 from mainstay.errors import BulkheadFull, CallCancelled
 from mainstay.runtime.context import CANCEL
+from mainstay.runtime.fork import make_rlock, reset_in_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +79,17 @@ class Bulkhead:
     mainstay.errors.BulkheadFull: bulkhead 'reports' is full: 1 running and 0 ...
     """
 
-    __slots__ = ("_lock", "_refused", "_running", "_waiters", "limit", "max_wait", "name", "queue")
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_refused",
+        "_running",
+        "_waiters",
+        "limit",
+        "max_wait",
+        "name",
+        "queue",
+    )
 
     def __init__(
         self, name: str, limit: int, *, queue: int = 0, max_wait: float | None = None
@@ -91,7 +102,12 @@ class Bulkhead:
         if queue == 0 and max_wait is not None:
             check.note("max_wait", max_wait, "None if queue is 0, since no call waits then")
         check.close()
-        self._lock = threading.RLock()
+        self._lock = make_rlock()
+        self._begin()
+        reset_in_child(self, Bulkhead._begin)
+
+    def _begin(self) -> None:
+        """Empty, as in a forked child: the calls of its parent's threads do not end there."""
         self._running = 0
         self._refused = 0
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
@@ -175,7 +191,7 @@ class Bulkhead:
 
     def _pass_on_locked(self) -> _Waiter | None:
         if not self._waiters:
-            self._running -= 1
+            self._running = max(0, self._running - 1)  # a call that forked ends in the child too
             return None
         waiter, _ = self._waiters.popitem(last=False)
         waiter.is_admitted = True

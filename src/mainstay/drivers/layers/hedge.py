@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import mainstay.runtime.clock as clock
 from mainstay.core.analytics.quantile import Recent
 from mainstay.core.base.validate import Checker
@@ -14,6 +12,7 @@ from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.layers.decorate import put_around
 from mainstay.drivers.layers.race import Race, Threads, group_here
 from mainstay.errors import UsageError
+from mainstay.runtime.fork import make_lock
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
@@ -199,7 +198,7 @@ class Book:
     def __init__(self, hedge: Hedge, overrides: Overrides) -> None:
         self.hedge = hedge
         self.overrides = overrides
-        self.lock = threading.Lock()
+        self.lock = make_lock()
         self.recent = Recent()
         self.hedged = self.won = self.denied = 0
         self.abandoned: set[Worker] = set()

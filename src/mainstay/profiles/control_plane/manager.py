@@ -6,7 +6,6 @@ context that every event carries, and a call that ran out of retries ends in a R
 
 from __future__ import annotations
 
-import threading
 import warnings
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from mainstay.profiles.control_plane.idempotency import IdempotencyManager
 from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
 from mainstay.profiles.control_plane.recent import RecentEvents
 from mainstay.runtime.context import context
+from mainstay.runtime.fork import make_lock
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _is_exhausted(ends: list[GivenUp], operation: str) -> bool:
 
 
 _MANAGERS: list[RetryManager] = []
-_LOCK = threading.Lock()
+_LOCK = make_lock()
 
 
 def get_retry_manager(store: str | Store | None = None) -> RetryManager:

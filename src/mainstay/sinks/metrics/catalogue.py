@@ -94,6 +94,15 @@ METRICS: dict[str, Metric] = {
             "Share of the calls of the last minutes that succeeded",
         ),
         _read(
+            "mainstay_forks_total", "counter", "", "Forks of this process through Python's hooks"
+        ),
+        _read(
+            "mainstay_fork_refusals_total",
+            "counter",
+            "",
+            "Uses of a SQLite file that this forked process refused",
+        ),
+        _read(
             "mainstay_circuit_state",
             "gauge",
             "engine circuit",

@@ -6,12 +6,12 @@ in any call; what cannot be read is left out, and logged once.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from mainstay.errors import UsageError
 from mainstay.ports import methods_of
+from mainstay.runtime.fork import PROCESS, make_lock
 from mainstay.runtime.report_failure import report
 from mainstay.sinks.metrics.meter import Meter
 
@@ -38,7 +38,7 @@ class WatchingMeter(Meter):
         super().__init__(max_names, window)
         self._engines: dict[str, tuple[ref[Any], Callable[[], float | None] | None]] = {}
         self._complained: set[str] = set()
-        self._watching = threading.Lock()
+        self._watching = make_lock()
 
     def watch(
         self,
@@ -79,7 +79,11 @@ class WatchingMeter(Meter):
     def _read(self) -> Iterator[Reading]:
         for operation, share in self.shares():
             yield "mainstay_success_ratio", (operation,), share
-        for name, (engine, outbox_age) in self._watched():
+        watched = self._watched()
+        if watched:
+            yield "mainstay_forks_total", (), float(PROCESS.forks)
+            yield "mainstay_fork_refusals_total", (), float(PROCESS.refusals)
+        for name, (engine, outbox_age) in watched:
             for read in (self._circuits, _budgets, _records, self._sinks):
                 yield from self._tried(read, engine, name)
             yield from self._tried(_outbox, outbox_age, name)

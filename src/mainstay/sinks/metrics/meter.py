@@ -8,7 +8,6 @@ are few and fixed: never an id, a key, a tenant or an exception's text. Names th
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 import mainstay.events as events
@@ -18,6 +17,7 @@ from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
 from mainstay.ports import SinkWants
+from mainstay.runtime.fork import make_lock
 from mainstay.sinks.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LabelValues:
         self._limit = limit
         self._known: dict[str, str] = {}
         self._is_full = False
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __call__(self, name: str) -> str:
         """The name, or "other" if the limit is reached."""
@@ -82,7 +82,7 @@ class Share:
 
     def __init__(self, window: float) -> None:
         self._counts = Rolling(window)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def add(self, success: float) -> None:
         """Counts a call: 1 for one that succeeded, 0 for one that did not."""

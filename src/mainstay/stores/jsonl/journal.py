@@ -11,7 +11,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import threading
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -22,6 +21,8 @@ import msgspec
 from mainstay.core.audit.chain import PLAN, START, Tail, carried, decode_head, header_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.filelock import lock as wait_for_lock
+from mainstay.runtime.filelock import unlock
+from mainstay.runtime.fork import make_rlock
 from mainstay.stores.jsonl.files import JournalFile
 from mainstay.stores.jsonl.lines import Reader, lines_of, start_before, tail_after
 
@@ -68,7 +69,7 @@ class JsonlJournal:
         self._syncs = syncs
         self._timeout = timeout
         self._reads_only = reads_only
-        self._lock = threading.RLock()
+        self._lock = make_rlock()
         self._target = JournalFile()
 
     # --- writing ---------------------------------------------------------------------------------
@@ -198,10 +199,13 @@ class JsonlJournal:
             try:
                 if not wait_for_lock(lock, self._timeout):
                     raise TimeoutError(f"another process held {name} for {self._timeout:g} s")
-                is_new = not self.path.exists() or not self.path.stat().st_size
-                ends = self.tail() if is_new and self._older() else None
-                self._target.open(self.path, ends=ends)
-                yield self._target
+                try:
+                    is_new = not self.path.exists() or not self.path.stat().st_size
+                    ends = self.tail() if is_new and self._older() else None
+                    self._target.open(self.path, ends=ends)
+                    yield self._target
+                finally:
+                    unlock(lock)  # a child that was forked meanwhile has the file open, too
             finally:
                 os.close(lock)
 

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreUnavailable
-from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock, reset_in_child
 from mainstay.stores.nats.connection import CLOSE_TIMEOUT
 from mainstay.stores.nats.steps import NatsStep, unwrapped
 from mainstay.stores.nats.thread import NatsThread
@@ -57,7 +56,7 @@ class NatsStore:
         self.timeout = self._address.timeout
         self._clock = Clock()
         self._nats_thread: NatsThread | None = None
-        self._guard = threading.Lock()
+        self._guard = make_lock()
         self._is_closed = False
         self._cursor = 1
         reset_in_child(self, NatsStore._reset)
@@ -117,6 +116,7 @@ class NatsStore:
     # --- from here into the thread and back -------------------------------------------------------
 
     def _submit(self, what: str, work: Callable[[NatsStep], Work]) -> Future[Any]:
+        _ = PROCESS.pid  # resets the store in a child that was forked without hooks
         with self._guard:
             if self._is_closed:
                 raise StoreUnavailable(self.url, what, "it was closed")
@@ -148,13 +148,5 @@ class NatsStore:
 
     def _reset(self) -> None:
         """A forked child has no thread, and must not touch its parent's connection."""
-        _inherited.append(self._nats_thread)
-        self._guard, self._nats_thread, self._clock = (
-            threading.Lock(),
-            None,
-            self._clock.unmeasured(),
-        )
-
-
-_inherited: list[NatsThread | None] = []
-"""What a forked child never finalises: that would act on the parent's sockets."""
+        leave_to_parent(self._nats_thread)
+        self._nats_thread, self._clock = None, self._clock.unmeasured()

@@ -23,7 +23,7 @@ from psycopg import waiting
 from psycopg.pq import TransactionStatus
 
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.fork import PROCESS, leave_to_parent, reset_in_child
 from mainstay.stores.postgres.statements import patience
 
 if TYPE_CHECKING:
@@ -256,6 +256,12 @@ class Pools:
         self._settings = _Settings(params, timeout)
         self._size = size
         self._by_process: dict[int, tuple[Pool, dict[AbstractEventLoop, AsyncPool]]] = {}
+        reset_in_child(self, Pools._reset)
+
+    def _reset(self) -> None:
+        """In a forked child: its parent's connections are neither used nor closed."""
+        leave_to_parent(self._by_process)
+        self._by_process = {}
 
     def of_threads(self) -> Pool:
         """The pool for sync code."""

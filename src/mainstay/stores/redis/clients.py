@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import redis
 
 from mainstay.runtime.clock import SYSTEM
+from mainstay.runtime.fork import make_lock
 from mainstay.stores.redis.protocol import WriteLocks
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class LoopClients:
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._kept: weakref.WeakKeyDictionary[AbstractEventLoop, tuple[Any, WriteLocks, Any]]
         self._kept = weakref.WeakKeyDictionary()
         self._closing: set[Any] = set()

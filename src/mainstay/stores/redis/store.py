@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.fork import PROCESS, leave_to_parent
 from mainstay.stores.options import options_of
 
 try:
@@ -131,6 +131,7 @@ class RedisStore:
     def close(self) -> None:
         """Closes every connection; those of other event loops too."""
         self.is_closed = True
+        self._leave_inherited()
         self._client.connection_pool.disconnect()
         self._loops.close()
 
@@ -333,8 +334,11 @@ class RedisStore:
         """A forked child has connections of its own, and leaves its parent's alone."""
         if self.is_closed:
             raise StoreUnavailable(self.url, what, "it was closed")
+        self._leave_inherited()
+
+    def _leave_inherited(self) -> None:
         if self._pid != PROCESS.pid:
-            self._inherited = (self._client, self._loops)
+            leave_to_parent((self._client, self._loops))
             self._begin()
 
 
