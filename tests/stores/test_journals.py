@@ -520,20 +520,38 @@ def test_a_file_that_is_no_database_leaves_no_connection(tmp_path, connections, 
     assert all(is_closed(each) for each in connections)
 
 
-@pytest.mark.parametrize("use", ["tail", "close"])
-def test_a_child_keeps_the_connection_of_its_parent_as_it_is(
-    tmp_path, connections, monkeypatch, use
-):
-    """Its garbage collector does not end it either: that would act on the parent's files."""
-    journal = SqliteStore(f"sqlite:///{tmp_path}/audit.db").journal(closes=True)
-    add(journal, b"1")
-    parents = connections[-1]
-    monkeypatch.setattr("mainstay.stores.sqlite.journal._inherited", inherited := [])
-    journal._pid = -1
-    getattr(journal, use)()
-    assert inherited == [parents]
-    assert not is_closed(parents)
-    assert journal.tail().number == 1
-    assert connections[-1] is not parents
-    journal.close()
-    assert is_closed(connections[-1])
+FORKED_WHILE_APPENDING = """
+import os, sys, threading
+from mainstay.core.audit.chain import Entry, seal
+from mainstay.stores.jsonl.journal import JsonlJournal
+
+journal = JsonlJournal(sys.argv[1])
+began, over = threading.Event(), threading.Event()
+
+def block(tail):
+    return Entry(seal(tail, [b"{}"], writer="w", time="now", log="log", batch=1))
+
+def slow(tail, _):
+    began.set()
+    over.wait()
+    return block(tail)
+
+thread = threading.Thread(target=journal.append, args=(slow,))
+thread.start()
+began.wait()
+child = os.fork()
+if not child:
+    own = JsonlJournal(sys.argv[1], timeout=20.0)
+    os._exit(0 if own.append(lambda tail, _: block(tail)).block == 2 else 1)
+over.set()
+thread.join()
+print(os.waitpid(child, 0)[1], journal.tail().block)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_during_an_append_to_a_file_leaves_no_lock_behind(tmp_path):
+    """The child has the lock's file open too: it is free when the parent frees it, not before."""
+    command = [sys.executable, "-c", FORKED_WHILE_APPENDING, str(tmp_path / "audit.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["0", "2"], done.stderr

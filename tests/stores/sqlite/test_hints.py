@@ -222,20 +222,26 @@ def test_trouble_with_a_hint_is_told_as_any_other(tmp_path):
 
 def test_a_store_that_is_closed_meanwhile_says_so(tmp_path):
     """Between the moment a step has its connection and the moment it has the lock of it."""
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
 
-    class Closing(SqliteStore):
-        closes = False
+    class Closing:
+        """The lock of the connection; the store is closed just before it is taken."""
 
-        def _hold(self):
-            held = super()._hold()
-            if self.closes:
-                self.close()
-            return held
+        def __init__(self, lock):
+            self.lock = lock
 
-    store = Closing(f"sqlite:///{tmp_path}/kept.db")
-    store.closes = True
+        def __enter__(self):
+            held.lock = self.lock
+            store.close()
+            return self.lock.__enter__()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    held = store._hold()
+    held.lock = Closing(held.lock)
     with pytest.raises(StoreUnavailable, match="it was closed"):
-        store.transact("s", "k", decision("x"), None)
+        store.scan("s")
 
 
 def test_of_many_that_think_a_key_is_new_one_is_right(tmp_path):

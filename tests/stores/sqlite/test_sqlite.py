@@ -368,18 +368,6 @@ def test_a_connection_opened_while_the_store_is_closed_is_closed_too(store, conn
     assert [is_closed(each) for each in connections] == [True]
 
 
-def test_a_child_does_not_close_the_connections_of_its_parent(store, connections, monkeypatch):
-    """Nor does its garbage collector: they are kept, whatever becomes of the store."""
-    store.read("s", "k")
-    (held,) = store._opened
-    monkeypatch.setattr("mainstay.stores.sqlite.connections._inherited", inherited := [])
-    held.pid = -1
-    store.close()
-    assert inherited == [held.connection]
-    assert not is_closed(held.connection)
-    held.connection.close()
-
-
 @pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt()])
 def test_a_step_that_fails_gives_the_lock_back_at_once(store, error):
     """Not when the store is used the next time: others wait for it."""

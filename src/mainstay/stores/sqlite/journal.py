@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from contextlib import closing, contextmanager
-from pathlib import Path
+from os import getpid
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mainstay.core.audit.chain import encode_head, header_of, tail_of
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.fork import make_rlock
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
     anchor_after,
@@ -28,11 +27,23 @@ from mainstay.stores.journal_rows import (
     is_older,
     tail_of_row,
 )
+from mainstay.stores.sqlite import statements
+from mainstay.stores.sqlite.connections import (
+    CONNECTIONS,
+    FileReplacedError,
+    HeldConnection,
+    absolute,
+    connected,
+)
+from mainstay.stores.sqlite.waiting import SLICE, ReopenError, until_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, TypeVar
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
+
+    Done = TypeVar("Done")
 
 _TAIL = "SELECT header, links FROM mainstay_audit_blocks ORDER BY block DESC LIMIT 1"
 _NEWEST = "SELECT max(block) FROM mainstay_audit_blocks"
@@ -52,6 +63,8 @@ _OLD = "SELECT block, header FROM mainstay_audit_blocks ORDER BY block LIMIT ?"
 
 _MAPPED = 1 << 30
 """Bytes of a file that are memory-mapped, without a copy of each page."""
+_PAGE = 16
+"""Blocks that are read at once, under the connection's lock."""
 
 
 class SqliteJournal:
@@ -74,19 +87,20 @@ class SqliteJournal:
     ) -> None:
         self.path = os.fspath(path)
         self.url = f"sqlite:///{self.path}"
+        self._place = absolute(self.path)
         self._timeout = timeout
         self._synchronous = synchronous
         self._reads_only = reads_only
-        self._lock = threading.RLock()
-        self._pid = 0
-        self._connection: sqlite3.Connection | None = None
+        self._lock = make_rlock()
+        self._held: HeldConnection | None = None
+        self._version = 0
+        """That of the schema, once the file was opened."""
         self._last: Tail | None = None
         """Where the log ended after this journal wrote; another process may have written since."""
 
     def tail(self) -> Tail:
         """Where the log ends."""
-        with self._reading() as connection:
-            return _tail(connection)
+        return self._read(_tail)
 
     def append(self, make: Callable[[Tail, Sequence[bytes]], Entry]) -> Tail:
         """Seals and keeps what comes next, as one step; where the log ends then."""
@@ -101,18 +115,20 @@ class SqliteJournal:
 
     def blocks(self, after: int = 0) -> Iterator[Block]:
         """The blocks after a number, in order, as they are when this begins."""
-        with self._translated("read"), closing(self._connected()) as connection:
-            yield from map(block_of, connection.execute(_BLOCKS, (after, -1)))
+        reader = _BlockReader(self, after)
+        try:
+            while page := self._persist("read", reader.next_page):
+                yield from map(block_of, page)
+        finally:
+            reader.close()
 
     def heads(self) -> list[Head]:
         """The heads that are kept in the log."""
-        with self._reading() as connection:
-            return heads_of(connection.execute(_HEADS))
+        return self._read(lambda connection: heads_of(connection.execute(_HEADS)))
 
     def anchor(self) -> Anchor | None:
         """Where the log begins, if older blocks were dropped."""
-        with self._reading() as connection:
-            return _anchor(connection)
+        return self._read(_anchor)
 
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
         """Drops blocks written before a time, but never the last; how many records.
@@ -137,10 +153,9 @@ class SqliteJournal:
     def close(self) -> None:
         """Closes the connection; the next use opens another."""
         with self._lock:
-            self._leave_inherited()
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            held, self._held = self._held, None
+            if held is not None:
+                held.close(self._timeout)
 
     def __del__(self) -> None:
         self.close()
@@ -150,21 +165,49 @@ class SqliteJournal:
     @contextmanager
     def _writing(self, what: str) -> Iterator[sqlite3.Connection]:
         """One transaction, which takes the write lock from the start."""
-        with self._lock, self._translated(what):
-            connection = self._open()
-            connection.execute("BEGIN IMMEDIATE")
+        with self._lock:
+            held = self._persist(what, self._begin)
+            connection = held.connection
             try:
-                yield connection
-                connection.execute("COMMIT")
+                with self._translated(what):
+                    yield connection
+                    connection.execute("COMMIT")
+                    held.check_file()
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            finally:
+                held.lock.release()
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._translated("read"):
-            yield self._open()
+    def _begin(self) -> HeldConnection:
+        """The connection with a transaction begun; its lock is held."""
+        held = self._hold()
+        held.lock.acquire()
+        try:
+            if not held.pid:  # it was closed meanwhile
+                raise ReopenError
+            held.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            held.lock.release()
+            raise
+        return held
+
+    def _read(self, work: Callable[[sqlite3.Connection], Done]) -> Done:
+        def step() -> Done:
+            held = self._hold()
+            with held.lock:
+                if not held.pid:
+                    raise ReopenError
+                return work(held.connection)
+
+        with self._lock:
+            return self._persist("read", step)
+
+    def _persist(self, what: str, step: Callable[[], Done]) -> Done:
+        """The step, once SQLite's lock is free."""
+        with self._translated(what):
+            return until_free(step, self._timeout)
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -174,51 +217,84 @@ class SqliteJournal:
             if "no such table" in str(error):
                 raise StoreError(f"{self.url} holds no audit log") from error
             raise StoreUnavailable(self.url, what, str(error)) from error
+        except FileReplacedError as error:
+            self._last = None
+            raise StoreUnavailable(self.url, what, str(error)) from None
 
-    def _open(self) -> sqlite3.Connection:
-        """The connection of this process; a forked child opens its own."""
-        self._leave_inherited()
-        if self._connection is None:
-            self._connection = self._connected()
-            self._pid = PROCESS.pid
-        return self._connection
+    def _hold(self) -> HeldConnection:
+        """The connection; opened again after a fork, and if the file was replaced."""
+        held = self._held
+        if held is None or held.pid != getpid():
+            held = self.open(held)
+            if not self._reads_only:
+                self._prepare(held)
+            self._held = held
+        return held
 
-    def _leave_inherited(self) -> None:
-        """Lets go of the connection of a parent process, without ending it."""
-        if self._connection is not None and self._pid != PROCESS.pid:
-            _inherited.append(self._connection)
-            self._connection = None
+    def open(self, old: HeldConnection | None = None) -> HeldConnection:
+        """A connection to the log's file; the old one if it is open still."""
+        return CONNECTIONS.open(self._place, self.url, self._connected, old)
+
+    def _prepare(self, held: HeldConnection) -> None:
+        """Makes the tables in a file that has taken the place of the one before."""
+        self._last = None
+        try:
+            with held.lock:
+                connection = held.connection
+                self._version = statements.prepare(connection, self.url, self._version)
+                self._version = self._version or statements.version_of(connection)
+        except BaseException:
+            held.close(0.0)
+            raise
 
     def _connected(self) -> sqlite3.Connection:
-        return self._connect_to_read() if self._reads_only else self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        if self._reads_only:
+            return self._connect_to_read()
+        return connected(
+            self._place, uri=False, synchronous=self._synchronous, timeout=self._timeout
         )
-        try:
-            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        except BaseException:  # no other code could close it
-            connection.close()
-            raise
-        return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
         """Read-only; a file in a folder that cannot be written is taken as immutable."""
-        where = f"file:{quote(str(Path(self.path).absolute()))}?mode=ro"
+        where = f"file:{quote(self._place)}?mode=ro"
         try:
             return _opened_to_read(where)
         except sqlite3.OperationalError:
             return _opened_to_read(f"{where}&immutable=1")
 
 
-_inherited: list[sqlite3.Connection] = []
-"""What a forked child never closes: closing it would act on the parent's files."""
+class _BlockReader:
+    """Reads blocks on a connection of its own, page by page; a fork may close it in between."""
+
+    def __init__(self, journal: SqliteJournal, after: int) -> None:
+        self._journal = journal
+        self._after = after
+        self._held: HeldConnection | None = None
+
+    def next_page(self) -> list[Any]:
+        """The next rows; none at the end."""
+        held = self._held
+        if held is None or held.pid != getpid():
+            held = self._held = self._journal.open(held)
+        with held.lock:
+            if not held.pid:
+                raise ReopenError
+            if held.rows is None:
+                held.rows = held.execute(_BLOCKS, (self._after, -1))
+            page = held.rows.fetchmany(_PAGE)
+        if page:
+            self._after = page[-1][3]
+        return page
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close(1.0)
 
 
 def _opened_to_read(where: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        where, timeout=SLICE, uri=True, isolation_level=None, check_same_thread=False
+    )
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         connection.execute(f"PRAGMA mmap_size = {_MAPPED}")

@@ -128,6 +128,18 @@ def exchange(
 # --- the schema -----------------------------------------------------------------------------------
 
 
+def prepare(connection: sqlite3.Connection, url: str, version: int) -> int:
+    """Makes the tables of a file that has taken the place of one with a schema; its version.
+
+    The number of a deleted file is used again, so a new one is not found out by its inode.
+    """
+    if version and (not _has_schema(connection) or version_of(connection) != version):
+        into_wal(connection)
+        whole(connection, migrated, url)
+        version = version_of(connection)
+    return version
+
+
 def _has_schema(connection: sqlite3.Connection) -> bool:
     question = (
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'mainstay_schema'"
@@ -151,15 +163,6 @@ def migrated(connection: sqlite3.Connection, url: str) -> None:
         connection.execute("UPDATE mainstay_schema SET version = ?", (version,))
 
 
-def into_wal(connection: sqlite3.Connection, timeout: float) -> None:
-    """Switches to write-ahead logging; that does not wait for a lock by itself."""
-    end = clock.SYSTEM.monotonic() + timeout
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or clock.SYSTEM.monotonic() > end:
-                raise
-            clock.SYSTEM.sleep(0.01)
-        else:
-            return
+def into_wal(connection: sqlite3.Connection) -> None:
+    """Switches to write-ahead logging; SQLite does not wait for a lock here, the caller does."""
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()

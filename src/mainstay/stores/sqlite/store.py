@@ -9,18 +9,27 @@ one commit. The store's clock is the machine's, as it is SQLite's own; it ignore
 from __future__ import annotations
 
 import sqlite3
-import threading
+from contextlib import suppress
+from functools import partial
+from os import getpid
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from mainstay.core.base.change import KEEP
 from mainstay.errors import StoreError, StoreUnavailable
-from mainstay.runtime.fork import PROCESS
 from mainstay.stores.group_commit import Writer
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
 from mainstay.stores.sqlite.batch import carry_out
-from mainstay.stores.sqlite.connections import HeldConnection, ThreadConnection
+from mainstay.stores.sqlite.connections import (
+    CONNECTIONS,
+    FileReplacedError,
+    HeldConnection,
+    ThreadConnection,
+    absolute,
+    connected,
+)
+from mainstay.stores.sqlite.waiting import LockTimeoutError, ReopenError, is_busy, until_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -68,13 +77,15 @@ class SqliteStore:
             )
         self.synchronous: str = found["synchronous"]
         self.path = path_of(url)
+        self._place = absolute(self.path)
         if self.path == ":memory:":  # there is only one connection to it
             self.abilities = self.abilities - {"audit"}
-        self._memory = HeldConnection(self._connect()) if self.path == ":memory:" else None
-        self._lock = threading.RLock()
-        self._mine = ThreadConnection()
-        self._opened: list[HeldConnection] = []
         self._is_closed = False
+        self._opened: list[HeldConnection] = []
+        self._version = 0
+        """That of the schema, once this store has migrated it."""
+        self._memory = self._open(None) if self.path == ":memory:" else None
+        self._mine = ThreadConnection()
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
         try:
             self._migrate()
@@ -116,13 +127,16 @@ class SqliteStore:
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
         """The record and the store's clock, without a lock."""
         try:
-            held = self._hold()
-            with held.lock:
-                if not held.connection.in_transaction:  # the short path: none to end
-                    row = held.execute(steps.READ, (space, key)).fetchone()
-                    return (None if row is None else row[0]), steps.now()
-        except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, "read", _translated(error, self)) from error
+            held = self._mine.held
+            if held is None:
+                held = self._hold()
+            if held.pid == getpid():
+                with held.lock:
+                    if not held.connection.in_transaction:  # the short path: none to end
+                        row = held.execute(steps.READ, (space, key)).fetchone()
+                        return (None if row is None else row[0]), steps.now()
+        except sqlite3.Error:
+            pass  # it is read again, and that translates the error
         return self._use("read", steps.read, space, key)
 
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
@@ -171,74 +185,82 @@ class SqliteStore:
         """Ends the writer and closes every connection, each after the step it is in."""
         self._is_closed = True
         self._writer.close()
-        with self._lock:
-            opened = [*self._opened, *([self._memory] if self._memory is not None else [])]
-            self._opened.clear()
-        for held in opened:
-            held.close(self.timeout)
+        while self._opened:
+            self._opened.pop().close(self.timeout)
 
     # --- connections -----------------------------------------------------------------------------
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path,
-            timeout=self.timeout,
-            isolation_level=None,
-            check_same_thread=False,
-            uri=self.path.startswith("file:"),
-        )
-        try:
-            connection.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
-            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        uri = self.path.startswith("file:")
+        return connected(self._place, uri=uri, synchronous=self.synchronous, timeout=self.timeout)
 
     def _hold(self) -> HeldConnection:
         """The connection of this thread, or the only one there is of a store in memory."""
-        if self._is_closed:
-            raise self._closed()
-        if self._memory is not None:
-            return self._memory
-        held = self._mine.held
-        if held is None or held.pid != PROCESS.pid:  # a forked child opens its own
-            held = self._mine.held = self._open()
+        held = self._memory or self._mine.held
+        if held is None or held.pid != getpid():  # or it was closed, for a fork or for good
+            if self._is_closed:
+                raise self._closed()
+            held = self._open(held)
+            if self._memory is None:
+                self._mine.held = held
         return held
 
-    def _open(self) -> HeldConnection:
+    def _open(self, old: HeldConnection | None) -> HeldConnection:
         """A connection that `close` will find; raises if the store was closed meanwhile."""
-        held = HeldConnection(self._connect())
-        with self._lock:
-            self._drop_idle_locked()
-            if not self._is_closed:
-                self._opened.append(held)
-                return held
-        held.close(0.0)
-        raise self._closed()
+        held = CONNECTIONS.open(self._place, self.url, self._connect, old)
+        if held is old:
+            return held
+        self._drop_idle()
+        self._opened.append(held)
+        if self._is_closed:
+            held.close(0.0)
+            raise self._closed()
+        try:
+            with held.lock:
+                self._version = steps.prepare(held.connection, self.url, self._version)
+        except BaseException:
+            held.close(0.0)
+            raise
+        return held
 
     def _closed(self) -> StoreUnavailable:
         return StoreUnavailable(self.url, "use", "it was closed")
 
-    def _drop_idle_locked(self) -> None:
+    def _drop_idle(self) -> None:
         """Closes the connections of threads that have ended: a server may have one per request."""
-        for held in [each for each in self._opened if not each.thread.is_alive()]:
-            self._opened.remove(held)
+        for held in [each for each in self._opened if each.is_closed or not each.thread.is_alive()]:
+            with suppress(ValueError):  # another thread was first
+                self._opened.remove(held)
             held.close(0.0)
 
     def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
-        """The work on this thread's connection; translates errors."""
+        """The work on this thread's connection; waits for SQLite's lock, and translates errors."""
         try:
-            held = self._hold()
-            with held.lock:
-                if self._is_closed:  # meanwhile
-                    raise self._closed()
-                connection = held.connection
-                if connection.in_transaction:
-                    steps.undo(connection)  # what was interrupted has not happened
-                return work(connection, *args)
+            try:
+                return self._once(what, work, args)
+            except (ReopenError, sqlite3.OperationalError) as error:
+                if not isinstance(error, ReopenError) and not is_busy(error):
+                    raise
+            return until_free(partial(self._once, what, work, args), self.timeout)
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, what, _translated(error, self)) from error
+            raise StoreUnavailable(self.url, what, _translated(error)) from error
+        except FileReplacedError as error:
+            raise StoreUnavailable(self.url, what, str(error)) from None
+
+    def _once(self, what: str, work: Callable[..., Done], args: tuple[Any, ...]) -> Done:
+        held = self._mine.held
+        if held is None or held.pid != getpid():
+            held = self._hold()
+        with held.lock:
+            if not held.pid:  # it was closed meanwhile
+                raise ReopenError
+            connection = held.connection
+            if connection.in_transaction:
+                steps.undo(connection)  # what was interrupted has not happened
+            done = work(connection, *args)
+            if what != "read":
+                held.check_file()
+            return done
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work as one transaction, or nothing of it."""
@@ -248,8 +270,9 @@ class SqliteStore:
     def _migrate(self) -> None:
         """Brings the schema up to date; of several processes that start, one does it."""
         if self._memory is None:
-            self._use("open", steps.into_wal, self.timeout)
+            self._use("open", steps.into_wal)
         self._step("migrate", steps.migrated, self.url)
+        self._version = self._use("open", steps.version_of)
 
 
 class _WrongHintError(Exception):
@@ -265,7 +288,7 @@ class _Bound(SqliteStore):
         self.url = store.url
         self.timeout = store.timeout
         self.synchronous = store.synchronous
-        self.path = store.path
+        self.path, self._place = store.path, absolute(store.path)
         self._theirs = connection
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
@@ -275,10 +298,11 @@ class _Bound(SqliteStore):
         return self._use("read", steps.read, space, key)
 
     def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
+        CONNECTIONS.check(self._place, self.url)
         try:
             return work(self._theirs, *args)
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, what, _translated(error, self)) from error
+            raise StoreUnavailable(self.url, what, _translated(error)) from error
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         if not self._theirs.in_transaction:
@@ -301,11 +325,13 @@ def path_of(url: str) -> str:
     return path
 
 
-def _translated(error: sqlite3.Error, store: SqliteStore) -> str:
+def _translated(error: sqlite3.Error) -> str:
     """The reason of an error, and what to do about it."""
     text = without_secrets(str(error))
+    if isinstance(error, LockTimeoutError):
+        return text
     hints = {
-        "locked": f"another process held the lock for more than {store.timeout:g} s",
+        "locked": "another connection held the lock",
         "readonly": "the file or its folder cannot be written",
         "full": "the disk is full",
         "malformed": "the file is damaged; restore a copy, or move it aside to start a new one",

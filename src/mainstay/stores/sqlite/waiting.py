@@ -1,0 +1,92 @@
+"""Waiting for SQLite's lock, in short slices: a fork and a deadline can end the wait.
+
+SQLite's own wait cannot be interrupted. So a connection waits for one slice, and the step is tried
+again until its end. Nothing was changed by a step that did not get the lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay.core.retry.deadline import NEVER
+from mainstay.deadline import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    Done = TypeVar("Done")
+
+SLICE = 0.05
+"""Seconds for which SQLite itself waits."""
+_PAUSE = 0.002
+"""Seconds between two tries, in which no lock of ours is held."""
+
+
+class ReopenError(Exception):
+    """The connection was closed before the step had its lock: the step takes another one."""
+
+
+class LockTimeoutError(sqlite3.OperationalError):
+    """The lock was not free in time; the message has the reason."""
+
+
+def until_free(step: Callable[[], Done], timeout: float) -> Done:
+    """The answer of a step, which is tried until SQLite's lock is free or the time is over."""
+    wait: LockWait | None = None
+    while True:
+        try:
+            return step()
+        except ReopenError:
+            continue
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            wait = wait or LockWait(timeout)
+            if not wait.goes_on():
+                raise LockTimeoutError(f"{error}: {wait.reason()}") from error
+
+
+class LockWait:
+    """The time that a step may wait for SQLite's lock, from when it is first found taken.
+
+    Args:
+        timeout: seconds.
+        until: a monotonic moment that ends it earlier; by default the caller's deadline.
+    """
+
+    __slots__ = ("_end", "_is_cut", "_timeout")
+
+    def __init__(self, timeout: float, until: float | None = None) -> None:
+        self._timeout = timeout
+        end, until = clock.SYSTEM.monotonic() + timeout - SLICE, until or deadline()
+        self._end, self._is_cut = min(end, until), until < end
+
+    def goes_on(self) -> bool:
+        """Pauses, and answers whether to try again."""
+        if clock.SYSTEM.monotonic() >= self._end:
+            return False
+        clock.SYSTEM.sleep(_PAUSE)
+        return True
+
+    def reason(self) -> str:
+        """Why the step was given up."""
+        if self._is_cut:
+            return "another connection held the lock until the deadline of the call"
+        return f"another process held the lock for more than {self._timeout:g} s"
+
+
+def deadline() -> float:
+    """The caller's deadline on the system's clock; never, in virtual time."""
+    return moment() if clock.current is clock.SYSTEM else NEVER
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection had the lock.
+
+    >>> is_busy(sqlite3.OperationalError("no such table: a"))
+    False
+    """
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY

@@ -1,0 +1,198 @@
+"""A lock that outlives a call is made by runtime/fork.py, or by a reset that runs in each child."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mainstay
+
+SOURCE = Path(mainstay.__file__).parent
+MADE = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
+RESET = {
+    "sinks/delivery/backlog.py": "Backlog.reset is called by Buffer's; a ticket is one caller's",
+    "sinks/delivery/buffer.py": "Buffer._reset is registered",
+    "sinks/telemetry/sink.py": "TelemetrySink._reset is registered",
+    "sinks/alerts.py": "Alerts._reset makes its event anew",
+    "drivers/idempotency/lease_renewal.py": "LeaseRenewal.reset is registered",
+    "drivers/guards/shared.py": "Sharing._begin_in_child makes its event anew",
+}
+"""Modules that make their locks in a function that is registered by `reset_in_child`."""
+SHORT = {
+    "cli/demo/tally.py": "one run of a command that does not fork",
+    "cli/demo/traffic.py": "one run of a command that does not fork",
+    "drivers/call/threads.py": "one attempt in a thread",
+    "drivers/layers/bulkhead.py": "one call that waits",
+    "drivers/layers/race.py": "one call with a hedge",
+    "drivers/process/capture.py": "one run of a subprocess",
+    "drivers/process/group.py": "one run of a subprocess",
+    "sinks/notify/base.py": "one notification",
+    "sinks/telemetry/sink.py": "the thread's own",
+}
+"""Modules whose locks belong to one call, which a forked child does not continue."""
+
+
+def made_in(tree):
+    """The lines on which a lock or an event of threading is made."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id == "threading" and node.func.attr in MADE:
+                yield node.lineno
+
+
+def test_every_other_lock_is_made_anew_in_a_forked_child():
+    """A child would wait for ever for a lock that a thread of its parent held."""
+    found = {
+        name: lines
+        for file in sorted(SOURCE.rglob("*.py"))
+        if not (name := str(file.relative_to(SOURCE))).startswith("testing/")
+        and (lines := list(made_in(ast.parse(file.read_text(encoding="utf-8")))))
+    }
+    del found["runtime/fork.py"]
+    assert {name: found[name] for name in found if name not in {*RESET, *SHORT}} == {}
+    assert {*RESET, *SHORT} <= set(found), "an exception that is no longer needed"
+
+
+HELD = """
+import os, sys, threading
+from mainstay import Bulkhead, CircuitBreaker, Engine, RetryBudget
+from mainstay.runtime import fork
+from mainstay.stores.memory import MemoryStore
+
+lock, again = fork.make_lock(), fork.make_rlock()
+store, breaker, places = MemoryStore(), CircuitBreaker("pay"), Bulkhead("few", 1)
+held, over = threading.Event(), threading.Event()
+
+def hold():
+    with lock, again, store._lock, breaker._lock, places, places._lock:
+        held.set()
+        over.wait()
+
+thread = threading.Thread(target=hold, daemon=True)
+thread.start()
+held.wait()
+if os.fork() == 0:
+    with lock, again, places:
+        store.describe(), store.scan("s"), breaker.snapshot()
+    assert places.snapshot().running == 0
+    print("free", flush=True)
+    os._exit(0)
+os.wait()
+assert lock.locked() and not lock.acquire(timeout=0.01)
+over.set()
+thread.join()
+"""
+
+
+def run(code):
+    """What a program prints; it must end by itself."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_lock_that_a_thread_holds_is_free_in_the_child_and_held_in_the_parent():
+    """And a place of a bulkhead that a call of the parent has is free there too."""
+    assert run(HELD) == ["free"]
+
+
+TWO = """
+import os, threading
+from mainstay.runtime import fork
+
+class Watched:
+    inside, most, calls = 0, 0, 0
+    def before(self):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        threading.Event().wait(0.02)
+    def after(self):
+        self.inside -= 1
+        self.calls += 1
+
+watched = Watched()
+fork.around_fork(watched, Watched.before, Watched.after)
+def forks():
+    for _ in range(5):
+        pid = os.fork()
+        if not pid:
+            os._exit(0 if fork.PROCESS.had_hooks and fork.PROCESS.is_child else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+threads = [threading.Thread(target=forks) for _ in range(3)]
+for each in threads: each.start()
+for each in threads: each.join()
+print(watched.most, watched.inside, watched.calls, fork.PROCESS.forks, fork.PROCESS.is_child)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_two_threads_do_not_fork_at_once():
+    """The hooks before a fork wait; a second fork begins when the first is over."""
+    assert run(TWO) == ["1", "0", "15", "15", "False"]
+
+
+LATE = """
+import ctypes, os, sys, threading
+from mainstay.runtime import fork
+
+class Kept:
+    def __init__(self):
+        self.resets = 0
+        fork.reset_in_child(self, Kept.reset)
+    def reset(self):
+        self.resets += 1
+
+kept, lock, free = Kept(), fork.make_lock(), fork.make_lock()
+lock.acquire()
+pid = ctypes.PyDLL(None).fork()
+if pid == 0:
+    assert not fork.PROCESS.is_known
+    assert fork.PROCESS.pid == os.getpid() and fork.PROCESS.pid == os.getpid()
+    assert kept.resets == 1 and not fork.PROCESS.had_hooks and fork.PROCESS.is_child
+    assert lock.acquire(timeout=1) and free.acquire(timeout=1)
+    print("reset", flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert fork.PROCESS.pid == os.getpid() and kept.resets == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_without_hooks_resets_everything_when_the_number_is_first_read():
+    """Once, and only in the child."""
+    assert run(LATE) == ["reset"]
+
+
+QUEUED = """
+import asyncio, os, sys
+from mainstay.stores.group_commit import Writer
+
+done = []
+writer = Writer(lambda steps: [done.append(step) or step for step in steps], "w")
+async def main():
+    first = asyncio.ensure_future(writer.submit("parent", 5.0))
+    await asyncio.sleep(0)
+    pid = os.fork()
+    if pid == 0:
+        assert writer._queue.empty() and not writer._turns
+        writer.close()
+        os._exit(0 if done in ([], ["parent"]) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    print(await first)
+asyncio.run(main())
+writer.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_steps_that_were_handed_in_before_a_fork_are_the_parents():
+    """A child that carried them out too would write what the parent writes."""
+    assert run(QUEUED) == ["parent"]

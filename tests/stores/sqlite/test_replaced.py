@@ -1,0 +1,185 @@
+"""A file of SQLite that is deleted or replaced while it is in use is noticed before an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import suppress
+
+import pytest
+
+from mainstay import Engine
+from mainstay.core.audit.chain import Entry, seal
+from mainstay.core.base.change import Change
+from mainstay.errors import StoreUnavailable
+from mainstay.stores.sqlite.connections import inode_of
+from mainstay.stores.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder):
+    store = SqliteStore(f"sqlite:///{folder}/kept.db")
+    yield store
+    store.close()
+
+
+def delete(folder):
+    """As `rm kept.db*` does."""
+    for each in folder.glob("kept.db*"):
+        each.unlink()
+
+
+def replace(folder):
+    """As a restore does: another file takes the name, and the log of the old one is removed."""
+    SqliteStore(f"sqlite:///{folder}/copy.db").close()
+    for each in folder.glob("kept.db-*"):
+        each.unlink()
+    (folder / "copy.db").replace(folder / "kept.db")
+
+
+def put(data):
+    return lambda value, now: (Change(data), value)
+
+
+def asynchronously(store):
+    return asyncio.run(store.atransact("s", "k", put(b"1")))
+
+
+USES = {
+    "a step": lambda store: store.transact("s", "k", put(b"1")),
+    "a hint": lambda store: store.transact("s", os.urandom(4).hex(), put(b"1"), None),
+    "a batch": asynchronously,
+    "a purge": lambda store: store.purge(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(("do", "reason"), [(delete, "was deleted"), (replace, "was replaced")])
+def test_what_is_written_to_a_file_that_is_gone_is_not_called_written(
+    store, folder, use, do, reason
+):
+    """The caller receives StoreUnavailable with the reason; the next use has the new file."""
+    USES[use](store)
+    store.transact("s", "old", put(b"old"))
+    do(folder)
+    with pytest.raises(StoreUnavailable, match=reason):
+        USES[use](store)
+    USES[use](store)
+    assert store.read("s", "old")[0] is None
+    store.transact("s", "new", put(b"new"))
+    with_another = SqliteStore(store.url)
+    assert with_another.read("s", "new")[0] == b"new"
+    with_another.close()
+
+
+def test_a_call_after_the_file_was_deleted_is_recorded_where_others_see_it(folder):
+    """Its claim on the old file is not counted; before, the call ran again in another process."""
+    ran = []
+    with Engine(f"sqlite:///{folder}/kept.db", audit=False) as engine:
+        operation = engine.operation("pay", key="a")
+        engine.operation("pay", key="first").call(ran.append, 0)
+        delete(folder)
+        operation.call(ran.append, 1)
+        with Engine(f"sqlite:///{folder}/kept.db", audit=False) as other:
+            other.operation("pay", key="a").call(ran.append, 1)
+    assert ran == [0, 1]
+
+
+def test_every_thread_opens_the_new_file_after_one_has_noticed(store, folder):
+    """A thread that has not written meanwhile does not write to the old one first."""
+    first, second, errors = threading.Event(), threading.Event(), []
+
+    def other():
+        store.transact("s", "a", put(b"1"))
+        first.set()
+        second.wait(10.0)
+        try:
+            store.transact("s", "b", put(b"1"))
+        except StoreUnavailable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    first.wait(10.0)
+    delete(folder)
+    with suppress(StoreUnavailable):
+        store.transact("s", "c", put(b"1"))
+    second.set()
+    thread.join()
+    assert errors == []
+    assert store.read("s", "b")[0] == b"1"
+
+
+def test_a_journal_does_not_append_to_a_deleted_file(store, folder):
+    """The block is appended again, to the new file, where the tables are made."""
+    journal = store.journal()
+
+    def make(tail, _):
+        return Entry(seal(tail, [b"{}"], writer="w", time="now", log="log", batch=1))
+
+    assert journal.append(make).block == 1
+    assert journal.append(make).block == 2
+    delete(folder)
+    with pytest.raises(StoreUnavailable, match="was deleted"):
+        journal.append(make)
+    assert journal.append(make).block == 1
+    assert len(list(journal.blocks())) == 1
+    journal.close()
+
+
+def test_another_working_directory_is_no_other_file(folder, monkeypatch):
+    """A relative path is that of the directory in which the store was opened."""
+    monkeypatch.chdir(folder)
+    store = SqliteStore("sqlite:///kept.db")
+    (folder / "elsewhere").mkdir()
+    os.chdir(folder / "elsewhere")
+    store.transact("s", "k", put(b"1"))
+    thread = threading.Thread(target=store.transact, args=("s", "other", put(b"2")))
+    thread.start()
+    thread.join()
+    assert store.read("s", "other")[0] == b"2"
+    store.close()
+    assert not list((folder / "elsewhere").iterdir())
+
+
+def test_a_folder_that_has_settled_is_trusted_until_something_in_it_changes(folder, monkeypatch):
+    """Then the path is looked up again, and a file that was moved away is noticed too."""
+    store = SqliteStore(f"sqlite:///{folder}/kept.db")
+    store.transact("s", "k", put(b"1"))
+    hour_ago = folder.stat().st_mtime_ns - 3600 * 10**9
+    os.utime(folder, ns=(hour_ago, hour_ago))
+    store.transact("s", "k", put(b"1"))
+    looked_up = []
+    monkeypatch.setattr(
+        "mainstay.stores.sqlite.connections.inode_of",
+        lambda file: looked_up.append(file) or inode_of(file),
+    )
+    store.transact("s", "k", put(b"2"))
+    assert looked_up == []
+    (folder / "kept.db").rename(folder / "aside.db")
+    with pytest.raises(StoreUnavailable, match="was deleted"):
+        store.transact("s", "k", put(b"3"))
+    assert looked_up
+    store.close()
+
+
+def test_a_file_behind_a_symbolic_link_is_looked_up_each_time(folder):
+    """The link may lead elsewhere without a change of the folder that the file is in."""
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    (folder / "current").symlink_to(folder / "one")
+    store = SqliteStore(f"sqlite:///{folder}/current/kept.db")
+    store.transact("s", "k", put(b"1"))
+    (folder / "current").unlink()
+    (folder / "current").symlink_to(folder / "two")
+    with pytest.raises(StoreUnavailable, match="was deleted"):
+        store.transact("s", "k", put(b"2"))
+    store.transact("s", "k", put(b"3"))
+    store.close()
+    assert (folder / "two" / "kept.db").exists()
