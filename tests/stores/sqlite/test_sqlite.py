@@ -14,6 +14,7 @@ from contextlib import closing
 
 import pytest
 
+from mainstay import deadline
 from mainstay.core.base.change import Change
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
@@ -112,6 +113,18 @@ def test_a_forked_child_has_a_connection_of_its_own(store):
     os.waitpid(child, 0)
     assert store.read("s", "child")[0] == b"child"
     assert store.read("s", "task")[0] == b"task"
+
+
+def test_a_wait_for_a_lock_ends_at_the_deadline_of_the_caller(store, tmp_path):
+    """Long before the timeout of the store; the error names the deadline."""
+    with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with (
+            pytest.raises(StoreUnavailable, match="until the deadline of the call"),
+            deadline.within(0.2),
+        ):
+            store.transact("s", "k", put(b"1"))
+    store.transact("s", "k", put(b"1"))
 
 
 @pytest.mark.req("CP-14")
