@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         PolicyNotFoundWarning,
         Problem,
         Refused,
+        ResultNotKept,
         RetryError,
         SinkError,
         StoredFailure,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailable,
         UsageError,
+        ValueTooLarge,
         WrapError,
     )
     from mainstay.runtime.context import Context, carry, carrying, context, current_context
@@ -147,6 +149,7 @@ _HOMES = {
         "PolicyNotFoundWarning",
         "Problem",
         "Refused",
+        "ResultNotKept",
         "RetryError",
         "SinkError",
         "StoreError",
@@ -154,6 +157,7 @@ _HOMES = {
         "StoredFailure",
         "StoredValueError",
         "UsageError",
+        "ValueTooLarge",
         "WrapError",
     ),
 }
@@ -220,6 +224,7 @@ __all__ = [
     "RateLimit",
     "Redactor",
     "Refused",
+    "ResultNotKept",
     "RetryBudget",
     "RetryError",
     "RetryInfo",
@@ -232,6 +237,7 @@ __all__ = [
     "StoredValueError",
     "TokenBudget",
     "UsageError",
+    "ValueTooLarge",
     "Verdict",
     "Window",
     "WrapError",

@@ -6,6 +6,7 @@
     │   ├── WrapError                 (TypeError)   something that cannot be retried as it stands
     │   ├── NestedRetryError          a retry inside a retry, if the policy refuses it
     │   ├── StoreError                (ValueError)  a store URL or ability that is not there
+    │   │   └── ValueTooLarge         ... a value that is larger than the store takes
     │   ├── MissingExtraError         (ImportError) an optional library that is not installed
     │   ├── PayloadMismatch           a key that was used for another payload
     │   └── ConfigError               (ValueError)  a configuration with problems, all of them
@@ -20,6 +21,7 @@
     │   ├── LeaseLost                 another call took over the key meanwhile
     │   ├── StoredFailure             a recorded failure whose class cannot be rebuilt
     │   ├── StoredValueError          (LookupError) a recorded result that cannot be rebuilt
+    │   ├── ResultNotKept             (LookupError) the call was made before; its result is not kept
     │   └── SinkError                 a strict sink could not keep an event
     └── Refused                       we declined to go on
         ├── DeadlineExceeded          (TimeoutError) the whole call ran out of time
@@ -45,6 +47,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
     from typing import Any, ClassVar
 
 
@@ -187,6 +190,29 @@ class StoreError(UsageError, ValueError):
     """
 
     code = "MS104"
+
+
+class ValueTooLarge(StoreError):
+    """A value is larger than the store takes. Nothing was written.
+
+    `size` is the value's size in bytes, and `limit` the store's; None if the server did not name
+    them.
+
+    >>> ValueTooLarge("nats://127.0.0.1", 2_000_000, 1_048_576).limit
+    1048576
+    """
+
+    code = "MS108"
+
+    def __init__(self, url: str, size: int | None, limit: int | None, *, hint: str = "") -> None:
+        self.url = url
+        self.size = size
+        self.limit = limit
+        what = "the value" if size is None else f"a value of {size} bytes"
+        most = "" if limit is None else f", which takes {limit} bytes at most"
+        super().__init__(
+            f"{what} is too large for {url}{most}", hint=hint or "keep something smaller"
+        )
 
 
 class MissingExtraError(UsageError, ImportError):
@@ -450,6 +476,32 @@ class StoredValueError(DependencyError, LookupError):
     """
 
     code = "MS206"
+
+
+class ResultNotKept(DependencyError, LookupError):
+    """The call with this key was made before, and its result was not kept: it is not made again.
+
+    The store could not take the result: it was too large, or it is no data. The caller of that
+    time has received it, with a warning. `at` is when that was, and `reason` why it was not kept.
+
+    >>> from datetime import UTC, datetime
+    >>> error = ResultNotKept("charge", "order-7", datetime(2026, 1, 2, tzinfo=UTC), "too large")
+    >>> error.key, error.at.year
+    ('order-7', 2026)
+    """
+
+    code = "MS208"
+
+    def __init__(self, operation: str, key: str, at: datetime, reason: str) -> None:
+        self.operation = operation
+        self.key = key
+        self.at = at
+        self.reason = reason
+        super().__init__(
+            f"{operation} was done at {at:%Y-%m-%d %H:%M:%S %Z} with the key {key!r}, and its"
+            f" result is not kept: {reason}",
+            hint="it is not done again; use a new key for a new request",
+        )
 
 
 class SinkError(DependencyError):

@@ -243,6 +243,10 @@ class Store(Protocol):
     and never its result. A store that derives from such a one or wraps it may ignore hints: a
     `transact` without room for one is given none.
 
+    A store may have `max_value`: the bytes of a value that it takes at most; None if it has no
+    limit, or does not know it before it is first used. A step with a larger value raises
+    ValueTooLarge and writes nothing.
+
     Example:
         >>> from mainstay.core.base.change import Change
         >>> from mainstay.stores.memory import MemoryStore
@@ -308,6 +312,17 @@ ABILITIES = {
     "audit": "an audit log",
 }
 """What a store may be able to do."""
+
+
+def max_value_of(store: Any) -> int | None:
+    """The bytes of a value that a store takes at most; None if it declares no limit.
+
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> max_value_of(MemoryStore()) is None
+    True
+    """
+    limit: int | None = getattr(store, "max_value", None)
+    return limit
 
 
 def takes_hints(store: Any) -> bool:

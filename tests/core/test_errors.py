@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,6 +20,8 @@ EXAMPLES = [
     errors.WrapError("cannot be retried", hint="pass a function"),
     errors.NestedRetryError("inner", "outer", 3, 4),
     errors.StoreError("no store", hint="memory://"),
+    errors.ValueTooLarge("nats://a", 2_000_000, 1_048_576),
+    errors.ValueTooLarge("redis://a", None, None, hint="raise proto-max-bulk-len"),
     errors.MissingExtraError("trio", "trio"),
     errors.DependencyError("it failed"),
     errors.AttemptTimeout(2.5),
@@ -42,6 +45,7 @@ EXAMPLES = [
     errors.LeaseLost("charge", "order-7", 42),
     errors.StoredFailure("shop.OutOfStock", "none left"),
     errors.StoredValueError("no class shop.Order"),
+    errors.ResultNotKept("charge", "order-7", datetime(2026, 1, 2, tzinfo=UTC), "too large"),
     errors.SinkError("audit", "retry_attempt", 5.0),
     errors.Conflict("charge", "order-7", 12.5),
     errors.IdentityRefused("wrong", hint="wait", operator="ann", retry_after=60.0),
@@ -66,6 +70,7 @@ def test_the_codes_are_unique_and_stable():
         "WrapError": "MS102",
         "NestedRetryError": "MS103",
         "StoreError": "MS104",
+        "ValueTooLarge": "MS108",
         "MissingExtraError": "MS105",
         "DependencyError": "MS200",
         "AttemptTimeout": "MS201",
@@ -86,6 +91,7 @@ def test_the_codes_are_unique_and_stable():
         "StoredFailure": "MS205",
         "RetryError": "MS210",
         "StoredValueError": "MS206",
+        "ResultNotKept": "MS208",
         "SinkError": "MS207",
         "CommandFailed": "MS211",
         "CommandKilled": "MS212",

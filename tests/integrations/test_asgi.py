@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from mainstay import Engine
 from mainstay.core.idempotency.record import Begin, Renew, reduce
-from mainstay.errors import PolicyError, StoreUnavailable, UsageError
+from mainstay.errors import PolicyError, StoreUnavailable, UsageError, ValueTooLarge
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from mainstay.integrations.asgi_record import SPACE
 from mainstay.stores.memory import MemoryStore
@@ -224,7 +224,7 @@ def test_hits_records_and_conflicts_are_counted():
     engine = Engine(sinks=[])
     ask(guarded(Shop().app, engine), post(), post(), post())
     assert engine.records.counts() == {
-        "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0
+        "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0, "not_kept": 0,
     }  # fmt: skip
 
 
@@ -1189,3 +1189,30 @@ def test_it_says_that_it_needs_asyncio():
     with pytest.raises(UsageError, match="asyncio"):
         trio.run(Call(), guarded(shop.app))
     assert shop.runs == 0
+
+
+# --- responses that the store does not take -------------------------------------------------------
+
+
+class Refusing(MemoryStore):
+    """A store that takes a thousand bytes at most."""
+
+    def transact(self, space, key, decide):
+        def limited(value, now):
+            change, answer = decide(value, now)
+            if change.value is not None and len(change.value) > 1000:
+                raise ValueTooLarge("memory://", len(change.value), 1000)
+            return change, answer
+
+        return super().transact(space, key, limited)
+
+
+def test_a_response_that_the_store_refuses_is_settled_without_its_body():
+    """It goes out; a repeat gets the status and the way on, and does not run."""
+    shop = Shop(lambda: Response(b"x" * 2000, 201, {"location": "/orders/7", "x-long": "y" * 900}))
+    with Engine(Refusing(), sinks=[]) as engine:
+        first, second = ask(guarded(shop.app, engine=engine), post(), post())
+        assert engine.records.counts()["not_kept"] == 1
+    assert (first.status_code, len(first.content), shop.runs) == (201, 2000, 1)
+    assert (second.status_code, second.headers["location"]) == (422, "/orders/7")
+    assert problem(second)["code"] == "response_not_kept"

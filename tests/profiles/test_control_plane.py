@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 
 import pytest
 
-from mainstay import Conflict, UsageError
+from mainstay import Conflict, MainstayWarning, ResultNotKept, UsageError
 from mainstay.profiles.control_plane import Hit, IdempotencyManager, RetryCategory, RetryManager
 from mainstay.testing import virtual_time
 
@@ -123,3 +124,55 @@ def test_a_result_is_forgotten_when_its_time_is_over():
         assert asyncio.run(manager.check_idempotency("k")) is None
         asyncio.run(manager.record_result("k", 2))
         assert asyncio.run(manager.check_idempotency("k")) == Hit(2)
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 2000], ids=["no data", "too large"])
+def test_a_result_that_cannot_be_kept_is_recorded_as_done(result):
+    """Whoever asks for it learns that it was done; it is not to be done again."""
+    manager = IdempotencyManager()
+    manager.records.max_result = 1000
+    with pytest.warns(MainstayWarning, match="the result of 'k' is not kept"):
+        asyncio.run(manager.record_result("k", result))
+    with pytest.raises(ResultNotKept, match="record_result was done"):
+        asyncio.run(manager.check_idempotency("k"))
+    assert manager.records.counts()["not_kept"] == 1
+
+
+def test_a_result_that_the_store_refuses_is_recorded_as_done(tmp_path):
+    """Its limit was not known."""
+    manager = IdempotencyManager(f"sqlite:///{tmp_path}/a.db")
+    manager.store.max_value = None
+    connect = manager.store._connect
+
+    def limited():
+        connection = connect()
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2000)
+        return connection
+
+    manager.store._connect = limited
+    with pytest.warns(MainstayWarning, match="is not kept: the value is too large for sqlite"):
+        asyncio.run(manager.record_result("k", "x" * 3000, {"by": "me"}))
+    with pytest.raises(ResultNotKept):
+        asyncio.run(manager.check_idempotency("k"))
+    manager.close()
+
+
+def test_a_call_of_the_manager_whose_result_is_not_kept_is_found_by_hand():
+    """And is not made again."""
+    runs = []
+
+    async def work():
+        runs.append(1)
+        return "x" * 2000
+
+    async def main():
+        manager, category = RetryManager(max_result=1000, sinks=[]), RetryCategory.KV_PUT
+        with pytest.warns(MainstayWarning, match="not kept"):
+            await manager.execute_with_retry(category, "put", work, idempotency_key="k")
+        with pytest.raises(ResultNotKept):
+            await manager.execute_with_retry(category, "put", work, idempotency_key="k")
+        with pytest.raises(ResultNotKept):
+            await manager.idempotency_manager.check_idempotency("k")
+
+    asyncio.run(main())
+    assert len(runs) == 1

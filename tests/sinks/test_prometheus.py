@@ -214,9 +214,11 @@ def test_what_becomes_of_keyed_calls_is_read(sink, registry):
             engine.operation("charge", key="order-7").call(int, "5")
         found = {
             result: value(registry, "mainstay_idempotency_total", engine="main", result=result)
-            for result in ("hit", "record", "conflict", "lost", "unknown")
+            for result in ("hit", "record", "conflict", "lost", "unknown", "not_kept")
         }
-    assert found == {"hit": 2.0, "record": 1.0, "conflict": 0.0, "lost": 0.0, "unknown": 0.0}
+    assert found == {
+        "hit": 2.0, "record": 1.0, "conflict": 0.0, "lost": 0.0, "unknown": 0.0, "not_kept": 0.0,
+    }  # fmt: skip
     steps = {"store": "memory", "step": "transact", "outcome": "ok"}
     assert value(registry, "mainstay_store_seconds_count", **steps) >= 2.0
 

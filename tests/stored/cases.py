@@ -227,6 +227,9 @@ ERRORS = {
     "PayloadMismatch": lambda: errors.PayloadMismatch("pay", "o-1"),
     "PolicyError": lambda: errors.PolicyError("RetryPolicy", [PROBLEM]),
     "Refused": lambda: errors.Refused("no"),
+    "ResultNotKept": lambda: errors.ResultNotKept(
+        "pay", "o-1", dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "it is too large"
+    ),
     "RetryError": lambda: errors.RetryError("network", 3, "pay", {"order": 1}),
     "SinkError": lambda: errors.SinkError("audit", "call_failed", 2.0),
     "StoreError": lambda: errors.StoreError("no store", hint="memory://"),
@@ -234,6 +237,7 @@ ERRORS = {
     "StoredFailure": lambda: errors.StoredFailure("shop.Error", "no", ["a note"]),
     "StoredValueError": lambda: errors.StoredValueError("no class"),
     "UsageError": lambda: errors.UsageError("wrong", hint="right"),
+    "ValueTooLarge": lambda: errors.ValueTooLarge("nats://x", 2_000_000, 1_048_576),
     "WrapError": lambda: errors.WrapError("no function"),
     "MainstayWarning": lambda: errors.MainstayWarning("careful"),
     "NestedRetryWarning": lambda: errors.NestedRetryWarning("careful"),

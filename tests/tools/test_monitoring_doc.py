@@ -118,7 +118,7 @@ def test_prometheus_takes_the_rules(promtool):
     run = [promtool, "check", "rules", str(monitoring_doc.ALERTS)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SUCCESS: 16 rules found" in done.stdout
+    assert "SUCCESS: 17 rules found" in done.stdout
 
 
 def calls(outcome, values, operation="pay"):
@@ -188,6 +188,11 @@ CASES = {
     "MainstayOutcomeUnknown": (
         [series("mainstay_idempotency_total", "0x8 1x10", result="unknown", **ENGINE)],
         [series("mainstay_idempotency_total", "1x20", result="unknown", **ENGINE)],
+        10, ENGINE,
+    ),
+    "MainstayResultNotKept": (
+        [series("mainstay_idempotency_total", "0x8 1x10", result="not_kept", **ENGINE)],
+        [series("mainstay_idempotency_total", "0+9x20", result="record", **ENGINE)],
         10, ENGINE,
     ),
     "MainstayEventsLost": (

@@ -14,14 +14,23 @@ from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
 from mainstay.drivers.guards.registry import CircuitRegistry
 from mainstay.drivers.idempotency.keys import KeyOptions
-from mainstay.drivers.idempotency.records import Records
+from mainstay.drivers.idempotency.purging import EVERY
+from mainstay.drivers.idempotency.records import MAX_RESULT, Records
 from mainstay.drivers.inbox.escalation import Escalation
 from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
 from mainstay.engine.operations import KeyedOperation, Operation
 from mainstay.engine.registry import PolicyRegistry
-from mainstay.engine.wiring import audit_of, check_arguments, flush_all, seconds_of, start_sharing
+from mainstay.engine.views import EngineView
+from mainstay.engine.wiring import (
+    audit_of,
+    check_arguments,
+    flush_all,
+    seconds_of,
+    start_purging,
+    start_sharing,
+)
 from mainstay.errors import UsageError
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
@@ -45,8 +54,6 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
     from mainstay.drivers.idempotency.keys import KeyFields
-    from mainstay.drivers.inbox.inbox import Inbox
-    from mainstay.drivers.inbox.operators import Operators
     from mainstay.drivers.layers.order import Layer
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.ports import Sink, Store
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
 _MAX_OPERATIONS = 10_000
 
 
-class Engine:
+class Engine(EngineView):
     """Retries by the name of the operation, with events, seeds and a store.
 
     Args:
@@ -79,6 +86,9 @@ class Engine:
         share: seconds between two steps in which circuits and budgets are shared with the other
             processes of a durable store, in the background; None to keep them to this process.
         store_wait: seconds for which a keyed call waits for an unavailable store.
+        max_result: bytes of a result of a keyed call that are kept at most; None for what the store
+            takes. A larger one is returned, and a later call raises ResultNotKept.
+        purge: seconds between two purges of expired records, in the background; None for never.
         needs: what the store must be able to do, such as "durable"; else StoreError is raised.
         audit: an AuditLog, or the place of one: `sqlite:///audit.db`, `postgresql://…`, the path
             of a .jsonl file; True for the engine's own store, False for none; by default the
@@ -111,6 +121,8 @@ class Engine:
         guards: Guard | Iterable[Guard] | None = None,
         share: float | None = 1.0,
         store_wait: float = 0.0,
+        max_result: int | None = MAX_RESULT,
+        purge: float | None = EVERY,
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,
@@ -126,13 +138,15 @@ class Engine:
         self._operations: dict[str, Operation] = {}
         self._is_closed = False
         self._counts: CallCounts | None = None
-        interval, patience = seconds_of(share, store_wait)
+        interval, patience, every = seconds_of(share, store_wait, purge, max_result)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
         self.store = timed(opened, self._sinks)
         self.records = Records(
-            self.store, store_wait=patience, redact=redact, listeners=self._sinks
-        )
+            self.store, store_wait=patience, redact=redact, listeners=self._sinks,
+            max_result=max_result,
+        )  # fmt: skip
+        self.records.purging = start_purging(self.store, every)
         self.inbox.settle("exhausted", exhausted_calls(self.store, self.circuits))
         self._escalation = Escalation(self.inbox, redact)
         self._sharing = start_sharing(self.store, self.circuits, self._guards, interval)
@@ -260,7 +274,8 @@ class Engine:
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait and metadata.
+            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait, max_result and
+                metadata.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
@@ -339,7 +354,8 @@ class Engine:
                 which a process that does not renew it counts as gone; `ttl`, seconds for which an
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
                 key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
-                `store_wait`, seconds to wait for an unavailable store; `metadata`, kept with it.
+                `store_wait`, seconds to wait for an unavailable store; `max_result`, bytes of a
+                result that are kept at most; `metadata`, kept with it.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -363,52 +379,6 @@ class Engine:
             return decorated
 
         return decorate
-
-    @property
-    def inbox(self) -> Inbox:
-        """The items that an operator must decide about.
-
-        >>> list(Engine().inbox)
-        []
-        """
-        return self.records.inbox
-
-    @property
-    def operators(self) -> Operators:
-        """The operators of the inbox.
-
-        >>> list(Engine().operators)
-        []
-        """
-        return self.inbox.operators
-
-    @property
-    def sinks(self) -> tuple[Sink, ...]:
-        """What receives the events.
-
-        >>> Engine(sinks=[]).sinks
-        ()
-        """
-        return self._sinks
-
-    @property
-    def guards(self) -> tuple[Guard, ...]:
-        """The budget and the other guards that may refuse, besides the circuits.
-
-        >>> from mainstay import RetryBudget
-        >>> [guard.name for guard in Engine(budget=RetryBudget("search")).guards]
-        ['search']
-        """
-        return self._guards
-
-    def breaker(self, name: str) -> CircuitBreaker:
-        """The circuit of that name, or the narrowest that guards the operation of that name.
-
-        >>> from mainstay import BreakerSettings
-        >>> Engine(breaker=BreakerSettings()).breaker("payments").state.name
-        'CLOSED'
-        """
-        return self.circuits[name]
 
     def health(self) -> HealthReport:
         """How the circuits are, fit for a /healthz endpoint.
@@ -485,6 +455,8 @@ class Engine:
         self._operations.clear()
         if self._sharing is not None:
             self._sharing.close()
+        if self.records.purging is not None:
+            self.records.purging.close()
         self._escalation.flush()
         flush_all(self._sinks)
         if self.audit is not None:

@@ -52,6 +52,12 @@ HOMES = {
 """The module of each part. None is loaded before a configuration names it."""
 
 
+_OF_THE_STORE = {
+    "share": "share", "wait": "store_wait", "max_result": "max_result", "purge": "purge",
+}  # fmt: skip
+"""Options of the section `store`, and the arguments of an Engine that they are."""
+
+
 class Parts:
     """The parts of one configuration."""
 
@@ -115,7 +121,7 @@ class Parts:
             "budget": budgets.pop("retries", None),
             "guards": tuple(budgets.values()),
         }
-        for name, argument in (("share", "share"), ("wait", "store_wait")):
+        for name, argument in _OF_THE_STORE.items():
             if name in settings.store:
                 made[argument] = settings.store[name]
         made["store"] = self._opened()

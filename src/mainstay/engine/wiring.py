@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
+from mainstay.drivers.idempotency.keys import check_max_result
 from mainstay.errors import UsageError
 from mainstay.ports import methods_of
 from mainstay.stores.open import open_store
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.guards.shared import Sharing
+    from mainstay.drivers.idempotency.purging import Purging
     from mainstay.ports import Sink, Store
 
 
@@ -34,14 +36,19 @@ def check_arguments(seed: Any, redact: Any) -> None:
             )
 
 
-def seconds_of(share: float | None, store_wait: float) -> tuple[float | None, float]:
-    """The times of an engine, checked."""
+def seconds_of(
+    share: float | None, store_wait: float, purge: float | None, max_result: int | None
+) -> tuple[float | None, float, float | None]:
+    """The times of an engine, checked, and the size of results with them."""
     check = Checker("Engine")
     if share is not None:
         share = check.number("share", share, 0.01, 3600.0, " of seconds")
+    if purge is not None:
+        purge = check.number("purge", purge, 1.0, 86_400.0, " of seconds")
     patience = check.seconds("store_wait", store_wait)
+    check_max_result(check, max_result)
     check.close()
-    return share, patience
+    return share, patience, purge
 
 
 def audit_of(
@@ -96,6 +103,15 @@ def start_sharing(
     sharing = Sharing(store, circuits, guards, interval)
     sharing.start()
     return sharing
+
+
+def start_purging(store: Store, every: float | None) -> Purging | None:
+    """Purges expired records with the first that this process writes, if the store keeps them."""
+    if every is None or "durable" not in store.abilities:
+        return None
+    from mainstay.drivers.idempotency.purging import Purging
+
+    return Purging(store, every)
 
 
 def flush_all(sinks: tuple[Sink, ...]) -> None:

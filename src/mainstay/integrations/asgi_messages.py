@@ -137,6 +137,11 @@ def not_kept(status: int, headers: Headers) -> Problem:
     return problem
 
 
+def leads_on(name: str, value: str) -> bool:
+    """Whether a header is kept of a response that is too large for the store."""
+    return name.encode("latin-1") in _WAYS_ON and len(value) <= _LONGEST
+
+
 def abandoned() -> Problem:
     """The answer to a repeat of a request of unknown outcome that an operator has given up."""
     return Problem(
@@ -171,6 +176,8 @@ async def respond(send: Send, status: int, headers: Headers, body: bytes) -> Non
 
 # --- messages -------------------------------------------------------------------------------------
 
+_LONGEST = 2000
+"""Characters of such a header."""
 _WAYS_ON = frozenset({b"location", b"content-location"})
 NEVER_REPLAYED = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer"

@@ -1,8 +1,9 @@
 """One request's hold on its record, and its response, recorded before the last of it goes out.
 
 A claim takes steps of the store for its request: it begins, renews its lease, and settles or
-releases. The response decides which of the two, by the table at the top of asgi.py. If the store is
-unavailable for the last step, the response goes out and the step is taken later.
+releases. The response decides which of the two, by the table at the top of asgi.py. A response that
+is too large for the store is settled without its body. If the store is unavailable for the last
+step, the response goes out and the step is taken later.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mainstay.core.base.spaces import Space
-from mainstay.core.codec.outcome import Succeeded, encode_outcome
+from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.record import (
     Lost,
     RecordState,
@@ -26,8 +29,8 @@ from mainstay.core.idempotency.record import (
     reduce,
 )
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.errors import StoreUnavailable
-from mainstay.integrations.asgi_messages import declared_length, lasting
+from mainstay.errors import StoreUnavailable, ValueTooLarge
+from mainstay.integrations.asgi_messages import declared_length, lasting, leads_on
 
 if TYPE_CHECKING:
     from typing import Any, Protocol
@@ -122,14 +125,26 @@ class Claim:
     async def finish(self, command: Settle | Release) -> None:
         """Takes the last step; if the store is unavailable, it is taken later."""
         try:
-            answer = await self.step(command)
+            answer, command = await self._ended(command)
         except StoreUnavailable as error:
             reason = REDACTOR.text(str(error))
             _log.warning("an idempotency record is written later: %s", reason)
             self.later(command)
             return
         if isinstance(command, Settle):
-            self._count_settled(answer)
+            self._count_settled(answer, command)
+
+    async def _ended(self, command: Settle | Release) -> tuple[Any, Settle | Release]:
+        """The last step; without the body if the store does not take the response."""
+        try:
+            return await self.step(command), command
+        except ValueTooLarge as error:
+            if not isinstance(command, Settle):
+                raise
+            reason = REDACTOR.text(str(error))
+            _log.warning("a response is not kept under its idempotency key: %s", reason)
+            command = without_body(command)
+            return await self.step(command), command
 
     def later(self, command: Settle | Release) -> None:
         """Takes a step beside the request, as often as it takes; its lease ends it otherwise."""
@@ -140,17 +155,17 @@ class Claim:
     async def _insist(self, command: Settle | Release) -> None:
         for pause in _PATIENCE:
             try:
-                answer = await self.step(command)
+                answer, command = await self._ended(command)
             except StoreUnavailable:
                 await asyncio.sleep(pause)
                 continue
             if isinstance(command, Settle):
-                self._count_settled(answer)
+                self._count_settled(answer, command)
             return
 
-    def _count_settled(self, answer: Any) -> None:
+    def _count_settled(self, answer: Any, command: Settle) -> None:
         if not isinstance(answer, Lost):
-            self.count("record")
+            self.count("record" if has_body(command) else "not_kept")
             return
         self.count("lost")
         key = REDACTOR.text(self.call.key)
@@ -161,6 +176,27 @@ class Claim:
         self._engine.records.report(_Site, self.call, what)
 
 
+def settled(call: Keyed, epoch: int, response: dict[str, Any]) -> Settle:
+    """The last step of a request that was carried out."""
+    outcome = encode_outcome(Succeeded(response))
+    return Settle(call.owner, epoch, RecordState.SUCCEEDED, outcome, call.ttl)
+
+
+def has_body(command: Settle) -> bool:
+    """Whether a response is recorded with its body."""
+    return not command.outcome.endswith(_BODILESS)
+
+
+def without_body(command: Settle) -> Settle:
+    """The same response without its body, and with the headers that a repeat is answered with."""
+    outcome: Any = decode_outcome(command.outcome)
+    headers = [each for each in outcome.value["headers"] if leads_on(*each)]
+    response = {"status": outcome.value["status"], "headers": headers, "body": None}
+    return replace(command, outcome=encode_outcome(Succeeded(response)))
+
+
+_BODILESS = b'"body":null}}'
+"""How the outcome ends of a response without its body."""
 _LATE: set[asyncio.Task[None]] = set()
 """Steps under way beside their requests; an event loop holds its tasks weakly."""
 
@@ -257,8 +293,7 @@ class Response:
             "headers": self._headers,
             "body": b"".join(self._chunks) if is_kept else None,
         }
-        outcome = encode_outcome(Succeeded(response))
-        return Settle(call.owner, epoch, RecordState.SUCCEEDED, outcome, call.ttl)
+        return settled(call, epoch, response)
 
     async def broke(self) -> None:
         """The application raised: as if nothing had begun, unless it had begun to answer."""

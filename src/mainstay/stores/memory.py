@@ -1,8 +1,13 @@
-"""The store of one process: records in a dictionary, gone with it."""
+"""The store of one process: records in a dictionary, gone with it.
+
+Records that have expired are dropped with later writes, some with each: there is no thread, and no
+write waits for many of them.
+"""
 
 from __future__ import annotations
 
 import bisect
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
@@ -11,6 +16,14 @@ from mainstay.runtime.fork import make_lock
 
 if TYPE_CHECKING:
     from mainstay.core.base.change import Change, Decide, Reply
+
+
+_AT_ONCE = 4
+"""Expired records that one write drops at most."""
+_GRACE = 60.0
+"""Seconds for which a write leaves an expired record to `purge`."""
+_SPARE = 1000
+"""Entries of the queue beyond two for each record, before those of replaced records are removed."""
 
 
 class MemoryStore:
@@ -25,24 +38,33 @@ class MemoryStore:
 
     abilities = frozenset({"records", "circuits", "budgets", "inbox"})
     locks = True
+    max_value: int | None = None
 
     def __init__(self, url: str = "memory://") -> None:
         self.url = url
         self._records: dict[tuple[str, str], Change] = {}
+        self._expiring: list[tuple[float, tuple[str, str]]] = []
+        """A heap: when records expire. A record that was replaced since has another entry."""
+        self.purged = 0
+        """Expired records that were dropped."""
         self._lock = make_lock()
 
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
         with self._lock:
-            at = (space, key)
+            at, now = (space, key), clock.current.wall()
             kept = self._records.get(at)
-            change, reply = decide(None if kept is None else kept.value, clock.current.wall())
+            change, reply = decide(None if kept is None else kept.value, now)
             if change is KEEP:
                 return reply
             if change.value is None:
                 self._records.pop(at, None)
             else:
                 self._records[at] = change
+                if change.expires is not None:
+                    heappush(self._expiring, (change.expires, at))
+            if self._expiring and self._expiring[0][0] <= now - _GRACE:
+                self._purge_locked(now - _GRACE, _AT_ONCE)
             return reply
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
@@ -67,21 +89,36 @@ class MemoryStore:
 
     def purge(self, limit: int = 1000) -> int:
         """Drops records that have expired; how many."""
-        now = clock.current.wall()
         with self._lock:
-            over = [
-                at
-                for at, kept in self._records.items()
-                if kept.expires is not None and kept.expires <= now
-            ][:limit]
-            for at in over:
+            return self._purge_locked(clock.current.wall(), limit)
+
+    def _purge_locked(self, until: float, limit: int) -> int:
+        """Drops what expired until then, the earliest first; how many."""
+        count, expiring = 0, self._expiring
+        while expiring and expiring[0][0] <= until and count < limit:
+            expires, at = heappop(expiring)
+            kept = self._records.get(at)
+            if kept is not None and kept.expires == expires:
                 del self._records[at]
-        return len(over)
+                count += 1
+        if len(expiring) > 2 * len(self._records) + _SPARE:
+            expiring[:] = [
+                (k.expires, at) for at, k in self._records.items() if k.expires is not None
+            ]
+            heapify(expiring)
+        self.purged += count
+        return count
 
     def describe(self) -> dict[str, Any]:
         """What there is to know."""
-        return {"store": "memory", "url": self.url, "records": len(self._records)}
+        return {
+            "store": "memory",
+            "url": self.url,
+            "records": len(self._records),
+            "max_value": None,
+        }
 
     def close(self) -> None:
         """Forgets everything."""
         self._records.clear()
+        self._expiring.clear()

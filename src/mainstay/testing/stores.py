@@ -35,6 +35,8 @@ from mainstay.core.idempotency.record import (
     Unknown,
     reduce,
 )
+from mainstay.errors import ValueTooLarge
+from mainstay.ports import max_value_of
 from mainstay.runtime.clock import SYSTEM
 
 if TYPE_CHECKING:
@@ -127,6 +129,33 @@ class StoreContract:
         with _opened(self) as (store, space):
             store.transact(space, "k", lambda value, now: (Change(data), None))
             assert store.read(space, "k")[0] == data
+
+    def test_a_value_beyond_the_limit_is_refused_and_nothing_is_written(self) -> None:
+        """With ValueTooLarge; a step beside it goes on. Only limits up to 4 MB are tried out."""
+        with _opened(self) as (store, space):
+            store.transact(space, "k", _puts(b"1"))
+            limit = max_value_of(store)
+            assert store.describe().get("max_value") == limit
+            if limit is None or limit > 4 << 20:
+                return
+            data = b"x" * (limit + 1024)
+
+            async def both() -> list[Any]:
+                large = store.atransact(space, "k", _puts(data))
+                small = store.atransact(space, "other", _puts(b"2"))
+                return await asyncio.gather(large, small, return_exceptions=True)
+
+            refused, taken = asyncio.run(both())
+            assert isinstance(refused, ValueTooLarge)
+            assert taken is None
+            try:
+                store.transact(space, "k", _puts(data))
+            except ValueTooLarge:
+                pass
+            else:
+                raise AssertionError("it was taken")
+            assert store.read(space, "k")[0] == b"1"
+            assert store.read(space, "other")[0] == b"2"
 
     def test_a_space_is_scanned_page_by_page(self) -> None:
         """In the order of the keys, each once, and nothing of another space."""

@@ -4,13 +4,12 @@ from concurrent.futures import CancelledError as FutureCancelled
 
 import pytest
 
-from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome
+from mainstay.core.codec.outcome import Succeeded, decode_outcome
 from mainstay.core.idempotency.call import (
     EmitEvent,
     Escalate,
     Invoke,
     Keyed,
-    Notice,
     Pause,
     StoreCommand,
     keyed,
@@ -40,7 +39,6 @@ from mainstay.errors import (
     PayloadMismatch,
     StoredValueError,
     StoreUnavailable,
-    UsageError,
 )
 
 POLICY = Policy(name="p", max_attempts=3, retry_on=(ConnectionError,))
@@ -162,33 +160,6 @@ def test_a_value_is_recorded_before_the_caller_has_it(value):
     assert settled(step) == (RecordState.SUCCEEDED, Succeeded(value))
     assert (step.command.owner, step.command.epoch, step.command.ttl) == ("me", 1, 86_400.0)
     assert (tell, end) == (EmitEvent("record"), returned)
-
-
-def test_a_value_that_cannot_be_kept_is_recorded_as_such_and_then_warned_of():
-    """In this order: a warning that is made an error must not leave the record running."""
-    returned = Returned(object())
-    step, tell, notice, end = ran(returned, Done(), None, None)
-    state, outcome = settled(step)
-    assert state is RecordState.SUCCEEDED
-    assert isinstance(outcome, Failed)
-    assert isinstance(outcome.exception, UsageError)
-    assert (tell, end) == (EmitEvent("record"), returned)
-    assert isinstance(notice, Notice)
-    assert "charge" in notice.text
-
-
-def test_a_value_that_fails_while_it_is_written_down_is_no_reason_to_run_again():
-    """Whatever it raises is said in the record."""
-    from dataclasses import make_dataclass
-
-    cls = make_dataclass("Odd", ["x"])
-    cls.__module__, cls.__qualname__ = __name__, "OddOne"
-    globals()["OddOne"] = cls
-    odd = cls(1)
-    cls.x = property(lambda self: 1 / 0)
-    step, *_ = ran(Returned(odd), Done(), None, None)
-    _, outcome = settled(step)
-    assert "ZeroDivisionError" in str(outcome.exception)
 
 
 def test_a_result_that_was_not_accepted_is_not_kept():

@@ -21,6 +21,7 @@ from mainstay import (
     Engine,
     OutcomeUnknown,
     PayloadMismatch,
+    ResultNotKept,
     RetryPolicy,
     deadline,
 )
@@ -861,7 +862,7 @@ def test_a_result_that_cannot_be_kept_is_returned_once(engine, colour):
     operation = engine.operation("work", key="k")
     with pytest.warns(MainstayWarning, match="not kept"):
         assert colour.call(operation, function) is made
-    with pytest.raises(UsageError, match="cannot be recorded"):
+    with pytest.raises(ResultNotKept, match="cannot be recorded"):
         colour.call(operation, function)
     assert plain.calls == 1
 
@@ -872,7 +873,7 @@ def test_a_warning_made_an_error_does_not_have_the_call_run_again(engine, colour
     operation = engine.operation("work", key="k")
     with pytest.raises(MainstayWarning):
         colour.call(operation, function)
-    with pytest.raises(UsageError):
+    with pytest.raises(ResultNotKept):
         colour.call(operation, function)
     assert plain.calls == 1
 
@@ -921,7 +922,7 @@ def test_hits_and_records_are_told(store, colour):
         told = [(e.action, e.idempotency_key) for e in heard if hasattr(e, "action")]
         assert told == [("record", "k"), ("hit", "k"), ("hit", "k")]
         assert engine.records.counts() == {
-            "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0,
+            "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0, "not_kept": 0,
         }  # fmt: skip
 
 

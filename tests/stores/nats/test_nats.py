@@ -24,7 +24,7 @@ from nats.aio.client import Client
 import mainstay.runtime.clock
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, Run, reduce
-from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.errors import StoreError, StoreUnavailable, ValueTooLarge
 from mainstay.stores.nats import thread as nats_thread
 from mainstay.stores.nats import wire as nats_wire
 from mainstay.stores.nats.store import NatsStore
@@ -493,7 +493,7 @@ def test_a_value_beyond_the_limit_is_refused_with_its_name(tmp_path, opened):
     server = start_nats(tmp_path, max_payload=100_000)
     try:
         store = opened(server.url)
-        with pytest.raises(StoreError, match=r"max_payload is 100000 bytes"):
+        with pytest.raises(ValueTooLarge, match=r"takes 100000 bytes at most.*max_payload"):
             store.transact("s", "k", put(b"x" * 100_000))
         largest = put(b"x" * 99_900)
         assert store.transact("s", "k", largest) is None

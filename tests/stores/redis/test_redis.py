@@ -20,7 +20,7 @@ import trio
 
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.idempotency.record import Begin, Busy, RecordState, Replay, Run, Settle, reduce
-from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable
+from mainstay.errors import MainstayWarning, StoreError, StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.redis import protocol as redis_telling
 from mainstay.stores.redis.keys import explained as _explained
@@ -1008,8 +1008,9 @@ def test_a_turn_that_does_not_come_is_told_of(server):
 
 def test_a_value_beyond_the_limit_is_refused_by_name(store, space, monkeypatch):
     """Before it is sent."""
-    monkeypatch.setattr("mainstay.stores.redis.store._LARGEST", 10)
-    with pytest.raises(StoreError, match="a value of 11 bytes; the most is 10"):
+    store.read(space, "k")
+    monkeypatch.setattr(store, "max_value", 10)
+    with pytest.raises(ValueTooLarge, match=r"a value of 11 bytes .* takes 10 bytes at most"):
         store.transact(space, "k", put(b"x" * 11))
     assert store.read(space, "k")[0] is None
 

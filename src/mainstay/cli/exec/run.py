@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from msgspec import json
+from msgspec.structs import replace
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
@@ -19,6 +20,7 @@ from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.inbox.items import Item
 from mainstay.core.retry.effects import EXHAUSTED
 from mainstay.core.retry.give_up import reason_of
+from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import frames
 from mainstay.drivers.process.command import is_output, output_of
@@ -37,6 +39,7 @@ from mainstay.errors import (
     MainstayError,
     OutcomeUnknown,
     PayloadMismatch,
+    ResultNotKept,
     StoreUnavailable,
 )
 
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
     from mainstay.drivers.process.terminal import Terminal
     from mainstay.engine.engine import Engine
     from mainstay.engine.operations import Operation
+
+
+_AROUND = 4096
+"""Bytes of an outcome besides the output itself, in most cases."""
 
 
 def run(request: ExecRequest, reporter: Reporter) -> int:
@@ -114,8 +121,16 @@ class _Run:
             wait=request.lease * 2,
         )
 
+    def _kept_at_most(self, options: ProcessOptions) -> ProcessOptions:
+        """The options, with no more output than the store takes: it knows by now how much."""
+        room = self.engine.records.size_limit(KeyOptions(), self.request.operation)
+        if options.keep is None or room is None:
+            return options
+        most = max(1, (room - _AROUND) * 3 // 4)  # it is kept as base64
+        return options if options.keep <= most else replace(options, keep=most)
+
     def _attempt(self, command: tuple[bytes, ...], options: ProcessOptions) -> Output:
-        self.code = Exit.OK
+        self.code, options = Exit.OK, self._kept_at_most(options)
         try:
             output = process.run(command, options)
         except Exception as failure:
@@ -172,6 +187,13 @@ class _Run:
             return self._doubtful(failure)
         if isinstance(failure, StoreUnavailable | LeaseLost):
             return self._unrecorded(failure)
+        if isinstance(failure, ResultNotKept):
+            raise CommandError(
+                f"the command ran before under the key {self.request.key!r}, but its output was not"
+                f" kept: {failure.reason}",
+                hint="use a new key to run it again; --keep-output 0 replays the exit code alone",
+                exit_code=Exit.CANNOT_WRITE,
+            ) from failure
         if isinstance(failure, PayloadMismatch):
             raise CommandError(
                 f"the key {self.request.key!r} was used for another command line",

@@ -26,3 +26,5 @@ class Space(StrEnum):
     """Counts of retry budgets that processes share, by the name of the budget."""
     TOKENS = "tokens"
     """Buckets of token budgets that processes share, by the name of the budget."""
+    PURGES = "purges"
+    """When expired records were last purged: one record."""

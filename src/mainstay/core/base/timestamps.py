@@ -32,6 +32,20 @@ def stamp(wall: float) -> str:
     return f"{text}.{micro:06}Z" if micro else f"{text}Z"
 
 
+def moment_of(wall: float) -> datetime:
+    """A moment in Unix seconds, in UTC; the last one there is, if it has left the calendar.
+
+    >>> moment_of(0.0).isoformat()
+    '1970-01-01T00:00:00+00:00'
+    >>> moment_of(1e300).year
+    9999
+    """
+    try:
+        return datetime.fromtimestamp(wall, UTC)
+    except (OSError, OverflowError, ValueError):
+        return datetime.max.replace(tzinfo=UTC)
+
+
 def sortable(stamp: str) -> str:
     """A record's time as a text that sorts as time does; empty if it is none.
 

@@ -50,6 +50,8 @@ _MEMBERS: tuple[tuple[type[Exception], tuple[str, ...]], ...] = (
 """What builtin exceptions hold besides `args` and `__dict__`."""
 
 _MAX_CAUSES = 10
+_LONGEST = 2000
+"""Characters of the text of an exception that is too large."""
 
 
 def record_failure(exception: Exception) -> FailureRecord:
@@ -77,6 +79,26 @@ def record_failure(exception: Exception) -> FailureRecord:
         "own": parts[0][0],
         "held": parts[1][0],
         "whole": is_shown and not _has_slots(cls) and all(whole for _, whole in args + parts),
+    }
+
+
+def shortened_failure(exception: Exception) -> FailureRecord:
+    """The class of an exception and the start of its text: a record that every store takes.
+
+    >>> shortened_failure(KeyError("x"))["whole"]
+    False
+    """
+    text = _shown(exception)[0]
+    note = f"the exception was too large for the store: {len(text)} characters, and what it held"
+    module, name = stored_name(type(exception))
+    return {
+        "type": [module[:_LONGEST], name[:_LONGEST]],
+        "text": recorded(text[:_LONGEST]),
+        "notes": [note],
+        "args": [],
+        "own": {},
+        "held": {},
+        "whole": False,
     }
 
 

@@ -12,7 +12,7 @@ import msgspec
 from mainstay.core.base.value import Value
 from mainstay.core.codec.decode import read
 from mainstay.core.codec.encode import is_native, recorded
-from mainstay.core.codec.exceptions import read_failure, record_failure
+from mainstay.core.codec.exceptions import read_failure, record_failure, shortened_failure
 from mainstay.core.codec.visitor import MAX_DEPTH
 from mainstay.errors import StoredValueError
 
@@ -72,6 +72,17 @@ def encode_outcome(outcome: Outcome) -> bytes:
     if isinstance(outcome, Failed):
         return _encode({"v": VERSION, "failed": record_failure(outcome.exception)})
     return encode_value(outcome.value)
+
+
+def encode_shortened_failure(exception: Exception) -> bytes:
+    """The outcome of a call that raised what is too large: its class, and the start of its text.
+
+    It comes back as a StoredFailure.
+
+    >>> len(encode_shortened_failure(ValueError("x" * 1_000_000))) < 3000
+    True
+    """
+    return _encode({"v": VERSION, "failed": shortened_failure(exception)})
 
 
 def encode_value(value: object) -> bytes:

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mainstay.core.codec.outcome import Failed, encode_outcome, encode_value
+from mainstay.core.base.timestamps import moment_of
+from mainstay.core.codec.outcome import (
+    Failed,
+    encode_outcome,
+    encode_shortened_failure,
+    encode_value,
+)
 from mainstay.core.idempotency.record import (
     Begin,
     Busy,
@@ -32,9 +38,11 @@ from mainstay.errors import (
     OutcomeUnknown,
     PayloadMismatch,
     Refused,
+    ResultNotKept,
     StoredValueError,
     StoreUnavailable,
     UsageError,
+    ValueTooLarge,
 )
 
 TYPE_CHECKING = False
@@ -52,6 +60,12 @@ if TYPE_CHECKING:
     KeyedFlow: TypeAlias = Generator[Any, Answer, None]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+SMALL = 4096
+"""Bytes of an outcome that every store takes: its limit is not asked for."""
+_LARGE = 1 << 20
+"""Bytes from which on a store that fails may fail because of them: a timeout, a cut connection."""
+_LONGEST = 500
+"""Characters of a key, and of metadata, in the record of a result that is not kept."""
 
 
 class Keyed(Struct, frozen=True, gc=False):
@@ -71,6 +85,8 @@ class Keyed(Struct, frozen=True, gc=False):
     """What is kept beside the outcome, as JSON."""
     redact: Redactor | None = None
     """What takes secrets out of notes; the usual one if there is none."""
+    small: int = SMALL
+    """Bytes of an outcome up to which the limit is not asked for."""
 
 
 class StoreCommand(Struct, frozen=True, gc=False):
@@ -115,8 +131,15 @@ class Escalate(Struct, frozen=True):
     """The claim that is in doubt: the decision of a person is about that one."""
 
 
+class SizeLimit(Struct, frozen=True, gc=False):
+    """Asks how many bytes of an outcome are kept at most; the answer is None for any number."""
+
+
 class EmitEvent(Struct, frozen=True, gc=False):
-    """An event to count and emit: "hit", "record", "conflict", "lost" or "unknown"."""
+    """An event to count and emit.
+
+    "hit", "record", "conflict", "lost", "unknown" or "not_kept".
+    """
 
     what: str
 
@@ -141,14 +164,14 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
     if type(answer) is Run:
         outcome = yield Invoke(answer.epoch, max(1, policy.max_attempts - answer.attempts + 1))
         if type(outcome) is Returned and outcome.is_accepted:
-            data, error = _kept(outcome.value)
+            data, why = _kept(outcome.value)
+            if why or len(data) > call.small:
+                yield from _unless_too_large(call, answer.epoch, outcome, data, why)
             settle = Settle(call.owner, answer.epoch, _SUCCEEDED, data, call.ttl, call.metadata)
-            answer = yield StoreCommand(settle)
-            if type(answer) is not Done:
-                yield from _unsettled(call, answer, outcome)
+            done = yield StoreCommand(settle)
+            if type(done) is not Done:
+                yield from _not_taken(call, answer.epoch, outcome, data, done)
             yield _RECORDED
-            if error is not None:  # at the end: a warning may be made an error
-                yield Notice(MainstayWarning, _UNKEPT.format(call.operation, error))
             yield outcome
         else:
             yield from _failed(call, policy, answer, outcome)
@@ -208,7 +231,6 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
 
 
 _RECORDED = EmitEvent("record")
-_UNKEPT = "the result of {} is not kept: {}"
 _SUCCEEDED, _FAILED = RecordState.SUCCEEDED, RecordState.FAILED
 _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
 """Failures of ours that may be gone the next time."""
@@ -228,27 +250,80 @@ def _is_cut_off(outcome: Outcome) -> bool:
     return isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
 
 
-def _kept(value: UserValue) -> tuple[bytes, UsageError | None]:
-    """The outcome as it is recorded, and why that is not the value, if it is not."""
+def _kept(value: UserValue) -> tuple[bytes, str]:
+    """The value as it is recorded; or why it cannot be."""
     try:
-        return encode_value(value), None
-    except Exception as error:
-        # It has been done: better a call that is not repeated than a result that is.
-        reason = _unkept(error)
-        return encode_outcome(Failed(reason)), reason
+        return encode_value(value), ""
+    except UsageError as error:
+        return b"", str(error)
+    except Exception as error:  # of the user's own class, or no memory
+        return b"", f"{type(error).__name__} while it was encoded: {error}. return plain data"
 
 
-def _unkept(error: Exception) -> UsageError:
-    if isinstance(error, UsageError):
-        return error
-    what = f"{type(error).__name__} while it was written down"
-    return UsageError(f"{what}: {error}", hint="return plain data")
+# --- outcomes that a store cannot take ------------------------------------------------------------
+
+
+def _unless_too_large(
+    call: Keyed, epoch: int, outcome: Returned, data: bytes, why: str
+) -> KeyedFlow:
+    """Goes on if the value can be kept; else ends the call without it."""
+    why = why or (yield from _too_large(data))
+    if why:
+        yield from _not_kept(call, epoch, outcome, why)
+
+
+def _too_large(data: bytes) -> Generator[Any, Answer, str]:
+    """Why an outcome is not kept, or nothing."""
+    limit = yield SizeLimit()
+    if limit is None or len(data) <= limit:
+        return ""
+    return f"it has {len(data)} bytes as JSON, and {limit} are kept at most"
+
+
+def _not_kept(call: Keyed, epoch: int, outcome: Returned, why: str) -> KeyedFlow:
+    """It has been done: better a call that is not repeated than a result that is.
+
+    It is warned of at the end: a warning may be made an error.
+    """
+    now = yield Question.WALL
+    error = ResultNotKept(call.operation, call.key[:_LONGEST], moment_of(now), why)
+    data = encode_outcome(Failed(error))
+    metadata = call.metadata if len(call.metadata) <= _LONGEST else ""
+    settle = Settle(call.owner, epoch, _SUCCEEDED, data, call.ttl, metadata)
+    yield from _settle(call, settle, outcome)
+    yield EmitEvent("not_kept")
+    yield Notice(MainstayWarning, f"the result of {call.operation} is not kept: {why}")
+    yield outcome
+
+
+def _not_taken(
+    call: Keyed, epoch: int, outcome: Returned, data: bytes, answer: RecordAnswer | Exception
+) -> KeyedFlow:
+    """The store did not take the value; without it the record may still be written."""
+    if _is_refused(data, answer):
+        yield from _not_kept(call, epoch, outcome, str(answer))
+    yield from _unsettled(call, answer, outcome)
+
+
+def _is_refused(data: bytes, answer: RecordAnswer | Exception) -> bool:
+    """Whether the size of an outcome is, or may be, why the store did not take it."""
+    is_lost = isinstance(answer, StoreUnavailable) and len(data) > _LARGE
+    return is_lost or isinstance(answer, ValueTooLarge)
 
 
 def _record_failure(call: Keyed, epoch: int, failure: Exception) -> KeyedFlow:
+    """Records a failure; of one that is too large, its class and the beginning of its text."""
     data = encode_outcome(Failed(failure))
+    if len(data) > call.small and (yield from _too_large(data)):
+        data = encode_shortened_failure(failure)
     settle = Settle(call.owner, epoch, _FAILED, data, call.ttl, call.metadata)
-    yield from _settle(call, settle, failure)
+    answer = yield StoreCommand(settle)
+    if _is_refused(data, answer):
+        data = encode_shortened_failure(failure)
+        settle = Settle(call.owner, epoch, _FAILED, data, call.ttl)
+        answer = yield StoreCommand(settle)
+    if type(answer) is not Done:
+        yield from _unsettled(call, answer, failure)
     yield _RECORDED
     yield failure
 

@@ -8,7 +8,9 @@ __all__ = ["Idempotency"]
 
 
 class Idempotency(Event, frozen=True, kw_only=True, tag="idempotency"):
-    """An idempotency record was hit or written (`action` is "hit" or "record").
+    """An idempotency record was hit or written.
+
+    `action` is "hit", "record", or "not_kept" if the call was recorded without its result.
 
     >>> Idempotency(action="hit", idempotency_key="abc").event_type
     'idempotency'
@@ -18,9 +20,11 @@ class Idempotency(Event, frozen=True, kw_only=True, tag="idempotency"):
     action: str = ""
 
     def sentence(self) -> str:
-        wording = (
-            "its outcome is kept under"
-            if self.action == "record"
-            else "answered from the record of"
-        )
+        wording = _WORDING.get(self.action, "answered from the record of")
         return f"{self.operation}: {wording} the key {self.idempotency_key!r}"
+
+
+_WORDING = {
+    "record": "its outcome is kept under",
+    "not_kept": "it was done, and its result is not kept under",
+}

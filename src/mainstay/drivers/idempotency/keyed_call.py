@@ -12,7 +12,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
-from mainstay.core.idempotency.call import Notice, keyed
+from mainstay.core.idempotency.call import Notice, SizeLimit, keyed
 from mainstay.core.idempotency.record import (
     Begin,
     Done,
@@ -28,7 +28,7 @@ from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL
-from mainstay.errors import CallCancelled, LeaseLost
+from mainstay.errors import CallCancelled, LeaseLost, ResultNotKept
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, KeyedFlow
     from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.call.site import Site
-    from mainstay.drivers.idempotency.keys import Keying
+    from mainstay.drivers.idempotency.keys import Keying, KeyOptions
     from mainstay.drivers.idempotency.lease_renewal import RenewedLease
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.ports import Store
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         def draft_of(self, keying: Keying, /) -> Keyed: ...
         def report(self, site: Site, call: Keyed, what: str, /) -> None: ...
         def report_hit(self, site: Site, key: str, /) -> None: ...
+        def size_limit(self, options: KeyOptions, address: str, /) -> int | None: ...
         def later(self, address: str, decide: Decide[Answer], /) -> None: ...
 
 
@@ -187,8 +188,12 @@ class KeyedCall:
         if type(answer) is not Done:
             raise LeaseLost(self.call.operation, self.call.key)
 
-    def answer(self, effect: Question | Notice) -> float | None:
+    def answer(self, effect: Question | Notice | SizeLimit) -> float | None:
         """The answer to what needs neither the store nor the function."""
+        if type(effect) is SizeLimit:
+            return self.records.size_limit(self.options, self.address)
+        if effect is Question.WALL:
+            return clock.current.wall()
         if effect is Question.NOW:
             return clock.current.monotonic()
         if effect is Question.LEFT:
@@ -225,6 +230,8 @@ class KeyedCall:
         assert isinstance(effect, Replay)
         outcome = decode_outcome(effect.outcome)
         if isinstance(outcome, Failed):
+            if isinstance(outcome.exception, ResultNotKept):
+                outcome.exception.key = self.key  # of a long key, the record has the beginning
             raise outcome.exception
         return outcome.value
 

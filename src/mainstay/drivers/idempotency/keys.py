@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         wait: float
         metadata: Mapping[str, UserValue] | None
         store_wait: float | None
+        max_result: int | None
 
 
 class KeyOptions(Value):
@@ -55,13 +56,15 @@ class KeyOptions(Value):
         wait: seconds to wait at most.
         metadata: what is kept beside the outcome, for readers of the record.
         store_wait: seconds to wait for an unavailable store; None for the engine's own.
+        max_result: bytes of a result that are kept at most; None for the engine's own.
 
     >>> KeyOptions(key="order-7", lease=5.0).on_conflict
     'wait'
     """
 
     __slots__ = (
-        "key", "lease", "metadata", "on_conflict", "on_crash", "scope", "store_wait", "ttl", "wait",
+        "key", "lease", "max_result", "metadata", "on_conflict", "on_crash", "scope", "store_wait",
+        "ttl", "wait",
     )  # fmt: skip
     key: UserValue
     scope: str | None
@@ -72,6 +75,7 @@ class KeyOptions(Value):
     wait: float
     metadata: str
     store_wait: float | None
+    max_result: int | None
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class KeyOptions(Value):
         wait: float = 30.0,
         metadata: Mapping[str, UserValue] | None = None,
         store_wait: float | None = None,
+        max_result: int | None = None,
     ) -> None:
         check = Checker("the options of a keyed call")
         if scope is not None:
@@ -99,8 +104,16 @@ class KeyOptions(Value):
             wait=check.seconds("wait", wait),
             metadata=canonical(dict(metadata)).decode() if metadata else "",
             store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
+            max_result=check_max_result(check, max_result),
         )
         check.close()
+
+
+def check_max_result(check: Checker, max_result: int | None) -> int | None:
+    """The bytes of a result that are kept at most."""
+    if max_result is None:
+        return None
+    return check.count("max_result", max_result, 1 << 50)
 
 
 class Keying:

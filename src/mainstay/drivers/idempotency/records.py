@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.idempotency.call import Keyed
+from mainstay.core.idempotency.call import SMALL, Keyed
 from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers.call.callables import check_decoratable, is_async
@@ -19,7 +19,7 @@ from mainstay.drivers.idempotency.keys import Keying
 from mainstay.drivers.inbox.inbox import Inbox
 from mainstay.drivers.inbox.resolution import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
-from mainstay.ports import takes_hints
+from mainstay.ports import max_value_of, takes_hints
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
@@ -34,9 +34,17 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import KeyOptions
+    from mainstay.drivers.idempotency.purging import Purging
     from mainstay.ports import Sink, Store
 
-_COUNTED = ("hit", "record", "conflict", "lost", "unknown")
+_COUNTED = ("hit", "record", "conflict", "lost", "unknown", "not_kept")
+_WRITTEN = ("record", "not_kept")
+_EMITTED = ("hit", "record", "not_kept")
+MAX_RESULT = 64 << 20
+"""Bytes of a result that are kept at most, unless another number is chosen. Over a slow connection
+larger ones would not be written within the timeout of a store."""
+_RESERVE = 1024
+"""Bytes of a record besides its outcome, its metadata and its key."""
 
 
 class Records:
@@ -56,8 +64,11 @@ class Records:
         store_wait: float = 0.0,
         redact: Redactor | None = None,
         listeners: tuple[Sink, ...] = (),
+        max_result: int | None = MAX_RESULT,
     ) -> None:
         self.store = store
+        self.max_result = max_result
+        """Bytes of a result that are kept at most, unless an operation has its own."""
         self._redact = redact
         self.store_wait = store_wait
         """Seconds to wait for an unavailable store, unless an operation has its own."""
@@ -73,13 +84,24 @@ class Records:
         self._count_hit = self._counts["hit"].count
 
     def counts(self) -> dict[str, int]:
-        """How often: "hit", "record", "conflict", "lost" and "unknown".
+        """How often: "hit", "record", "conflict", "lost", "unknown" and "not_kept".
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> sorted(Records(MemoryStore()).counts())
-        ['conflict', 'hit', 'lost', 'record', 'unknown']
+        ['conflict', 'hit', 'lost', 'not_kept', 'record', 'unknown']
         """
         return {name: tally.total() for name, tally in self._counts.items()}
+
+    @property
+    def purged(self) -> int:
+        """Expired records that this process has purged from the store.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Records(MemoryStore()).purged
+        0
+        """
+        by_itself: int = getattr(self.store, "purged", 0)
+        return by_itself + (0 if self.purging is None else self.purging.purged)
 
     def within(self, connection: Any) -> Self:
         """The same records on a connection of the caller's own, in the caller's transaction."""
@@ -90,10 +112,15 @@ class Records:
                 hint="sqlite and postgresql stores can",
             )
         store, listeners = within(connection), self.inbox.listeners
-        return type(self)(
-            store, self._counts, is_bound=True, redact=self._redact, listeners=listeners
-        )
+        bound = type(self)(
+            store, self._counts, is_bound=True, redact=self._redact, listeners=listeners,
+            max_result=self.max_result,
+        )  # fmt: skip
+        bound.purging = self.purging
+        return bound
 
+    purging: Purging | None = None
+    """What purges expired records, if something does."""
     place: Callable[[str], str] | None = None
     """Where the record of a key is, where that is not by tenant and operation."""
 
@@ -120,8 +147,24 @@ class Records:
             wait=min(options.wait, site.policy.deadline or NEVER),
             metadata=options.metadata,
             redact=site.redact,
+            small=min(SMALL, self._chosen(options) or SMALL),
         )
         return keying.draft
+
+    def size_limit(self, options: KeyOptions, address: str) -> int | None:
+        """Bytes of an outcome that are kept at most: as chosen, or what the store takes.
+
+        A store that connects when it is first used knows its limit from then on.
+        """
+        chosen, of_store = self._chosen(options), max_value_of(self.store)
+        if of_store is None:
+            return chosen
+        room = of_store - _RESERVE - 2 * len(options.metadata) - len(address.encode(*_ANY_TEXT))
+        return max(0, room if chosen is None else min(room, chosen))
+
+    def _chosen(self, options: KeyOptions) -> int | None:
+        chosen: int | None = options.max_result
+        return self.max_result if chosen is None else chosen
 
     def decorate(self, function: UserValue, site: Site, options: KeyOptions) -> UserValue:
         """The function, every call of it keyed."""
@@ -189,7 +232,9 @@ class Records:
     def report(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
         """Counts it, and emits hits and records."""
         self._counts[what].count()
-        if site.listeners and what in ("hit", "record"):
+        if self.purging is not None and what in _WRITTEN:
+            self.purging.touch()
+        if site.listeners and what in _EMITTED:
             emit(_event(site, call.operation, call.key, what), site.listeners, site.redact)
 
     def report_hit(self, site: Site, key: str) -> None:
@@ -213,6 +258,9 @@ class Records:
                 return
 
         threading.Thread(target=step, name="mainstay-release", daemon=True).start()
+
+
+_ANY_TEXT = ("utf-8", "surrogatepass")
 
 
 def monotonic() -> float:

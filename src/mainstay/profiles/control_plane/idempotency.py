@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+import mainstay.runtime.clock as clock
 from mainstay.core.base.change import DROP, KEEP, Change
+from mainstay.core.base.timestamps import moment_of
 from mainstay.core.codec.canonical import canonical, fingerprint
-from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
+from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.record import Record, RecordState, decode, encode
+from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
+from mainstay.drivers.idempotency.keys import KeyOptions
+from mainstay.drivers.idempotency.purging import Purging
 from mainstay.drivers.idempotency.records import Records
-from mainstay.errors import Conflict, UsageError
+from mainstay.errors import Conflict, MainstayWarning, ResultNotKept, UsageError, ValueTooLarge
 from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -70,6 +76,8 @@ class IdempotencyManager:
         self.store = open_store(store)
         self.ttl = ttl
         self.records = RecordsByKey(self.store)
+        if "durable" in self.store.abilities:
+            self.records.purging = Purging(self.store)
 
     @staticmethod
     def compute_idempotency_key(
@@ -97,6 +105,9 @@ class IdempotencyManager:
     async def check_idempotency(self, idempotency_key: str) -> Hit | None:
         """The result recorded under a key, or None if there is none.
 
+        Raises:
+            ResultNotKept: the operation was done, and its result was not kept.
+
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().check_idempotency("k")) is None
         True
@@ -106,7 +117,8 @@ class IdempotencyManager:
         if record is None or not _is_result(record, now):
             return None
         outcome = decode_outcome(bytes(record.outcome))
-        assert isinstance(outcome, Succeeded), "by its state"
+        if isinstance(outcome, Failed):  # its result could not be kept
+            raise outcome.exception
         metadata = msgspec.json.decode(record.metadata) if record.metadata else {}
         return Hit(outcome.value, metadata)
 
@@ -115,14 +127,38 @@ class IdempotencyManager:
     ) -> None:
         """Records a result; one that was recorded before is not overwritten.
 
+        If the store cannot take it, that it was done is recorded without it, with a warning.
+
         Raises:
             Conflict: a call with this key is under way, and will record its own.
 
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().record_result("k", 7, {"by": "me"}))
         """
-        outcome = encode_outcome(Succeeded(result))
         encoded = canonical(dict(metadata)).decode() if metadata else ""
+        outcome, why = self._outcome_of(idempotency_key, result)
+        try:
+            await self._record(idempotency_key, outcome, encoded)
+        except ValueTooLarge as error:
+            why = str(error)
+            await self._record(idempotency_key, _not_kept(idempotency_key, why), "")
+        self.records.report(_Site, _Keyed(idempotency_key), "not_kept" if why else "record")
+        if why:
+            text = f"the result of {idempotency_key!r} is not kept: {why}"
+            warnings.warn(REDACTOR.text(text), MainstayWarning, stacklevel=2)
+
+    def _outcome_of(self, key: str, result: Any) -> tuple[bytes, str]:
+        """The outcome to record, and why it is not the result, if it is not."""
+        try:
+            outcome, why = encode_outcome(Succeeded(result)), ""
+        except UsageError as error:
+            outcome, why = b"", str(error)
+        limit = self.records.size_limit(_OPTIONS, _address(key))
+        if limit is not None and len(outcome) > limit:
+            why = f"it has {len(outcome)} bytes as JSON, and {limit} are kept at most"
+        return (_not_kept(key, why) if why else outcome), why
+
+    async def _record(self, idempotency_key: str, outcome: bytes, encoded: str) -> None:
         owner = new_owner()
 
         def decide(value: bytes | None, now: float) -> tuple[Change, float]:
@@ -155,7 +191,28 @@ class IdempotencyManager:
 
         >>> IdempotencyManager().close()
         """
+        if self.records.purging is not None:
+            self.records.purging.close()
         self.store.close()
+
+
+class _Site:
+    """A result that is recorded by hand is of no operation: it is counted, and emits no event."""
+
+    listeners = ()
+
+
+class _Keyed(Struct, frozen=True):
+    key: str
+    operation: str = "record_result"
+
+
+_OPTIONS = KeyOptions()
+
+
+def _not_kept(key: str, why: str) -> bytes:
+    error = ResultNotKept("record_result", key, moment_of(clock.current.wall()), why)
+    return encode_outcome(Failed(error))
 
 
 def _is_result(record: Record, now: float) -> bool:

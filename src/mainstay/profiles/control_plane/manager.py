@@ -75,7 +75,9 @@ class RetryManager:
         self.engine = Engine(
             self.idempotency_manager.store, sinks=(*listeners, self._recent, _Ends()), **options
         )
-        self.engine.records = self.idempotency_manager.records
+        records, self.engine.records = self.engine.records, self.idempotency_manager.records
+        self.engine.records.max_result = records.max_result
+        self.engine.records.purging = records.purging
 
     @property
     def audit_stream(self) -> AuditStream:

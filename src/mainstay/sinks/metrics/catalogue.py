@@ -130,7 +130,13 @@ METRICS: dict[str, Metric] = {
             "mainstay_idempotency_total",
             "counter",
             "engine result",
-            "Keyed calls: hit, record, conflict, lost (a lease), unknown",
+            "Keyed calls: hit, record, not_kept (a result), conflict, lost (a lease), unknown",
+        ),
+        _read(
+            "mainstay_purged_total",
+            "counter",
+            "engine",
+            "Expired records that this process has purged from the store",
         ),
         _read("mainstay_sink_queued", "gauge", "engine sink", "Events that wait to be delivered"),
         _read(

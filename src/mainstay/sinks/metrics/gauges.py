@@ -139,6 +139,7 @@ def _budgets(engine: Any, name: str) -> Iterator[Reading]:
 def _records(engine: Any, name: str) -> Iterator[Reading]:
     for result, count in engine.records.counts().items():
         yield "mainstay_idempotency_total", (name, result), float(count)
+    yield "mainstay_purged_total", (name,), float(engine.records.purged)
 
 
 def _outbox(age: Callable[[], float | None] | None, name: str) -> Iterator[Reading]:

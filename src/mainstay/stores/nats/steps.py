@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.core.base.change import KEEP
-from mainstay.errors import StoreError
+from mainstay.errors import ValueTooLarge
 from mainstay.stores.nats.connection import LostError
 from mainstay.stores.nats.thread import Operation, measure
 from mainstay.stores.nats.url import decoded
 from mainstay.stores.nats.wire import (
     EXPECTED,
     EXPIRES,
+    HEADERS,
     NO_CONSUMER,
     NO_MESSAGE,
     NO_STREAM,
@@ -117,6 +118,7 @@ class NatsStep(Operation):
             "bucket": self.address.bucket,
             "replicas": answer.config.get("num_replicas", 1),
             "max_payload": connection.client.max_payload,
+            "max_value": connection.client.max_payload - HEADERS,
             "clock_uncertainty_ms": round(self.thread.clock.uncertainty() * 1000, 3),
             "latency_ms": round(latency * 1000, 3),
         }
@@ -204,11 +206,9 @@ class NatsStep(Operation):
     ) -> None:
         size = len(payload) + 12 + sum(len(name) + len(text) + 4 for name, text in headers.items())
         if size > connection.client.max_payload:
-            raise StoreError(
-                f"a record of {size} bytes is too large for {self.address.shown}, whose max_payload"
-                f" is {connection.client.max_payload} bytes",
-                hint="keep something smaller, or raise max_payload in the server's configuration",
-            )
+            hint = "keep something smaller, or raise max_payload in the server's configuration"
+            limit = connection.client.max_payload
+            raise ValueTooLarge(self.address.shown, size, limit, hint=hint)
 
     async def api(
         self, call: str, payload: bytes = b"", missing: int = 0, name: str = ""

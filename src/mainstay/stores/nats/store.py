@@ -23,7 +23,7 @@ from mainstay.stores.nats.connection import CLOSE_TIMEOUT
 from mainstay.stores.nats.steps import NatsStep, unwrapped
 from mainstay.stores.nats.thread import NatsThread
 from mainstay.stores.nats.url import NatsUrl
-from mainstay.stores.nats.wire import Clock
+from mainstay.stores.nats.wire import HEADERS, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,16 @@ class NatsStore:
         self._guard = make_lock()
         self._is_closed = False
         self._cursor = 1
+        self.is_swept = True
+        """Whether the last purge has come to the end of the bucket."""
         reset_in_child(self, NatsStore._reset)
+
+    @property
+    def max_value(self) -> int | None:
+        """The bytes of a key and its value that the server takes; None before it is connected."""
+        thread = self._nats_thread
+        known = None if thread is None else thread.max_payload
+        return None if known is None else max(0, known - HEADERS)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -96,6 +105,7 @@ class NatsStore:
 
         async def work(at: NatsStep) -> int:
             dropped, self._cursor = await at.purge(limit, self._cursor)
+            self.is_swept = self._cursor == 1
             return dropped
 
         return self._wait("purge", work)  # type: ignore[no-any-return]

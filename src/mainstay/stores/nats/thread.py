@@ -83,6 +83,8 @@ class NatsThread:
         self.locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self.room = asyncio.Semaphore(_AT_ONCE)
         self.measuring = asyncio.Lock()
+        self.max_payload: int | None = None
+        """The bytes of a message that the server takes, from the first connection on."""
         self._connection: NatsConnection | None = None
         self._opening: asyncio.Task[NatsConnection] | None = None
         self._discovered: list[str] = []
@@ -203,6 +205,7 @@ class NatsThread:
             self._tidy(self._connection.close())
         self._discovered = [server.geturl() for server in connection.client.discovered_servers]
         self._connection = connection
+        self.max_payload = connection.client.max_payload
         return connection
 
 

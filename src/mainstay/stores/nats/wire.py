@@ -128,6 +128,8 @@ class Envelope(Struct, array_like=True):
 
 _answers = msgspec.json.Decoder(Answer)
 envelopes = msgspec.msgpack.Decoder(Envelope)
+HEADERS = 256
+"""Bytes of a message besides the key and value of a record, at most: headers and lengths."""
 EXPIRES = "Mainstay-Expires"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 NO_STREAM, NO_MESSAGE, NAME_IN_USE, NO_CONSUMER = 10059, 10037, 10058, 10014

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.core.base.change import KEEP
-from mainstay.errors import StoreError
+from mainstay.errors import StoreError, ValueTooLarge
 from mainstay.stores.migrations import pending, statements
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ _MIGRATING = 0x6D61_696E_7374_6179
 """The advisory lock of a migration: the letters of the library's name."""
 _LONGEST = 2600
 """Bytes of space and key together: an index entry has 2,704 at most, a third of a page."""
+LARGEST = (1 << 30) - (1 << 16)
+"""Bytes of a value: PostgreSQL takes and gives 1 GB in one message, with all else that is in it."""
 _SHORT = _LONGEST // 4
 """Characters that have no more bytes than that, however they are written."""
 
@@ -147,6 +149,8 @@ def _decided(
         return reply, None
     if change.value is None:
         return reply, (_DELETE, {**where, "seen": seen})
+    if len(change.value) > LARGEST:
+        raise ValueTooLarge("postgresql", len(change.value), LARGEST)
     values = {**where, "value": change.value, "expires": change.expires}
     if seen is None:
         return reply, (_INSERT, values)

@@ -11,7 +11,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
+from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
 
 try:
@@ -50,6 +50,7 @@ class PostgresStore:
         {"records", "circuits", "budgets", "inbox", "durable", "transactions", "audit"}
     )
     locks = False
+    max_value: int | None = steps.LARGEST
 
     def __init__(self, url: str) -> None:
         address = PostgresUrl(url)
@@ -105,6 +106,7 @@ class PostgresStore:
             "url": self.url,
             "version": version,
             "schema": self._run("describe", steps.version),
+            "max_value": self.max_value,
             "latency_ms": round(latency * 1000, 3),
         }
 
@@ -208,10 +210,12 @@ class PostgresStore:
 
     def _translated(
         self, what: str, error: psycopg.Error, *, may_be_stale: bool = False
-    ) -> _Stale | StoreUnavailable:
-        """The error for the caller: StoreUnavailable with the server's reason."""
+    ) -> _Stale | StoreUnavailable | ValueTooLarge:
+        """The error for the caller: StoreUnavailable with the server's reason, as a rule."""
         if may_be_stale and _is_lost(error):
             return _Stale()
+        if isinstance(error, psycopg.errors.ProgramLimitExceeded):
+            return ValueTooLarge(self.url, None, self.max_value)
         reason = without_secrets(self.address.hide(_reason(error, self.timeout)))
         return StoreUnavailable(self.url, what, reason)
 

@@ -147,6 +147,7 @@ def explained(error: Exception, store: Server) -> str:
     return f"{text}: {found[0].format(pool=store.pool)}" if found else text
 
 
+SMALLER = "keep something smaller, or raise proto-max-bulk-len in the server's configuration"
 _ONE_NODE = "this is one node of a cluster; name a proxy in front of it, or a single server"
 _HINTS = {
     "No connection available": "all {pool} connections were in use; raise pool=",
@@ -166,7 +167,6 @@ _HINTS = {
     "max number of clients": "raise maxclients, or use fewer connections",
     "MISCONF": "it cannot write to its disk",
     "NOREPLICAS": "too few replicas are connected to take writes (min-replicas-to-write)",
-    "bulk length": "the value is larger than its proto-max-bulk-len",
     "refused": "nothing listens there; is the server running?",
     "Connect call failed": "nothing listens there; is the server running?",
 }

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions as theirs
 
-from mainstay.errors import StoreUnavailable
+from mainstay.errors import StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.options import without_secrets
-from mainstay.stores.redis.keys import TOKEN, explained
+from mainstay.stores.redis.keys import SMALLER, TOKEN, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +79,8 @@ class Exchange:
             return StoreUnavailable(self._store.url, self._what, "it was closed")
         if not isinstance(error, theirs.RedisError | OSError):
             return error
+        if "invalid bulk length" in str(error):  # a server that does not give its settings
+            return ValueTooLarge(self._store.url, None, None, hint=SMALLER)
         reason = without_secrets(explained(error, self._store))
         return StoreUnavailable(self._store.url, self._what, reason)
 

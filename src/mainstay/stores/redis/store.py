@@ -17,7 +17,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.change import KEEP
-from mainstay.errors import MainstayWarning, MissingExtraError, StoreError, StoreUnavailable
+from mainstay.errors import MainstayWarning, MissingExtraError, StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.fork import PROCESS, leave_to_parent
 from mainstay.stores.options import options_of
@@ -40,6 +40,7 @@ from mainstay.stores.redis.keys import (
     DROP,
     READ,
     RELEASE,
+    SMALLER,
     TOKEN,
     WRITE,
     RecordKeys,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from mainstay.stores.redis.keys import Flow
 
 _OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}
-_LARGEST = 512 * 1024 * 1024 - TOKEN
+_LARGEST = 512 * 1024 * 1024
 """What a server takes in one piece by default (proto-max-bulk-len)."""
 _OLDEST = 7
 """The first version whose scripts declare that they write, so that a replica refuses them."""
@@ -90,6 +91,8 @@ class RedisStore:
         self.pool: int = found["pool"]
         self.prefix: str = found["prefix"]
         self.is_closed = False
+        self.max_value: int | None = None
+        """The bytes of a value that the server takes, from the first step on."""
         self._facts: dict[str, Any] | None = None
         self._spaces: set[str] = set()
         self._begin()
@@ -165,8 +168,8 @@ class RedisStore:
         """Writes or drops it; a list with the present record if it lost the race."""
         if change.value is None:
             return (yield from run_script(DROP, at.keys, *claim, at.name))
-        if len(change.value) > _LARGEST:
-            raise StoreError(f"a value of {len(change.value)} bytes; the most is {_LARGEST}")
+        if self.max_value is not None and len(change.value) > self.max_value:
+            raise ValueTooLarge(self.url, len(change.value), self.max_value, hint=SMALLER)
         if at.space not in self._spaces:
             yield from self._registering(at.space)
         expires = milliseconds(change.expires)
@@ -227,6 +230,8 @@ class RedisStore:
         if int(version.partition(".")[0]) < _OLDEST:
             reason = f"the server has version {version}, and {_OLDEST}.0 or later is needed"
             raise StoreUnavailable(self.url, "use it", reason)
+        most = yield from self._ask_optional("CONFIG", "GET", "proto-max-bulk-len")
+        self.max_value = int(_setting_of(most, str(_LARGEST))) - TOKEN
         is_first, self._facts = self._facts is None, facts
         policy = facts.get("maxmemory_policy", "noeviction")
         if is_first and policy != "noeviction":
@@ -254,7 +259,8 @@ class RedisStore:
             "role": facts.get("role", "unknown"),
             "maxmemory_policy": facts.get("maxmemory_policy", "unknown"),
             "appendonly": {1: "yes", 0: "no"}.get(has_log, "unknown"),
-            "appendfsync": _fsync_of(fsync) if has_log else "none",
+            "appendfsync": _setting_of(fsync, "unknown") if has_log else "none",
+            "max_value": self.max_value,
             "latency_ms": round(latency * 1000, 3),
         }
 
@@ -342,6 +348,6 @@ class RedisStore:
             self._begin()
 
 
-def _fsync_of(answer: Any) -> str:
+def _setting_of(answer: Any, otherwise: str) -> str:
     """The second of the two words CONFIG GET answers with, where it may be asked."""
-    return answer[1].decode() if isinstance(answer, list) and len(answer) == 2 else "unknown"
+    return answer[1].decode() if isinstance(answer, list) and len(answer) == 2 else otherwise

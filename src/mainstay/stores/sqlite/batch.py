@@ -2,6 +2,7 @@
 
 A step that follows another on the same record decides on what that one has left. What is written
 is the last state of each record: a state between two steps of one transaction is never visible.
+A value that is too large fails alone, before anything is written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.change import KEEP
+from mainstay.errors import ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,20 +35,34 @@ WRITE = (
 DROP = "DELETE FROM mainstay_kept WHERE space = ? AND key = ?"
 
 
-def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], float]) -> list[Any]:
+_ROW = 64
+"""Bytes of a row besides its space, key and value, at most."""
+
+
+def carry_out(
+    connection: sqlite3.Connection,
+    steps: Batch,
+    now: Callable[[], float],
+    limit: int | None = None,
+    url: str = "",
+) -> list[Any]:
     """The answers of the steps, in their order; a decision that raises is its own answer."""
     try:
         kept = _read_all(connection, steps)
     except UnicodeError as error:  # a key that is no text: it fails alone
         if len(steps) == 1:
             return [error]
-        return [answer for step in steps for answer in carry_out(connection, [step], now)]
+        return [
+            answer for step in steps for answer in carry_out(connection, [step], now, limit, url)
+        ]
     answers: list[Any] = []
     changed: dict[tuple[str, str], Change] = {}
     for space, key, decide in steps:
         address = (space, key)
         try:
             change, answer = decide(kept.get(address), now())
+            if limit is not None and change.value is not None:
+                _check_size(address, change.value, limit, url)
         except sqlite3.Error:
             raise
         except Exception as error:
@@ -57,6 +73,15 @@ def carry_out(connection: sqlite3.Connection, steps: Batch, now: Callable[[], fl
             kept[address], changed[address] = change.value, change
     _write_all(connection, changed)
     return answers
+
+
+def _check_size(address: tuple[str, str], value: bytes, limit: int, url: str) -> None:
+    """Raises ValueTooLarge for a row that SQLite would refuse, and with it the whole batch."""
+    if len(value) + _ROW + 4 * (len(address[0]) + len(address[1])) <= limit:  # as nearly all
+        return
+    size = len(value) + _ROW + sum(len(text.encode()) for text in address)
+    if size > limit:
+        raise ValueTooLarge(url, len(value), limit)
 
 
 def _write_all(connection: sqlite3.Connection, changed: dict[tuple[str, str], Change]) -> None:

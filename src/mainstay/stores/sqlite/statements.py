@@ -94,6 +94,11 @@ def measured(connection: sqlite3.Connection) -> tuple[int, float]:
     return version_of(connection), clock.current.monotonic() - started
 
 
+def longest(connection: sqlite3.Connection) -> int:
+    """The bytes of a row that this connection takes at most."""
+    return connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+
+
 def apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[Reply]) -> Reply:
     """Reads, decides and writes."""
     execute = connection.execute

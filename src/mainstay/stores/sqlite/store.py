@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from mainstay.core.base.change import KEEP
-from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.errors import StoreError, StoreUnavailable, ValueTooLarge
 from mainstay.stores.group_commit import Writer
 from mainstay.stores.options import options_of, without_secrets
 from mainstay.stores.sqlite import statements as steps
@@ -89,6 +89,7 @@ class SqliteStore:
         self._writer = Writer(self._write_batch, "mainstay-sqlite")
         try:
             self._migrate()
+            self.max_value: int | None = self._use("open", steps.longest)
         except BaseException:  # no other code could close what is open by now
             self.close()
             raise
@@ -153,7 +154,7 @@ class SqliteStore:
 
     def _write_batch(self, batch: list[tuple[str, str, Any]]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
-        return self._step("write", carry_out, batch, steps.now)
+        return self._step("write", carry_out, batch, steps.now, self.max_value, self.url)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -166,6 +167,7 @@ class SqliteStore:
             "version": sqlite3.sqlite_version,
             "schema": schema,
             "synchronous": self.synchronous,
+            "max_value": self.max_value,
             "latency_ms": round(latency * 1000, 3),
         }
 
@@ -243,7 +245,7 @@ class SqliteStore:
                     raise
             return until_free(partial(self._once, what, work, args), self.timeout)
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, what, _translated(error)) from error
+            raise _failure(error, self, what) from error
         except FileReplacedError as error:
             raise StoreUnavailable(self.url, what, str(error)) from None
 
@@ -290,6 +292,7 @@ class _Bound(SqliteStore):
         self.synchronous = store.synchronous
         self.path, self._place = store.path, absolute(store.path)
         self._theirs = connection
+        self.max_value = steps.longest(connection)
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         return self.transact(space, key, decide)
@@ -302,7 +305,7 @@ class _Bound(SqliteStore):
         try:
             return work(self._theirs, *args)
         except sqlite3.Error as error:
-            raise StoreUnavailable(self.url, what, _translated(error)) from error
+            raise _failure(error, self, what) from error
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         if not self._theirs.in_transaction:
@@ -323,6 +326,13 @@ def path_of(url: str) -> str:
             hint="sqlite:///mainstay.db, or sqlite:////var/lib/app.db",
         )
     return path
+
+
+def _failure(error: sqlite3.Error, store: SqliteStore, what: str) -> Exception:
+    """The error for the caller."""
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_TOOBIG:
+        return ValueTooLarge(store.url, None, store.max_value)
+    return StoreUnavailable(store.url, what, _translated(error))
 
 
 def _translated(error: sqlite3.Error) -> str:
