@@ -210,8 +210,72 @@ def test_dynamic_operation_names_do_not_fill_the_memory(monkeypatch):
     bad.record_failure()
     for number in range(100):
         registry.of(f"user-{number}")
-    assert len(registry) <= 11
+    assert len(registry) <= 10
     assert registry["bad"] is bad
+
+
+def test_a_flood_of_failing_names_does_not_fill_the_memory(monkeypatch):
+    """Past the limit those that were not used for long go, also if they fail."""
+    from mainstay.drivers.guards import registry as circuits
+
+    monkeypatch.setattr(circuits, "_MOST", 100)
+    registry = CircuitRegistry(each=BreakerSettings(failure_threshold=3))
+    for number in range(5000):
+        registry.of(f"host-{number}")[0].record_failure()
+    assert len(registry) <= 100
+    assert registry.of("host-4999")[0].is_failing
+
+
+def test_a_new_name_does_not_look_at_all_others(monkeypatch):
+    """The looks at other circuits are a few for each name, however many there are."""
+    from mainstay.drivers.guards import registry as circuits
+
+    looks, worth = [], circuits._worth
+
+    def counted(circuit):
+        looks.append(1)
+        return worth(circuit)
+
+    monkeypatch.setattr(circuits, "_MOST", 1000)
+    monkeypatch.setattr(circuits, "_worth", counted)
+    registry = CircuitRegistry(each=BreakerSettings(failure_threshold=3))
+    for number in range(5000):
+        registry.of(f"host-{number}")[0].record_failure()
+    assert len(looks) <= 2 * 5000
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_circuits_that_refuse_outlast_a_flood_of_names(monkeypatch, is_forced):
+    """Of the oldest, those go first with which least is lost."""
+    from mainstay.drivers.guards import registry as circuits
+
+    monkeypatch.setattr(circuits, "_MOST", 100)
+    registry = CircuitRegistry(each=BreakerSettings(failure_threshold=3))
+    (bad,) = registry.of("bad")
+    if is_forced:
+        bad.force_open()
+    for _ in range(3):
+        bad.record_failure()
+    state = bad.state
+    del bad
+    for number in range(105):
+        registry.of(f"host-{number}")[0].record_failure()
+    assert registry.of("bad")[0].state is state
+
+
+def test_a_function_keeps_its_circuit_while_others_come_and_go(monkeypatch):
+    """The registry may forget it; it is found again as long as something is guarded by it."""
+    from mainstay.drivers.guards import registry as circuits
+
+    monkeypatch.setattr(circuits, "_MOST", 10)
+    registry = CircuitRegistry(each=BreakerSettings(failure_threshold=3))
+    (mine,) = registry.of("mine")
+    for number in range(100):
+        registry.of(f"host-{number}")[0].record_failure()
+    assert "mine" not in registry.names
+    assert registry["mine"] is mine
+    assert "mine" in registry.names
+    assert len(registry) <= 10
 
 
 def test_a_trace_holds_what_the_guards_said():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.snapshot import CircuitSnapshot  # noqa: TC001 -- a field's type
 from mainstay.drivers.guards.breaker import CircuitBreaker
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink
 
 _MOST = 10_000
-"""Circuits of operations kept at once; past that, those that are well are forgotten."""
+"""Circuits of operations kept at once; past that, some are forgotten, those that are well first."""
 
 
 class HealthReport(Struct, frozen=True):
@@ -86,6 +89,9 @@ class CircuitRegistry:
         self._lock = make_lock()
         self._named: dict[str, CircuitBreaker] = {}
         self._own: dict[str, CircuitBreaker] = {}
+        """In the order in which they were last looked for."""
+        self._forgotten: WeakValueDictionary[str, CircuitBreaker] = WeakValueDictionary()
+        """Those that still guard a function."""
         shared = [*self._groups.values(), *([everything] if everything is not None else [])]
         for circuit in shared:
             self._add(circuit)
@@ -133,17 +139,41 @@ class CircuitRegistry:
 
     def _own_of(self, operation: str) -> CircuitBreaker:
         with self._lock:
-            circuit = self._own.get(operation)
+            circuit = self._known_locked(operation)
             if circuit is None:
-                if len(self._own) >= _MOST:
-                    self._forget_the_well()
+                self._make_room_locked()
                 circuit = self._own[operation] = CircuitBreaker(operation, self._each)
                 for listener in self._listeners:
                     circuit.listen(listener)
             return circuit
 
-    def _forget_the_well(self) -> None:
-        self._own = {name: each for name, each in self._own.items() if each.is_failing}
+    def _known_locked(self, operation: str) -> CircuitBreaker | None:
+        """The circuit of an operation, if there is one; it is the one looked for last from now on.
+
+        One that was forgotten and still guards a function is the same as before.
+        """
+        known = self._own.pop(operation, None)
+        if known is None:
+            known = self._forgotten.pop(operation, None)
+            if known is not None:
+                self._make_room_locked()
+        if known is not None:
+            self._own[operation] = known
+        return known
+
+    def _make_room_locked(self) -> None:
+        """Forgets a tenth of the circuits, of the fifth that was looked for longest ago.
+
+        So a flood of names costs each of them a look at a few others, and never at all. Those that
+        are well go first, then those that have failed and are closed; an operator's order last.
+        """
+        if len(self._own) < _MOST:
+            return
+        going = max(1, _MOST // 10)
+        oldest = sorted(islice(self._own.items(), 2 * going), key=lambda each: _worth(each[1]))
+        for name, circuit in oldest[:going]:
+            del self._own[name]
+            self._forgotten[name] = circuit
 
     def __getitem__(self, name: str) -> CircuitBreaker:
         """The circuit of that name, or the one that guards that operation most narrowly."""
@@ -186,6 +216,14 @@ class CircuitRegistry:
         snapshots = tuple(circuit.snapshot() for circuit in self)
         well = not PROCESS.refusals and all(each.is_healthy for each in snapshots)
         return HealthReport("healthy" if well else "degraded", snapshots)
+
+
+def _worth(circuit: CircuitBreaker) -> int:
+    """How much is lost with a circuit; read without its lock."""
+    state = circuit._circuit.state  # noqa: SLF001 -- `state` counts the time in, under the lock
+    if state in (CircuitState.OPEN, CircuitState.HALF_OPEN):
+        return 2
+    return int(circuit.is_failing) if state is CircuitState.CLOSED else 3
 
 
 def _groups_of(
