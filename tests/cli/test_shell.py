@@ -141,7 +141,7 @@ def test_every_exit_code_is_documented():
             ["zzz"],
             (
                 "there is no command 'zzz'; there are audit, circuits, config, demo, doctor, exec,"
-                " inbox, operators, policies, status"
+                " inbox, operators, policies, status, store"
             ),
             "mainstay --help",
         ),
@@ -377,7 +377,7 @@ def test_shell_completion(run, shell):
     ("typed", "offered"),
     [
         ("po", ["policies"]),
-        ("st", ["status"]),
+        ("st", ["status", "store"]),
         ("circuits re", ["reset"]),
         ("circuits reset --wh", ["--why"]),
         ("audit stats x.jsonl --by te", ["tenant"]),

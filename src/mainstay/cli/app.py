@@ -25,6 +25,7 @@ HOMES = {
     "operators": "mainstay.cli.inbox.operators",
     "policies": "mainstay.cli.config.policies",
     "status": "mainstay.cli.status.command",
+    "store": "mainstay.cli.store.command",
 }
 
 

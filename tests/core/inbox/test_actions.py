@@ -119,6 +119,7 @@ def test_what_was_carried_out_is_closed_once():
     change, is_closed = close(encode(won.item), won.item.decision, "released", 9.0)
     kept = decode(change.value)
     assert is_closed
+    assert change.expires == 9.0 + 90 * 86_400.0, "so that closed items do not pile up"
     assert (kept.status, kept.result, kept.revision) == ("closed", "released", 5)
     assert kept.history[-1].text == "released"
     assert Won(kept).text == "released"

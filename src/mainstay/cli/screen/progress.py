@@ -41,7 +41,7 @@ class Watch:
 
     def __init__(self, word: str, total: int) -> None:
         self._word = word
-        self._total = total
+        self.total = total
         self._started = self._shown = time.monotonic()
         self._is_watched = _is_watched()
 
@@ -50,7 +50,7 @@ class Watch:
         now = time.monotonic()
         if self._is_watched and now - max(self._shown, self._started + 0.8) > 0.2:
             self._shown = now
-            _show(line(done, self._word, now - self._started, self._total))
+            _show(line(done, self._word, now - self._started, self.total))
 
     def close(self) -> None:
         """Clears the line."""

@@ -154,4 +154,8 @@ def close(value: bytes | None, decision: Decision, result: str, now: float) -> t
     if item is None or item.status != "decided" or item.decision != decision:
         return KEEP, False
     kept = replace(item, status="closed", result=result, revision=item.revision + 1)
-    return Change(encode(noted(kept, result, now))), True
+    return Change(encode(noted(kept, result, now)), now + _KEPT), True
+
+
+_KEPT = 90 * 86_400.0
+"""Seconds for which a closed item is kept; the audit log keeps the decision."""

@@ -152,6 +152,18 @@ class SqliteStore:
         """Drops records that have expired; how many."""
         return self._step("purge", steps.purge, limit)
 
+    def shrink(self, pages: int = 500) -> int:
+        """Gives free pages back to the disk if many are free; how many."""
+        from mainstay.stores.sqlite.space import shrink
+
+        return self._use("shrink", shrink, pages)
+
+    def compact(self, progress: Callable[[int, int], object]) -> None:
+        """Gives all free pages back; `progress` is called with the bytes done, and all of them."""
+        from mainstay.stores.sqlite.space import compact
+
+        self._use("compact", compact, self.path, progress)
+
     def _write_batch(self, batch: list[tuple[str, str, Any]]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
         return self._step("write", carry_out, batch, steps.now, self.max_value, self.url)
