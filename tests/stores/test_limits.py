@@ -117,6 +117,7 @@ def test_a_payment_with_a_result_that_the_store_cannot_take_is_made_once(engine,
     assert payment.runs == 1
     counts = engine.records.counts()
     assert (counts["not_kept"], counts["record"], counts["hit"]) == (1, 0, 2)
+    assert engine.health().to_dict()["counts"]["not_kept"] == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
@@ -381,12 +383,12 @@ class Engine(EngineView):
         return decorate
 
     def health(self) -> HealthReport:
-        """How the circuits are, fit for a /healthz endpoint.
+        """How the circuits are, and what became of keyed calls, fit for a /healthz endpoint.
 
         >>> Engine().health().status
         'healthy'
         """
-        return self.circuits.health()
+        return replace(self.circuits.health(), counts=self.records.incidents())
 
     def explain(self) -> EngineExplanation:
         """What calls of each operation come to at worst, and what is likely a mistake.

@@ -140,7 +140,7 @@ class StoreContract:
                 return
             data = b"x" * (limit + 1024)
 
-            async def both() -> list[Any]:
+            async def both() -> tuple[Any, Any]:
                 large = store.atransact(space, "k", _puts(data))
                 small = store.atransact(space, "other", _puts(b"2"))
                 return await asyncio.gather(large, small, return_exceptions=True)

@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 import weakref
+from uuid import uuid4
 
 import pytest
 
@@ -75,7 +76,38 @@ def test_the_first_record_of_a_process_purges_what_has_expired(url):
         engine.operation("pay", key="k").call(int)
         wait_until(lambda: left(engine.store) == 0)
         wait_until(lambda: engine.records.purged == 700)
+        assert engine.health().counts == {"purged": 700}
         assert engine.operation("pay", key="k").call(int) == 0, "what has not expired stays"
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [("postgres_database", ""), ("valkey_url", "?prefix={}"), ("nats_url", "?bucket={}")],
+    ids=["postgresql", "redis", "nats"],
+)
+def test_an_engine_purges_every_store(request, server, place):
+    """The same on a server: what has expired goes, and what has not stays."""
+    url = request.getfixturevalue(server) + place.format(uuid4().hex)
+    with Engine(url, sinks=[], audit=False) as engine:
+        fill(engine.store, 30)
+        engine.store.transact("s", "stays", lambda *_: (Change(b"1"), None))
+        engine.operation("pay", key="k").call(int)
+        wait_until(lambda: engine.records.purged == 30)
+        assert engine.store.scan("s") == [("stays", b"1")]
+
+
+def test_a_program_that_can_start_no_thread_goes_on(url, monkeypatch):
+    """The call has been made, and its result is returned."""
+
+    def start(_self):
+        raise RuntimeError("can't start new thread")
+
+    with Engine(url, sinks=[], audit=False) as engine:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        purging = engine.records.purging
+        purging.start()
+        assert not purging.is_idle
+        monkeypatch.undo()
 
 
 def test_a_file_that_is_filled_by_short_programs_is_purged(url):
@@ -138,7 +170,7 @@ def test_a_store_that_fails_is_tried_again_at_the_next_turn():
     """Nothing depends on a purge: no call fails, and the thread goes on."""
     store = Counting(RuntimeError("away"), 7)
     purging = Purging(store, 0.001)
-    purging.touch()
+    purging.start()
     wait_until(lambda: purging.purged == 7)
     purging.close()
 
@@ -152,7 +184,7 @@ def test_an_engine_that_is_closed_purges_no_more(url):
     engine.close()
     assert not threads()
     purging = engine.records.purging
-    purging.touch()
+    purging.start()
     assert not threads(), "nor does it begin again"
 
 
@@ -198,12 +230,12 @@ def test_a_forked_child_purges_by_a_thread_of_its_own():
     """It has none of its parent's threads, and counts anew."""
     store = Counting(3, 5)
     purging = Purging(store, 0.001)
-    purging.touch()
+    purging.start()
     wait_until(lambda: purging.purged >= 3)
     child = os.fork()
     if child == 0:
         is_new = not threads() and purging.purged == 0
-        purging.touch()
+        purging.start()
         os._exit(0 if is_new and threads() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     purging.close()

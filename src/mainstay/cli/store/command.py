@@ -15,6 +15,8 @@ from mainstay.cli.screen.progress import Watch
 if TYPE_CHECKING:
     from typing import Any
 
+    from mainstay.ports import Store
+
 _BATCH = 1000
 """Records in one step of the store."""
 
@@ -60,7 +62,7 @@ def compact(as_json: bool) -> None:
     not write to it; the folder needs room for two further copies of what the file holds.
     """
     with opened(looks=True) as engine:
-        store = engine.store
+        store: Any = engine.store
         done: dict[str, Any] = {"store": store.url, "purged": _purged(store)}
         if hasattr(store, "compact") and store.path != ":memory:":
             done |= _compacted(store)
@@ -70,7 +72,7 @@ def compact(as_json: bool) -> None:
         write(_summary(done))
 
 
-def _purged(store: Any) -> int:
+def _purged(store: Store) -> int:
     """Batch after batch, so that no other process waits for long."""
     watch, total = Watch("records", 0), 0
     try:

@@ -30,6 +30,9 @@ class HealthReport(Struct, frozen=True):
     """How the circuits are: "healthy", or "degraded" where one does not let calls through.
 
     It is "degraded" also in a forked child that has refused to use a store.
+    `counts` has what became of keyed calls in this process, without zeros: outcomes that were lost
+    or are unknown, results that are not kept, expired records that were purged. It does not change
+    the status.
 
     >>> HealthReport("healthy", ()).to_dict()
     {'status': 'healthy', 'circuits': []}
@@ -37,6 +40,7 @@ class HealthReport(Struct, frozen=True):
 
     status: str
     circuits: tuple[CircuitSnapshot, ...]
+    counts: dict[str, int] = {}
 
     @property
     def is_healthy(self) -> bool:
@@ -53,7 +57,9 @@ class HealthReport(Struct, frozen=True):
         >>> HealthReport("degraded", ()).to_dict()["status"]
         'degraded'
         """
-        return {"status": self.status, "circuits": [each.to_dict() for each in self.circuits]}
+        circuits = [each.to_dict() for each in self.circuits]
+        counts = {"counts": self.counts} if self.counts else {}
+        return {"status": self.status, "circuits": circuits, **counts}
 
 
 class CircuitRegistry:

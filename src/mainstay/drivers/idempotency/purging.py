@@ -49,6 +49,7 @@ class Purging:
     def __init__(self, store: Store, every: float = EVERY) -> None:
         self._store = store
         self.every = every
+        self._is_closed = False
         self._reset()
         reset_in_child(self, Purging._reset)
 
@@ -59,22 +60,23 @@ class Purging:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self.is_idle = not self._is_closed
+        """Whether it has neither begun nor ended."""
 
-    def touch(self) -> None:
+    def start(self) -> None:
         """A record was written: from now on this process purges."""
-        if self._thread is None:
-            self._start()
-
-    def _start(self) -> None:
         with self._lock:
-            if self._thread is not None or self._stopped.is_set():
+            if not self.is_idle:
                 return
+            self.is_idle = False
             arguments = (weakref.ref(self), self._stopped, self.every)
             weakref.finalize(self, self._stopped.set)  # an engine that nobody closes ends it too
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=_run, args=arguments, name="mainstay-purge", daemon=True
             )
-            self._thread.start()
+            with suppress(RuntimeError):  # no thread is to be had: another process will purge
+                thread.start()
+                self._thread = thread
 
     def purge_if_due(self) -> bool:
         """Purges what has expired if no process did so lately; whether it was this one's turn."""
@@ -109,6 +111,7 @@ class Purging:
 
     def close(self) -> None:
         """Ends the thread, after the step it is in."""
+        self._is_closed, self.is_idle = True, False
         self._stopped.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

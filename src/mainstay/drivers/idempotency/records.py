@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Sink, Store
 
 _COUNTED = ("hit", "record", "conflict", "lost", "unknown", "not_kept")
+_USUAL = ("hit", "record", "conflict")
 _WRITTEN = ("record", "not_kept")
 _EMITTED = ("hit", "record", "not_kept")
 MAX_RESULT = 64 << 20
@@ -91,6 +92,17 @@ class Records:
         ['conflict', 'hit', 'lost', 'not_kept', 'record', 'unknown']
         """
         return {name: tally.total() for name, tally in self._counts.items()}
+
+    def incidents(self) -> dict[str, int]:
+        """What an operator wants to know of: all counts but those of calls as usual, and no zeros.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Records(MemoryStore()).incidents()
+        {}
+        """
+        found = {name: count for name, count in self.counts().items() if name not in _USUAL}
+        found["purged"] = self.purged
+        return {name: count for name, count in found.items() if count}
 
     @property
     def purged(self) -> int:
@@ -232,10 +244,17 @@ class Records:
     def report(self, site: Site, call: Keyed | KeyedCall, what: str) -> None:
         """Counts it, and emits hits and records."""
         self._counts[what].count()
-        if self.purging is not None and what in _WRITTEN:
-            self.purging.touch()
+        purging = self.purging
+        if purging is not None and purging.is_idle and what in _WRITTEN:
+            purging.start()
         if site.listeners and what in _EMITTED:
             emit(_event(site, call.operation, call.key, what), site.listeners, site.redact)
+
+    def count(self, what: str) -> None:
+        """Counts what is of no operation; a process that writes records also purges."""
+        self._counts[what].count()
+        if self.purging is not None and what in _WRITTEN:
+            self.purging.start()
 
     def report_hit(self, site: Site, key: str) -> None:
         """The same for a replay."""

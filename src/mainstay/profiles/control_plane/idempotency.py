@@ -142,7 +142,7 @@ class IdempotencyManager:
         except ValueTooLarge as error:
             why = str(error)
             await self._record(idempotency_key, _not_kept(idempotency_key, why), "")
-        self.records.report(_Site, _Keyed(idempotency_key), "not_kept" if why else "record")
+        self.records.count("not_kept" if why else "record")
         if why:
             text = f"the result of {idempotency_key!r} is not kept: {why}"
             warnings.warn(REDACTOR.text(text), MainstayWarning, stacklevel=2)
@@ -194,17 +194,6 @@ class IdempotencyManager:
         if self.records.purging is not None:
             self.records.purging.close()
         self.store.close()
-
-
-class _Site:
-    """A result that is recorded by hand is of no operation: it is counted, and emits no event."""
-
-    listeners = ()
-
-
-class _Keyed(Struct, frozen=True):
-    key: str
-    operation: str = "record_result"
 
 
 _OPTIONS = KeyOptions()
