@@ -11,6 +11,7 @@ import pytest
 from mainstay import Engine
 from tests.cli.conftest import RUN
 from tests.processes import assert_nobody_is_left, needs_proc, wait_until
+from tests.servers.nats import start_nats
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="commands of a POSIX shell")
 
@@ -138,6 +139,24 @@ def test_output_that_is_too_long_is_not_kept_and_the_replay_says_so(tmp_path):
     done = mainstay(*command)
     assert (done.returncode, done.stdout) == (74, b"")
     assert b"ran before under the key 'k' and ended with exit 0, but its output" in done.stderr
+    assert runs(tmp_path) == 1
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_output_that_the_store_does_not_take_is_not_kept(tmp_path, status):
+    """NATS takes a megabyte at most: the command runs once, and a replay exits with 74."""
+    server = start_nats(tmp_path, max_payload=1_048_576)
+    try:
+        script = f"head -c 1500000 /dev/zero; exit {status}"
+        final = ("--never-on-exit", "3", "--store", server.url)
+        done = mainstay("--key", "k", *final, *sh(script))
+        assert (done.returncode, len(done.stdout)) == (status, 1_500_000)
+        assert b"the output is not kept under the key 'k': it was longer than" in done.stderr
+        for _ in range(2):
+            done = mainstay("--key", "k", *final, *sh(script))
+            assert (done.returncode, done.stdout) == (74, b"")
+    finally:
+        server.kill()
     assert runs(tmp_path) == 1
 
 
