@@ -107,7 +107,7 @@ def test_a_right_hint_makes_it_one_statement(store, statements):
 def test_a_keyed_call_says_as_little_as_it_can(tmp_path):
     """A new key: looked for, claimed, ended; one that has expired is claimed as it was seen."""
     store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
-    with Engine(store, sinks=[], audit=False) as engine:
+    with Engine(store, sinks=[], audit=False, purge=None) as engine:
         charge = engine.idempotent(key=str, ttl=0.001)(lambda order: order)
         statements, words = [], []
         store._hold().connection.set_trace_callback(statements.append)
@@ -305,7 +305,7 @@ class Timing:
 def test_a_store_made_of_one_that_takes_hints_need_not_take_them(tmp_path, kind, sinks):
     """It is asked as before, and nothing goes past it."""
     store = kind(f"sqlite:///{tmp_path}/kept.db")
-    with Engine(store, sinks=list(sinks), audit=False) as engine:
+    with Engine(store, sinks=list(sinks), audit=False, purge=None) as engine:
 
         @engine.idempotent(key=str)
         def charge(order):

@@ -170,5 +170,6 @@ def migrated(connection: sqlite3.Connection, url: str) -> None:
 
 def into_wal(connection: sqlite3.Connection) -> None:
     """Switches to write-ahead logging; SQLite does not wait for a lock here, the caller does."""
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a file that is new
+    if not connection.execute("PRAGMA page_count").fetchone()[0]:  # the file is new
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL").fetchone()
