@@ -207,6 +207,14 @@ def test_long_keys_and_metadata_do_not_make_the_record_too_large():
     assert msgspec.json.decode(store.record)["metadata"] == '{"a":1}'
 
 
+def test_a_clock_beyond_the_calendar_is_no_reason_to_run_again(monkeypatch):
+    """The record has the last moment there is."""
+    monkeypatch.setattr(f"{__name__}.NOW", 1e300)
+    store = Store()
+    make(store, Returned(object()))
+    assert not_kept(store).at.year == 9999
+
+
 # --- a failure ------------------------------------------------------------------------------------
 
 

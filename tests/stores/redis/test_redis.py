@@ -839,8 +839,9 @@ def test_a_value_of_many_megabytes_comes_back(store, space):
 def test_a_value_that_the_server_does_not_take_is_told_of(server):
     """By the server's own limit, and the store goes on."""
     store, looker = RedisStore(server.url), redis.Redis.from_url(server.url)
+    store.read("s", "k")  # which reads its limit too
     looker.config_set("proto-max-bulk-len", "1mb")
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises((StoreUnavailable, ValueTooLarge)):  # it may cut the connection instead
         store.transact("s", "k", put(b"x" * 2_000_000))
     store.transact("s", "k", put(b"x"))
     store.close()
