@@ -15,7 +15,7 @@ from decimal import Decimal
 from enum import Enum, EnumMeta, Flag, IntEnum, StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -23,7 +23,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import mainstay
 from mainstay.core.codec import outcome as room
+from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.codec.encode import Recorder
 from mainstay.core.codec.introspect import find_class
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
@@ -867,3 +869,33 @@ def test_a_class_with_a_call_of_its_own_is_not_called(data, name, armed):
     with pytest.raises(StoredValueError, match=f"^{message}$"):
         decode_outcome(data)
     assert armed == ["armed"]
+
+
+# --- a class of ours that has got a field ---------------------------------------------------------
+
+
+def test_a_field_that_came_later_leaves_records_and_fingerprints_as_they_were():
+    """Where it is empty, the value is stored without it; what has none of it is read."""
+    plain = mainstay.HealthReport("healthy", ())
+    stored = encode_outcome(Succeeded(plain))
+    assert b"counts" not in stored
+    assert decode_outcome(stored).value == plain
+    full = mainstay.HealthReport("healthy", (), {"not_kept": 1})
+    assert decode_outcome(encode_outcome(Succeeded(full))).value == full
+    assert fingerprint({"a": plain}) != fingerprint({"a": full})
+
+
+class Grown(msgspec.Struct):
+    """A class of the user's: what it names is its own."""
+
+    a: int
+    b: int = 0
+    _LATER_FIELDS: ClassVar = ("b",)
+
+
+def test_a_class_of_the_users_is_stored_with_all_fields():
+    """A field more or less is a change that the user has to see."""
+    stored = encode_outcome(Succeeded(Grown(1)))
+    assert b'"b":0' in stored
+    with pytest.raises(StoredValueError, match="has got b since it was recorded"):
+        decode_outcome(stored.replace(b',"b":0', b""))

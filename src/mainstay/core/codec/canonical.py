@@ -39,11 +39,11 @@ from enum import Enum, Flag
 import msgspec
 
 from mainstay.core.codec.introspect import (
-    field_names,
     is_pydantic_2,
     key_name,
     mro_of,
     pydantic_fields,
+    stored_fields,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
 
@@ -256,7 +256,7 @@ def _enum(_: Walk[str], value: Enum) -> str:
 
 
 def _record(walk: Walk[str], value: object) -> str:
-    return _named_fields(walk, value, field_names(type(value)))
+    return _named_fields(walk, value, stored_fields(value))
 
 
 def _dataclass(walk: Walk[str], value: UserValue) -> str:

@@ -26,6 +26,7 @@ from mainstay.core.codec.introspect import (
     find_class,
     is_enum,
     is_pydantic_2,
+    later_fields,
     mro_of,
     private_names,
     pydantic_fields,
@@ -179,7 +180,8 @@ def _read_object(module: str, qualname: str, plain: dict[str, Json]) -> UserValu
     build = _BUILDERS.get(record_kind(cls))
     if build is None:
         raise StoredValueError(f"{module}.{qualname} is no dataclass, NamedTuple or Struct")
-    names = field_names(cls)
+    later = [name for name in later_fields(cls) if name not in plain]
+    names = [name for name in field_names(cls) if name not in later]
     _check_fields(cls, plain, names)
     return build(cls, {name: read(plain[name]) for name in names})
 

@@ -22,6 +22,7 @@ from mainstay.core.codec.introspect import (
     private_names,
     pydantic_fields,
     static,
+    stored_fields,
     stored_name,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
@@ -162,7 +163,7 @@ def _object(walk: Walk[Json], value: object) -> Json:
     for name in getattr(value, "__dict__", ()):
         if name not in names and static(cls, name) is None:  # what a class names is a cache
             walk.refuse(f"{a_type(cls)} with the attribute {name}, no field, {walk.verdict}")
-    return {"$object": [*_name(walk, value), walk.fields(value, names)]}
+    return {"$object": [*_name(walk, value), walk.fields(value, stored_fields(value))]}
 
 
 def _dataclass(walk: Walk[Json], value: object) -> Json:

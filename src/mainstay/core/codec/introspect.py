@@ -206,3 +206,22 @@ def field_names(cls: type) -> tuple[str, ...]:
     import dataclasses  # loaded already, if there is a dataclass
 
     return tuple(field.name for field in dataclasses.fields(cls))
+
+
+def later_fields(cls: type) -> tuple[str, ...]:
+    """The fields that a Struct of mainstay's has got since values of it were first stored.
+
+    The class names them in `_LATER_FIELDS`. Where such a field is empty, as it is by default, the
+    value is stored without it: records and fingerprints are those of the earlier version.
+    """
+    if not is_struct(cls) or not cls.__module__.startswith("mainstay."):
+        return ()
+    return tuple(static(cls, "_LATER_FIELDS") or ())
+
+
+def stored_fields(value: object) -> tuple[str, ...]:
+    """The fields of a value with which it is stored."""
+    names, later = field_names(type(value)), later_fields(type(value))
+    if not later:
+        return names
+    return tuple(name for name in names if name not in later or getattr(value, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -41,6 +41,7 @@ class HealthReport(Struct, frozen=True):
     status: str
     circuits: tuple[CircuitSnapshot, ...]
     counts: dict[str, int] = {}
+    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts",)
 
     @property
     def is_healthy(self) -> bool:
