@@ -392,3 +392,18 @@ def test_a_shared_breaker_by_name_is_shared_too(url):
     two = node(url, breaker=None, breakers={"pay": CircuitBreaker("group", failure_threshold=1)})
     assert two.breaker("group").state is CircuitState.OPEN, "taken over when the engine is built"
     two.close()
+
+
+def test_a_flood_of_names_does_not_fill_what_sharing_knows(url, monkeypatch):
+    """What the registry has forgotten, sharing forgets too; a circuit that is there it knows."""
+    from mainstay.drivers.guards import registry, shared
+
+    monkeypatch.setattr(registry, "_MOST", 20)
+    monkeypatch.setattr(shared, "_SPARE", 10)
+    with node(url, audit=False) as engine:
+        for number in range(30):
+            for each in range(10):
+                engine.run(f"host-{number}-{each}", int, "x")
+            assert engine._sharing.sync()
+        assert len(engine._sharing._obeyed) <= 70
+        assert {each.name for each in engine.circuits} <= set(engine._sharing._obeyed)

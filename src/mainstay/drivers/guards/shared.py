@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 CIRCUITS, BUDGETS = Space.CIRCUITS.value, Space.BUDGETS.value
 TOKENS = Space.TOKENS.value
 _log = logging.getLogger("mainstay")
+_SPARE = 1000
+"""Names of circuits that are remembered beyond two for each that there is."""
 
 
 class Sharing:
@@ -106,8 +108,10 @@ class Sharing:
         """One step for every circuit and budget; whether the store was there."""
         with self._lock:
             try:
-                for circuit in list(self._circuits):
+                circuits = list(self._circuits)
+                for circuit in circuits:
                     self._share_readable(circuit, leaving)
+                self._forget_others({circuit.name for circuit in circuits})
                 for budget in self._budgets:
                     self._share_budget(budget, leaving)
                 for tokens in self._tokens:
@@ -117,6 +121,15 @@ class Sharing:
                 return False
             self._report(None)
             return True
+
+    def _forget_others(self, names: set[str]) -> None:
+        """Forgets circuits that the registry has forgotten, if they are many."""
+        if len(self._obeyed) <= 2 * len(names) + _SPARE:
+            return
+        for known in (self._obeyed, self._ordered):
+            for name in known.keys() - names:
+                del known[name]
+        self._damaged &= names
 
     def _share_readable(self, circuit: CircuitBreaker, leaving: bool) -> None:
         """A damaged table, or a name that no store takes, costs its own circuit and no other."""
