@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+from contextvars import copy_context
+from functools import cache, partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mainstay.core.base.value import Value
@@ -11,10 +13,14 @@ from mainstay.errors import UsageError
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.base.change import Decide, Reply
     from mainstay.core.base.event import Event
+
+    Step: TypeAlias = tuple[str, str, Decide[Any]]
+    """Space, key and decision of a step."""
 
 
 class Clock(Protocol):
@@ -247,6 +253,11 @@ class Store(Protocol):
     limit, or does not know it before it is first used. A step with a larger value raises
     ValueTooLarge and writes nothing.
 
+    A store may have `transact_many(steps)`: many steps in fewer round trips, each a tuple of space,
+    key and decide. It returns what each step would have returned alone, in their order, or the
+    exception that it would have raised; it may also raise StoreUnavailable, as if each had. Each
+    step is atomic by itself. A store without it is asked for one step after the other.
+
     Example:
         >>> from mainstay.core.base.change import Change
         >>> from mainstay.stores.memory import MemoryStore
@@ -323,6 +334,64 @@ def max_value_of(store: Any) -> int | None:
     """
     limit: int | None = getattr(store, "max_value", None)
     return limit
+
+
+def many_of(store: Any) -> Callable[[Sequence[Step]], list[Any]]:
+    """How many steps are made with a store at once: its `transact_many`, or `transact` for each.
+
+    A store that derives from ours and has a `transact` of its own, or wraps one, is asked for its
+    own step each time: a `transact_many` that it has inherited would pass by it.
+
+    >>> from mainstay.core.base.change import Change
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> many_of(MemoryStore())([("seen", "a", lambda value, now: (Change(b"1"), value))])
+    [None]
+    """
+    for kind in type(store).__mro__:
+        if "transact_many" in vars(kind):
+            return store.transact_many  # type: ignore[no-any-return]
+        if "transact" in vars(kind):
+            break
+    return partial(_one_by_one, store)
+
+
+def _one_by_one(store: Any, steps: Sequence[Step]) -> list[Any]:
+    """The steps in a few threads; those of one record in their order."""
+    records: dict[tuple[str, str], list[int]] = {}
+    for number, (space, key, _) in enumerate(steps):
+        records.setdefault((space, key), []).append(number)
+    waiting, answers = list(records.values()), list[Any]([None] * len(steps))
+
+    def work() -> None:
+        while True:
+            try:
+                numbers = waiting.pop()
+            except IndexError:
+                return
+            for number in numbers:
+                answers[number] = _one(store, steps[number])
+
+    others = [
+        Thread(target=copy_context().run, args=(work,), name="mainstay-steps", daemon=True)
+        for _ in range(min(_AT_ONCE, len(waiting)) - 1)
+    ]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    return answers
+
+
+def _one(store: Any, step: Step) -> Any:
+    try:
+        return store.transact(*step)
+    except Exception as error:
+        return error
+
+
+_AT_ONCE = 8
+"""Steps under way at once with a store that has no `transact_many`."""
 
 
 def takes_hints(store: Any) -> bool:

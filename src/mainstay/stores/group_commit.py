@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay.deadline import remaining
 from mainstay.errors import StoreUnavailable
 from mainstay.runtime.fork import make_lock, reset_in_child
 
@@ -41,7 +42,7 @@ class Writer:
         """Without a step or a thread: what was handed in before a fork is the parent's to do."""
         self._turns: dict[AbstractEventLoop, _Turn] = {}
         """What each event loop has gathered in its present turn; only the loop's thread uses it."""
-        self._queue: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Turn | _ThreadTurn | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     async def submit(self, step: Any, patience: float) -> Any:
@@ -60,6 +61,25 @@ class Writer:
         future: Future[Any] = loop.create_future()
         turn.items.append((step, future, turn))
         return await future
+
+    def carry_out(self, steps: list[Any], patience: float) -> list[Any]:
+        """The answers to steps of a thread, each an answer or an error.
+
+        They come after all steps that were handed in before: a step that ends what a cancelled
+        caller has begun finds it, or the caller's step was withdrawn.
+        """
+        thread = self._thread
+        if thread is None or not thread.is_alive() or self._is_closed:  # nothing is under way
+            parts = [steps[first : first + _MOST] for first in range(0, len(steps), _MOST)]
+            return [answer for part in parts for answer in self._carry_out(part)]
+        left = remaining()
+        patience = patience if left is None else min(patience, left)
+        batch = _ThreadTurn(steps)
+        self._queue.put(batch)
+        if not batch.is_done.wait(patience):
+            batch.withdraw()
+            raise StoreUnavailable(self._name, "write", f"no answer within {patience:g} s")
+        return [future.result for _, future, _ in batch.items]
 
     def _hand_over(self, turn: _Turn, patience: float) -> None:
         """The loop's turn is over: what it has gathered goes to the thread."""
@@ -155,8 +175,48 @@ class _Turn:
             self.timer.cancel()
 
 
+class _ThreadTurn:
+    """The steps of a thread, which waits for all of them together."""
+
+    __slots__ = ("is_done", "items", "left", "loop")
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.loop = None
+        self.is_done = threading.Event()
+        self.items: list[_Item] = [(step, _ThreadAnswer(), self) for step in steps]
+        self.left = len(steps)
+
+    def withdraw(self) -> None:
+        """What is not yet carried out is not carried out any more."""
+        for _, future, _ in self.items:
+            future.is_done = True
+
+    def end(self) -> None:
+        """All have their answers."""
+        self.is_done.set()
+
+
+class _ThreadAnswer:
+    """The answer to one of them."""
+
+    __slots__ = ("is_done", "result")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.result: Any = None
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def set_result(self, result: Any) -> None:
+        self.result = result
+
+    set_exception = set_result
+
+
 if TYPE_CHECKING:
-    _Item = tuple[Any, Future[Any], _Turn]
+    _Item = tuple[Any, Any, Any]
+    """A step, the future of its answer, and its turn."""
 
 
 def _deliver(items: list[_Item], answers: list[Any]) -> None:
@@ -167,6 +227,9 @@ def _deliver(items: list[_Item], answers: list[Any]) -> None:
         if len(loops) > 1:
             pairs = [each for each in zip(items, answers, strict=True) if each[0][2].loop is loop]
             mine, theirs = [item for item, _ in pairs], [answer for _, answer in pairs]
+        if loop is None:
+            _settle(mine, theirs)
+            continue
         try:
             loop.call_soon_threadsafe(_settle, mine, theirs)
         except RuntimeError:  # the loop was closed: no caller waits any more

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mainstay.ports import takes_hints, wants_of
+from mainstay.ports import many_of, takes_hints, wants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.ports import Store
+    from mainstay.ports import Step, Store
 
 
 class TimedStore:
@@ -44,6 +44,11 @@ class TimedStore:
         """The store's step, timed."""
         with _Timing(self, "transact"):
             return self.store.transact(space, key, decide, *hint)
+
+    def transact_many(self, steps: Sequence[Step]) -> list[Any]:
+        """Many steps of the store, timed as one."""
+        with _Timing(self, "transact_many"):
+            return many_of(self.store)(steps)
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, awaited."""

@@ -13,6 +13,7 @@ stand for two processes.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import uuid
 from functools import partial
@@ -36,7 +37,7 @@ from mainstay.core.idempotency.record import (
     reduce,
 )
 from mainstay.errors import ValueTooLarge
-from mainstay.ports import max_value_of
+from mainstay.ports import many_of, max_value_of
 from mainstay.runtime.clock import SYSTEM
 
 if TYPE_CHECKING:
@@ -111,6 +112,56 @@ class StoreContract:
                 assert do(hint, lambda value, now: (DROP, value)) == b"2"
                 assert do(hint, lambda value, now: (DROP, value)) is None
                 assert store.read(space, "k")[0] is None
+
+    # --- many steps at once ----------------------------------------------------------------------
+
+    def test_many_steps_come_to_the_same_as_one_after_another(self) -> None:
+        """Answers and records; also of several steps on one record, and of one that raises."""
+        chance = random.Random(7)  # noqa: S311 -- the same in every run
+        with _opened(self) as (store, space):
+            together, alone = space + "m", space + "o"
+            for _ in range(10):
+                chosen = [(chance.choice("abcdefgh"), chance.choice(_STEPS)) for _ in range(12)]
+                many = many_of(store)([(together, key, step) for key, step in chosen])
+                one_by_one = [_answer_of(store, alone, key, step) for key, step in chosen]
+                assert list(map(_shown, many)) == list(map(_shown, one_by_one))
+                for key in "abcdefgh":
+                    assert store.read(together, key)[0] == store.read(alone, key)[0], key
+
+    def test_hundreds_of_leases_are_renewed_in_one_call(self) -> None:
+        """On the store's clock, each alone: one that was lost is the answer of its step."""
+        keys = [f"k{number}" for number in range(300)]
+        with _opened(self) as (store, space):
+            many = many_of(store)
+            begun = many([(space, key, _does(Begin("a", "f", 30.0, 3))) for key in keys])
+            assert begun == [Run(1, 1)] * 300
+            store.transact(space, "k7", _does(Release("a", 1)))
+            renewed = many([(space, key, _does(Renew("a", 1, 60.0))) for key in keys])
+            assert [key for key, answer in zip(keys, renewed, strict=True) if answer == Lost()] == [
+                "k7"
+            ]
+            assert isinstance(store.transact(space, "k8", _does(Begin("b", "f", 1.0, 3))), Busy)
+            ended = many([(space, key, _does(Release("a", 1))) for key in keys])
+            assert ended.count(Done()) == 299
+            assert store.scan(space) == []
+
+    def test_no_step_of_many_is_lost_between_threads(self) -> None:
+        """Four threads count on the same records, in any order, through two views of the store."""
+        keys = [f"k{number}" for number in range(20)]
+        with _opened(self) as (store, space):
+            other = self.open()
+
+            def count(number: int) -> None:
+                mine = keys if number % 2 else keys[::-1]
+                for _ in range(3):
+                    steps = [(space, key, _count) for key in mine]
+                    assert many_of((store, other)[number % 2])(steps) == [None] * 20
+
+            try:
+                _in_threads(4, count)
+            finally:
+                other.close()
+            assert [store.read(space, key)[0] for key in keys] == [b"12"] * 20
 
     def test_spaces_and_keys_are_apart(self) -> None:
         """Any text is a key, and no two are the same record."""
@@ -373,12 +424,34 @@ def _hinted(store: Any, space: str, hint: bytes | None, decide: Any) -> Any:
     return store.transact(space, "k", decide, *hints)
 
 
+def _answer_of(store: Store, space: str, key: str, step: Any) -> Any:
+    try:
+        return store.transact(space, key, step)
+    except ZeroDivisionError as error:
+        return error
+
+
+def _shown(answer: Any) -> Any:
+    return type(answer) if isinstance(answer, Exception) else answer
+
+
 def _puts(data: bytes) -> Callable[[bytes | None, float], Any]:
     return lambda value, now: (Change(data), None)
 
 
 def _count(value: bytes | None, _now: float) -> tuple[Change, None]:
     return Change(str(int(value or b"0") + 1).encode()), None
+
+
+_STEPS: tuple[Any, ...] = (
+    _count,
+    _count,
+    lambda value, now: (KEEP, value),
+    lambda value, now: (DROP, value),
+    lambda value, now: (Change(b"9", now + 3600.0), value),
+    lambda value, now: (Change(b"5"), 1 / 0),
+)
+"""What a step of many may do."""
 
 
 def _until(condition: Callable[[], bool]) -> None:

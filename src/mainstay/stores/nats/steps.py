@@ -34,9 +34,12 @@ from mainstay.stores.nats.wire import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nats.aio.msg import Msg
 
     from mainstay.core.base.change import Change, Decide
+    from mainstay.ports import Step
     from mainstay.stores.nats.connection import NatsConnection
     from mainstay.stores.nats.thread import NatsThread
     from mainstay.stores.nats.wire import Answer
@@ -70,6 +73,12 @@ class NatsStep(Operation):
                 self.lost_races += 1
                 pause = random.uniform(0, min(0.001 * self.lost_races, 0.01))  # noqa: S311 -- to spread
                 await asyncio.sleep(pause)
+
+    async def transact_many(self, steps: Sequence[Step]) -> list[Any]:
+        """All at once, as far as there is room; an error is the answer of its step alone."""
+        asked = (self.transact(*step) for step in steps)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [answer.error if isinstance(answer, Raised) else answer for answer in answers]
 
     async def read(self, space: str, key: str) -> tuple[bytes | None, float]:
         async with self.thread.room:

@@ -26,10 +26,11 @@ from mainstay.stores.nats.url import NatsUrl
 from mainstay.stores.nats.wire import HEADERS, Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from mainstay.core.base.change import Decide, Reply
+    from mainstay.ports import Step
     from mainstay.stores.nats.thread import Work
 
 
@@ -75,6 +76,10 @@ class NatsStore:
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
         return self._wait("write", lambda at: at.transact(space, key, decide))  # type: ignore[no-any-return]
+
+    def transact_many(self, steps: Sequence[Step]) -> list[Any]:
+        """Many steps, their requests on the way at the same time."""
+        return self._wait("write", lambda at: at.transact_many(steps))  # type: ignore[no-any-return]
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same without blocking, from any event loop."""

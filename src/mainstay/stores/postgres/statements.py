@@ -40,17 +40,17 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
 
-_CLOCK = "extract(epoch FROM clock_timestamp())::float8"
+CLOCK = "extract(epoch FROM clock_timestamp())::float8"
 _AT = "k.space = %(space)s::text AND k.key = %(key)s::text"
 _SEEN = "k.xmin::text = %(seen)s::text"
 _READ = (
-    f"SELECT {_CLOCK}, k.value, k.xmin::text"  # noqa: S608 -- constants
+    f"SELECT {CLOCK}, k.value, k.xmin::text"  # noqa: S608 -- constants
     f" FROM (VALUES (1)) AS one LEFT JOIN mainstay_kept AS k ON {_AT}"
 )
 _LOCK = (  # the clock is read when the lock is held, because the join comes first
     "WITH held AS MATERIALIZED (SELECT k.value, k.xmin::text AS seen"  # noqa: S608 -- constants
     f" FROM mainstay_kept AS k WHERE {_AT} FOR UPDATE)"
-    f" SELECT {_CLOCK}, held.value, held.seen FROM (VALUES (1)) AS one LEFT JOIN held ON true"
+    f" SELECT {CLOCK}, held.value, held.seen FROM (VALUES (1)) AS one LEFT JOIN held ON true"
 )
 _INSERT = (
     "INSERT INTO mainstay_kept (space, key, value, expires) VALUES"

@@ -20,15 +20,16 @@ except ImportError:
     raise MissingExtraError("psycopg", "postgres") from None
 from mainstay.stores.options import without_secrets
 from mainstay.stores.postgres import statements as steps
+from mainstay.stores.postgres.batch import many
 from mainstay.stores.postgres.pool import Pools, TimedOutError
 from mainstay.stores.postgres.url import PostgresUrl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.ports import Journal
+    from mainstay.ports import Journal, Step
     from mainstay.stores.postgres.statements import RoundTrip, Rows, Steps
 
     Answer = TypeVar("Answer")
@@ -69,6 +70,10 @@ class PostgresStore:
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
         return self._run("write", lambda: self._step(space, key, decide))
+
+    def transact_many(self, batch: Sequence[Step]) -> list[Any]:
+        """Many steps in two round trips; one that loses the race for its record makes its own."""
+        return self._run("write", lambda: many(batch, self._step))
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, on a connection of the running event loop."""

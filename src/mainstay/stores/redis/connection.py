@@ -52,6 +52,33 @@ class ScriptConnection:
             self._connection.disconnect()
             raise
 
+    def pipeline(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The server's answers to many commands, sent together; an error is its answer."""
+        if self._connection is None:
+            self._connection = self._client.connection_pool.get_connection(*_TO_GET)
+        try:
+            return self._answers(commands)
+        except theirs.ConnectionError:  # it was dead: another try connects again
+            self._connection.disconnect()
+            return self._answers(commands)
+
+    def _answers(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        connection = self._connection
+        answers: list[Any] = []
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            for _ in commands:
+                try:
+                    answers.append(connection.read_response())
+                except theirs.ReadOnlyError:
+                    raise  # the server is a replica now: no other answer counts
+                except theirs.ResponseError as error:
+                    answers.append(error)
+        except BaseException:  # answers are still to come, and would be taken for another's
+            connection.disconnect()
+            raise
+        return answers
+
     def release(self) -> None:
         """Gives the connection back."""
         connection, self._connection = self._connection, None

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeAlias
 
-    Flow: TypeAlias = Generator[tuple[Any, ...] | bytes | float, Any, Any]
-    """Yields a command to send, a record to lock, or seconds to wait."""
+    Flow: TypeAlias = Generator[tuple[Any, ...] | list[Any] | bytes | float, Any, Any]
+    """Yields a command to send, a list of them, a record to lock, or seconds to wait."""
 
 _THEIRS = "db username password client_name protocol socket_keepalive health_check_interval".split()
 TOKEN = 12

@@ -90,6 +90,8 @@ def perform(connection: ScriptConnection, write_locks: WriteLocks, exchange: Exc
     ask = exchange.ask
     if isinstance(ask, tuple):
         exchange.answer = connection.execute(ask)
+    elif isinstance(ask, list):
+        exchange.answer = connection.pipeline(ask)
     elif isinstance(ask, float):
         if ask:
             connection.release()

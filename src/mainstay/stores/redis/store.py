@@ -26,6 +26,7 @@ try:
     from redis import exceptions as theirs
 except ImportError:  # pragma: no cover -- the extra is there in tests
     raise MissingExtraError("redis", "redis") from None
+from mainstay.stores.redis.batch import many
 from mainstay.stores.redis.clients import (
     DEADLINE,
     LoopClients,
@@ -46,6 +47,7 @@ from mainstay.stores.redis.keys import (
     RecordKeys,
     decoded,
     encoded,
+    explained,
     milliseconds,
     run_script,
     split_url,
@@ -55,9 +57,11 @@ from mainstay.stores.redis.keys import (
 from mainstay.stores.redis.protocol import Contention, Exchange, WriteLocks, aperform, perform
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from mainstay.core.base.change import Change, Decide, Reply
+    from mainstay.ports import Step
     from mainstay.stores.redis.keys import Flow
 
 _OPTIONS = {"timeout": 5.0, "pool": 10, "prefix": "mainstay:"}
@@ -102,6 +106,16 @@ class RedisStore:
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
         return self._run("write", self._step(space, key, decide))  # type: ignore[no-any-return]
+
+    def transact_many(self, steps: Sequence[Step]) -> list[Any]:
+        """Many steps, their commands in one pipeline; one that loses the race makes its own."""
+        answers: list[Any] = [None] * len(steps)
+        for number in self._run("write", self._many(steps, answers)):
+            try:
+                answers[number] = self.transact(*steps[number])
+            except Exception as error:
+                answers[number] = error
+        return answers
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, without blocking the event loop."""
@@ -163,6 +177,17 @@ class RedisStore:
         if rounds.is_holding:
             yield from run_script(RELEASE, at.keys[3:], rounds.name)
         return reply
+
+    def _many(self, steps: Sequence[Step], answers: list[Any]) -> Flow:
+        """Puts the answers into their places; the numbers of the steps that are left."""
+        if self._facts is None:
+            yield from self._check_server()
+        left = yield from many(steps, self._step, answers)
+        for number, answer in enumerate(answers):
+            if isinstance(answer, theirs.RedisError):
+                reason = without_secrets(explained(answer, self))
+                answers[number] = StoreUnavailable(self.url, "write", reason)
+        return left
 
     def _changing(self, at: RecordKeys, change: Change, claim: tuple[Any, ...]) -> Flow:
         """Writes or drops it; a list with the present record if it lost the race."""

@@ -32,11 +32,11 @@ from mainstay.stores.sqlite.connections import (
 from mainstay.stores.sqlite.waiting import LockTimeoutError, ReopenError, is_busy, until_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from typing import Any, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.ports import Journal
+    from mainstay.ports import Journal, Step
 
     Done = TypeVar("Done")
 
@@ -120,6 +120,10 @@ class SqliteStore:
         if not self._use("write", steps.exchange, space, key, hint, change, now):
             raise _WrongHintError
         return reply
+
+    def transact_many(self, steps: Sequence[Step]) -> list[Any]:
+        """Many steps in one transaction, after those of async callers that came before."""
+        return self._writer.carry_out(list(steps), self.timeout * 2)
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""
@@ -305,6 +309,9 @@ class _Bound(SqliteStore):
         self.path, self._place = store.path, absolute(store.path)
         self._theirs = connection
         self.max_value = steps.longest(connection)
+
+    def transact_many(self, steps: Sequence[Step]) -> list[Any]:
+        return self._write_batch(list(steps))
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         return self.transact(space, key, decide)
