@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-    from mainstay import deadline, events, testing
+    from mainstay import deadline, events, lease, testing
     from mainstay.audit import AuditLog, Verdict, read_log, verify_log
     from mainstay.audit.stream import AuditStream
     from mainstay.core.circuit.breaker import CircuitState
@@ -161,7 +161,7 @@ _HOMES = {
         "WrapError",
     ),
 }
-_MODULES = ("deadline", "events", "testing")
+_MODULES = ("deadline", "events", "lease", "testing")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -248,6 +248,7 @@ __all__ = [
     "current_context",
     "deadline",
     "events",
+    "lease",
     "read_log",
     "retry",
     "testing",

@@ -8,7 +8,7 @@ import trio
 
 from mainstay.drivers.call import call as answers
 from mainstay.drivers.call.threads import abandoned_threads
-from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.runtime import enclosing as frames
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 from mainstay.testing import scripted, scripted_async, virtual_time
@@ -102,7 +102,13 @@ def drivers():
 @pytest.fixture(scope="session", autouse=True)
 def _leases_are_renewed():
     """The thread of renewals stays: it is there before any test looks for what was left behind."""
-    LEASE_RENEWAL.start(60.0, lambda: None).stop()
+    lease = Lease(None, 60.0, 0.0)
+    LEASE_RENEWAL.start(lease)
+    LEASE_RENEWAL.forget(lease)
+
+
+ENDING = ("mainstay-release", "mainstay-renewer", "mainstay-lease-report")
+"""Threads that end by themselves, once a step is taken for a call that has ended."""
 
 
 @pytest.fixture(autouse=True)
@@ -114,5 +120,8 @@ def _nothing_is_left_behind():
     assert not frames.OPEN
     assert not PROCESS_OVERRIDES.is_active
     assert abandoned_threads() == 0
+    for each in threading.enumerate():
+        if each.name in ENDING:
+            each.join(30.0)
     left = {each for each in threading.enumerate() if each.name.startswith("mainstay")} - before
     assert not left

@@ -276,8 +276,8 @@ class Engine(EngineView):
             key: what the call is known by.
             connection: a connection of yours to the store's database: record and effect are then
                 committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait, max_result and
-                metadata.
+            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait, max_result,
+                metadata and on_lease_lost.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
@@ -357,7 +357,8 @@ class Engine(EngineView):
                 outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
                 key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
                 `store_wait`, seconds to wait for an unavailable store; `max_result`, bytes of a
-                result that are kept at most; `metadata`, kept with it.
+                result that are kept at most; `metadata`, kept with it; `on_lease_lost`,
+                "continue" or "cancel" if the lease runs out while it runs.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -459,6 +460,7 @@ class Engine(EngineView):
             self._sharing.close()
         if self.records.purging is not None:
             self.records.purging.close()
+        self.records.close()
         self._escalation.flush()
         flush_all(self._sinks)
         if self.audit is not None:

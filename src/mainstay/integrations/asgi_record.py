@@ -99,7 +99,8 @@ class Claim:
             try:
                 seen = await self.step(begin)
             except BaseException:  # cut off, or the reply was lost: it may have begun
-                self.later(Release(self.call.owner))
+                is_optimistic = not getattr(self._engine.store, "locks", True)
+                self.later(Release(self.call.owner, fence=is_optimistic))
                 raise
         if isinstance(seen, Run):
             self.epoch = seen.epoch

@@ -72,11 +72,21 @@ class Bound:
         self.is_over = False
 
 
+class HeldLease:
+    """The lease of a keyed call, as what runs inside sees it."""
+
+    __slots__ = ("until",)
+
+    until: float
+    """The monotonic moment until which no other call can have taken over."""
+
+
 UNBOUND = Bound(NEVER, None)
 _NO_CONTEXT = Context()
 CONTEXT: ContextVar[Context] = ContextVar("mainstay_context", default=_NO_CONTEXT)
 BOUND: ContextVar[Bounding] = ContextVar("mainstay_bound", default=UNBOUND)
 CANCEL: ContextVar[threading.Event | None] = ContextVar("mainstay_cancel", default=None)
+LEASE: ContextVar[HeldLease | None] = ContextVar("mainstay_lease", default=None)
 
 
 def current_bound() -> Bounding:

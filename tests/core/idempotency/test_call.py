@@ -6,6 +6,7 @@ import pytest
 
 from mainstay.core.codec.outcome import Succeeded, decode_outcome
 from mainstay.core.idempotency.call import (
+    OVERDUE,
     EmitEvent,
     Escalate,
     Invoke,
@@ -80,7 +81,7 @@ def test_a_call_begins_with_a_claim():
 @pytest.mark.parametrize(("attempts", "left"), [(1, 3), (2, 2), (3, 1), (4, 1)])
 def test_attempts_before_a_crash_are_gone(attempts, left):
     """What is left is the policy's less those; one at least, because the claim was granted."""
-    assert play([Run(1, attempts)])[-1] == Invoke(1, left)
+    assert play([Run(1, attempts)])[-1] == Invoke(1, left, attempts)
 
 
 def test_what_has_ended_is_replayed():
@@ -129,7 +130,7 @@ def test_whoever_waited_gets_the_others_result():
     effects = play([Busy(1.0), None, 0.0, NEVER, 0.0, None, replay, None])
     assert effects[1:4] == [EmitEvent("conflict"), Question.NOW, Question.LEFT]
     assert effects[-2:] == [EmitEvent("hit"), replay]
-    assert play([Busy(1.0), None, 0.0, NEVER, 0.0, None, Run(2, 2)])[-1] == Invoke(2, 2)
+    assert play([Busy(1.0), None, 0.0, NEVER, 0.0, None, Run(2, 2)])[-1] == Invoke(2, 2, 2)
 
 
 @pytest.mark.parametrize(("wait", "left"), [(1.0, NEVER), (30.0, 1.0)])
@@ -214,6 +215,35 @@ def test_an_ambiguous_end_is_recorded_as_unknown_and_brought_to_a_person():
     assert escalate == Escalate("it may have been applied", 2, owner="me", epoch=1)
 
 
+# --- a claim that took longer than its lease ------------------------------------------------------
+
+CLAIM = StoreCommand(Begin("me", "f", 30.0, 3, "retry"))
+
+
+def test_a_claim_that_is_overdue_is_made_again_before_anything_runs():
+    """Of the same owner, so that the record is renewed; then the call is as any other."""
+    effects = play([Run(1, 1), OVERDUE, Run(1, 1), Returned(5), Done()])
+    assert effects[:4] == [CLAIM, Invoke(1, 3), CLAIM, Invoke(1, 3)]
+    assert settled(effects[4])[1] == Succeeded(5)
+
+
+def test_what_another_has_taken_over_meanwhile_is_waited_for():
+    """And replayed, if that has ended."""
+    replay = Replay(RecordState.SUCCEEDED, b"1")
+    effects = play([Run(1, 1), OVERDUE, Busy(5.0), None, 0.0, NEVER, 0.0, None, replay, None])
+    assert effects[2:4] == [CLAIM, EmitEvent("conflict")]
+    assert effects[-2:] == [EmitEvent("hit"), replay]
+
+
+def test_claims_that_are_overdue_again_and_again_run_nothing():
+    """The claim is given up, and the error names the lease."""
+    effects = play([Run(1, 1), OVERDUE, Run(1, 1), OVERDUE, Run(1, 1), OVERDUE, Done()])
+    assert [each for each in effects if isinstance(each, Invoke)] == [Invoke(1, 3)] * 3
+    assert effects[-2] == StoreCommand(Release("me", 1))
+    assert isinstance(effects[-1], LeaseLost)
+    assert "each of 3 claims took longer than the lease of 30 s" in effects[-1].__notes__[0]
+
+
 # --- a lease that was lost ------------------------------------------------------------------------
 
 
@@ -253,14 +283,19 @@ def test_a_value_that_could_not_be_recorded_says_that_it_ran():
     assert "12 s" in note
 
 
+def test_a_final_failure_that_could_not_be_recorded_raises_the_stores_error():
+    """As a value does, because it would have been replayed; the failure is the cause."""
+    failure = ValueError("no")
+    away = StoreUnavailable("sqlite:///a.db", "write", "database is locked")
+    step, end = ran(failure, away)
+    assert settled(step)[0] is RecordState.FAILED
+    assert (end, end.__cause__) == (away, failure)
+    assert "charge ran and raised ValueError" in away.__notes__[0]
+
+
 @pytest.mark.parametrize(
     "failure",
-    [
-        ValueError("no"),
-        ConnectionError(),
-        OutcomeUnknown("charge"),
-        KeyboardInterrupt(),
-    ],
+    [ConnectionError(), OutcomeUnknown("charge"), KeyboardInterrupt()],
     ids=lambda failure: type(failure).__name__,
 )
 def test_a_store_that_is_away_hides_no_failure(failure):

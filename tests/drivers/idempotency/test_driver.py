@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from functools import wraps
-from types import SimpleNamespace
 
 import pytest
 import trio
@@ -530,7 +529,7 @@ def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
 
 def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, colour, monkeypatch):
     """The other's outcome stays."""
-    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: None)
 
     def late():
         time.sleep(0.1)
@@ -546,7 +545,7 @@ def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, c
 
 def test_who_lost_the_lease_is_told_with_its_failure(engine, colour, monkeypatch):
     """As the cause; and it is not recorded."""
-    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: None)
 
     def late():
         time.sleep(0.1)
@@ -561,7 +560,7 @@ def test_who_lost_the_lease_is_told_with_its_failure(engine, colour, monkeypatch
 
 def test_who_lost_the_lease_makes_no_further_attempt(engine, colour, monkeypatch):
     """It shows when the attempt is to be counted, before it is made."""
-    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(LEASE_RENEWAL, "start", lambda *_: None)
     calls = []
 
     def late():
@@ -922,7 +921,8 @@ def test_hits_and_records_are_told(store, colour):
         told = [(e.action, e.idempotency_key) for e in heard if hasattr(e, "action")]
         assert told == [("record", "k"), ("hit", "k"), ("hit", "k")]
         assert engine.records.counts() == {
-            "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0, "not_kept": 0,
+            "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0, "expired": 0,
+            "not_kept": 0,
         }  # fmt: skip
 
 
@@ -1006,9 +1006,19 @@ def test_where_recording_fails_the_error_says_that_it_ran(failing, colour):
     assert plain.calls == 2
 
 
-@pytest.mark.parametrize("kind", [Custom, ConnectionError, KeyboardInterrupt])
-def test_where_recording_fails_no_failure_is_hidden(failing, colour, kind):
-    """The caller hears of its own failure, with a note of the store's."""
+def test_a_failure_that_could_not_be_recorded_raises_the_stores_error(failing, colour):
+    """It would have been replayed: the failure is the cause, and a note names what happened."""
+    function, _ = scripted(colour, Custom("mine"))
+    failing.store.fails = (Settle,)
+    with pytest.raises(StoreUnavailable, match="it is away") as caught:
+        colour.call(failing.operation("work", key="k"), function)
+    assert str(caught.value.__cause__) == "mine"
+    assert any("work ran and raised Custom" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("kind", [ConnectionError, KeyboardInterrupt])
+def test_where_giving_up_the_claim_fails_no_failure_is_hidden(failing, colour, kind):
+    """The caller gets its own failure, which is not recorded, with a note of the store's."""
     function, _ = scripted(colour, kind("mine"))
     failing.store.fails = (Settle, Release)
     with pytest.raises(kind, match="mine") as caught:

@@ -66,6 +66,8 @@ _LARGE = 1 << 20
 """Bytes from which on a store that fails may fail because of them: a timeout, a cut connection."""
 _LONGEST = 500
 """Characters of a key, and of metadata, in the record of a result that is not kept."""
+_CLAIMS = 2
+"""How often a claim that took longer than its lease is made again."""
 
 
 class Keyed(Struct, frozen=True, gc=False):
@@ -107,11 +109,21 @@ class Pause(Struct, frozen=True, gc=False):
 class Invoke(Struct, frozen=True, gc=False):
     """Asks for the call itself, with the attempts that are left; the answer is its outcome.
 
-    The outcome is a Returned, or an exception; also of those that are not for us to keep.
+    The outcome is a Returned, or an exception; also of those that are not for us to keep. It is
+    OVERDUE if nothing was started, because the lease may be over by now.
     """
 
     epoch: int
     attempts: int
+    number: int = 1
+    """The number of the first attempt, as the record has counted it with the claim."""
+
+
+class Overdue:
+    """See Invoke."""
+
+
+OVERDUE = Overdue()
 
 
 class Escalate(Struct, frozen=True):
@@ -162,8 +174,13 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
     if type(answer) is Busy:
         answer = yield from _wait(call, begin, answer)
     if type(answer) is Run:
-        outcome = yield Invoke(answer.epoch, max(1, policy.max_attempts - answer.attempts + 1))
-        if type(outcome) is Returned and outcome.is_accepted:
+        left = max(1, policy.max_attempts - answer.attempts + 1)
+        outcome = yield Invoke(answer.epoch, left, answer.attempts)
+        if outcome is OVERDUE:
+            answer, outcome = yield from _claim_again(call, policy, begin)
+        if type(answer) is not Run:
+            yield from _not_run(call, answer)
+        elif type(outcome) is Returned and outcome.is_accepted:
             data, why = _kept(outcome.value)
             if why or len(data) > call.small:
                 yield from _unless_too_large(call, answer.epoch, outcome, data, why)
@@ -177,6 +194,38 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
             yield from _failed(call, policy, answer, outcome)
     else:
         yield from _not_run(call, answer)
+
+
+def _claim_again(
+    call: Keyed, policy: Policy, begin: Begin
+) -> Generator[Any, Answer, tuple[RecordAnswer, Outcome]]:
+    """The claim took as long as its lease: claims again, and starts nothing until one is quick.
+
+    A claim of the same owner renews the lease; if another call has taken over, it waits for that.
+    """
+    answer: RecordAnswer
+    for _ in range(_CLAIMS):
+        answer = yield StoreCommand(begin)
+        if type(answer) is Busy:
+            answer = yield from _wait(call, begin, answer)
+        if type(answer) is not Run:
+            return answer, LeaseLost(call.operation, call.key)
+        left = max(1, policy.max_attempts - answer.attempts + 1)
+        outcome = yield Invoke(answer.epoch, left, answer.attempts)
+        if outcome is not OVERDUE:
+            break
+    else:
+        outcome = _never_in_time(call)
+    return answer, outcome
+
+
+def _never_in_time(call: Keyed) -> LeaseLost:
+    lost = LeaseLost(call.operation, call.key)
+    lost.add_note(
+        f"it did not run: each of {_CLAIMS + 1} claims took longer than the lease of"
+        f" {call.lease:g} s"
+    )
+    return lost
 
 
 def _not_run(call: Keyed, answer: Replay | Mismatch | Unknown) -> KeyedFlow:
@@ -337,7 +386,8 @@ def _settle(call: Keyed, command: Settle | Doubt, outcome: Outcome) -> KeyedFlow
 
 def _unsettled(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) -> KeyedFlow:
     """The store was unavailable, or the lease was lost: a late result never overwrites."""
-    yield from _unless_unavailable(call, answer, outcome)
+    is_final = not isinstance(outcome, OutcomeUnknown)
+    yield from _unless_unavailable(call, answer, outcome, is_final=is_final)
     yield EmitEvent("lost")
     value, failure = (outcome.value, None) if isinstance(outcome, Returned) else (None, outcome)
     lost = LeaseLost(call.operation, call.key, value)
@@ -346,18 +396,23 @@ def _unsettled(call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome) 
 
 
 def _unless_unavailable(
-    call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome
+    call: Keyed, answer: RecordAnswer | Exception, outcome: Outcome, *, is_final: bool = False
 ) -> KeyedFlow:
-    """If the store was unavailable: raises with a note of what happened, and hides no failure."""
+    """If the store was unavailable: raises with a note of what happened, and hides no failure.
+
+    An outcome that was to be recorded raises the store's error; a failure is its cause.
+    """
     if not isinstance(answer, Exception):
         return
-    is_value = isinstance(outcome, Returned)
-    raised = answer if isinstance(outcome, Returned) else outcome
-    ended = "returned" if is_value else "ended so"
+    raised: BaseException = answer
+    ended, why = "returned", ""
+    if isinstance(outcome, BaseException) and is_final:
+        raised.__cause__, ended = outcome, f"raised {type(outcome).__name__}"
+    elif isinstance(outcome, BaseException):
+        raised, ended, why = outcome, "ended so", f" ({answer})"
     note = (
         f"{call.operation} ran and {ended}, but that could not be recorded under the key"
-        f" {call.key!r}{'' if is_value else f' ({answer})'}; once its lease of {call.lease:g} s is"
-        " over it may run again"
+        f" {call.key!r}{why}; once its lease of {call.lease:g} s is over it may run again"
     )
     from mainstay.core.redact.redactor import REDACTOR
 

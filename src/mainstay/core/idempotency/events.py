@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstay.core.base.event import Event
 
-__all__ = ["Idempotency"]
+__all__ = ["Idempotency", "LeaseExpired"]
 
 
 class Idempotency(Event, frozen=True, kw_only=True, tag="idempotency"):
@@ -28,3 +28,24 @@ _WORDING = {
     "record": "its outcome is kept under",
     "not_kept": "it was done, and its result is not kept under",
 }
+
+
+class LeaseExpired(Event, frozen=True, kw_only=True, tag="lease_expired"):
+    """The lease of a keyed call ran out while its function was running.
+
+    Another call may run with the same key from now on; if `taken`, one has taken over.
+
+    >>> LeaseExpired(idempotency_key="abc", lease=30.0).event_type
+    'lease_expired'
+    """
+
+    idempotency_key: str = ""
+    lease: float = 0.0
+    taken: bool = False
+
+    def sentence(self) -> str:
+        then = "another call has taken over" if self.taken else "another call may take over"
+        return (
+            f"{self.operation}: the lease of {self.lease:g} s of the key {self.idempotency_key!r}"
+            f" ran out while it ran; {then}"
+        )

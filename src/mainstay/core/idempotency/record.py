@@ -82,12 +82,15 @@ class Begin(Struct, frozen=True, gc=False):
 
 @final
 class Renew(Struct, frozen=True, gc=False):
-    """Renews the lease; if `attempt` is set, another attempt is about to start."""
+    """Renews the lease; `attempts` is the number of the attempt that is about to start, if one is.
+
+    The record then has counted at least as many: a command that arrives twice counts once.
+    """
 
     owner: str
     epoch: int
     lease: float
-    attempt: bool = False
+    attempts: int = 0
 
 
 @final
@@ -106,11 +109,14 @@ class Settle(Struct, frozen=True, gc=False):
 class Release(Struct, frozen=True, gc=False):
     """It failed in a way that may be tried again: as if it had not begun.
 
-    Without an epoch, from a call that was cut off before it received the reply to its Begin.
+    Without an epoch, from a call that was cut off before it received the reply to its Begin. That
+    Begin may still be on its way to a store which decides first and then writes if the record is
+    unchanged: with `fence`, the record is changed in any case in which that write would succeed.
     """
 
     owner: str
     epoch: int | None = None
+    fence: bool = False
 
 
 @final
@@ -199,6 +205,8 @@ class Lost(Struct, frozen=True, gc=False):
 
 Answer = Run | Replay | Busy | Mismatch | Unknown | Done | Lost
 _LOST, _DONE, _FIRST = Lost(), Done(), Run(1, 1)
+_ON_ITS_WAY = 60.0
+"""Seconds after which no write of a caller that has left is carried out any more."""
 
 
 def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, Answer]:
@@ -218,7 +226,8 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
     if type(command) is Forget:
         return _forget(record, now)
     if record is None or record.owner != command.owner:
-        return KEEP, _LOST
+        is_fence = type(command) is Release and command.fence
+        return (_fence(record, command.owner, now) if is_fence else KEEP), _LOST
     if command.epoch is not None and record.epoch != command.epoch:
         return KEEP, _LOST
     if record.state is _end_of(command):
@@ -226,7 +235,7 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
     if record.state is not _RUNNING:
         return KEEP, _LOST
     if type(command) is Release:
-        return DROP, _DONE
+        return (_mark(command.owner, now) if command.fence else DROP), _DONE
     return _go_on(record, command, now)
 
 
@@ -284,6 +293,22 @@ def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
     return change, answer
 
 
+def _fence(record: Record | None, owner: str, now: float) -> Change:
+    """Changes the record if a claim that was decided on it would still be written."""
+    if record is None or _is_expired(record, now):
+        return _mark(owner, now)
+    is_left = record.state is _RUNNING and record.lease_until <= now
+    return _written(record) if is_left else KEEP
+
+
+def _mark(owner: str, now: float) -> Change:
+    """In place of an absent record: a failure that has long expired, so that any call may begin.
+
+    It is purged once no claim can be on its way any more.
+    """
+    return Change(encode(Record(_FAILED, "", owner, 0, 0, now, expires=0.0)), now + _ON_ITS_WAY)
+
+
 def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Change, Answer]:
     """Applies the decision of a person, unless the record has changed since."""
     if record is None:
@@ -315,7 +340,7 @@ def _forget(record: Record | None, now: float) -> tuple[Change, Answer]:
 
 def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple[Change, Answer]:
     if type(command) is Renew:
-        attempts = record.attempts + command.attempt
+        attempts = max(record.attempts, command.attempts)
         return _written(replace(record, attempts=attempts, lease_until=now + command.lease)), _DONE
     if type(command) is Doubt:
         return _written(replace(record, state=_UNKNOWN)), _DONE

@@ -11,7 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.idempotency.call import EmitEvent, Escalate, Invoke, Pause, StoreCommand
+from mainstay.core.idempotency.call import (
+    OVERDUE,
+    EmitEvent,
+    Escalate,
+    Invoke,
+    Pause,
+    StoreCommand,
+)
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
 from mainstay.core.retry.effects import Returned
@@ -19,14 +26,17 @@ from mainstay.drivers.call import aio, sync
 from mainstay.drivers.idempotency import store_retry
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import ENOUGH
+from mainstay.drivers.idempotency.lease_cancel import stopping
 from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoreUnavailable
+from mainstay.runtime.context import LEASE
 from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.idempotency.call import Overdue
     from mainstay.core.retry.effects import Outcome
     from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.drivers.idempotency.keyed_call import KeyedRecords
@@ -135,8 +145,9 @@ def _unless_it_waits(records: KeyedRecords, keying: Keying) -> None:
         raise  # noqa: PLE0704 -- the StoreUnavailable that is being handled
 
 
-def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outcome:
-    this.start_renewing(effect.epoch)
+def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outcome | Overdue:
+    if not this.hold(effect):
+        return OVERDUE
     around = enclosures(3)
     box: list[Any] = []
     try:
@@ -147,20 +158,25 @@ def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outc
             except Exception as error:
                 box.append(error)
         call = this.under_way(effect, around, box)
-        with about(this):
-            value = sync.drive(call, _attempt(this, effect.epoch), args, kwargs)
+        with about(this), stopping(this, call):
+            value = sync.drive(call, _attempt(this), args, kwargs)
         return Returned(value, call.is_accepted)
     except BaseException as error:
         return error
+    finally:
+        if this.lease is not None:
+            this.lease.is_over = True
+            LEASE.reset(this.token)
 
 
-def _attempt(this: KeyedCall, epoch: int) -> Function:
+def _attempt(this: KeyedCall) -> Function:
     """The function, each further attempt counted in the record before it is made."""
 
     def attempt(*args: UserValue, **kwargs: UserValue) -> UserValue:
-        command = this.next_attempt(epoch)
-        if command is not None:
-            this.check_attempt(store_retry.offer(this, command))
+        command = this.next_attempt()
+        while command is not None:
+            if this.is_counted(store_retry.offer(this, command)):
+                break
         return this.function(*args, **kwargs)
 
     return attempt
@@ -217,8 +233,11 @@ async def arun(
         answer = None
 
 
-async def _ainvoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outcome:
-    this.start_renewing(effect.epoch)
+async def _ainvoke(
+    this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs
+) -> Outcome | Overdue:
+    if not this.hold(effect):
+        return OVERDUE
     around = enclosures(3)
     box: list[Any] = []
     try:
@@ -229,23 +248,26 @@ async def _ainvoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) 
             except Exception as error:
                 box.append(error)
         call = this.under_way(effect, around, box)
-        with about(this):
-            value = await aio.drive(call, _aattempt(this, effect.epoch), args, kwargs)
+        with about(this), stopping(this, call):
+            value = await aio.drive(call, _aattempt(this), args, kwargs)
         return Returned(value, call.is_accepted)
     except GeneratorExit:  # its event loop is gone: there is no more waiting
         this.cut_off(Release(this.call.owner, effect.epoch))
         raise
     except BaseException as error:
         return error
+    finally:
+        this.let_go()
 
 
-def _aattempt(this: KeyedCall, epoch: int) -> AsyncFunction:
+def _aattempt(this: KeyedCall) -> AsyncFunction:
     """The same, awaited."""
 
     async def attempt(*args: UserValue, **kwargs: UserValue) -> UserValue:
-        command = this.next_attempt(epoch)
-        if command is not None:
-            this.check_attempt(await store_retry.aoffer(this, command))
+        command = this.next_attempt()
+        while command is not None:
+            if this.is_counted(await store_retry.aoffer(this, command)):
+                break
         return await this.function(*args, **kwargs)
 
     return attempt

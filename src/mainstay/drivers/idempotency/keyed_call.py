@@ -27,12 +27,13 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
-from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.errors import CallCancelled, LeaseLost, ResultNotKept
-from mainstay.runtime.context import BOUND, CANCEL, UNBOUND
+from mainstay.runtime.context import BOUND, CANCEL, LEASE, UNBOUND
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+    from contextvars import Token
     from typing import Any, Protocol
 
     from mainstay.core.base.change import Change, Decide
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
     from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import Keying, KeyOptions
-    from mainstay.drivers.idempotency.lease_renewal import RenewedLease
     from mainstay.drivers.inbox.inbox import Inbox
-    from mainstay.ports import Store
+    from mainstay.ports import Step, Store
+    from mainstay.runtime.context import HeldLease
     from mainstay.runtime.enclosing import Enclosure
 
     class KeyedRecords(Protocol):
@@ -54,16 +55,22 @@ if TYPE_CHECKING:
         store_wait: float
         reads_first: bool
         takes_hints: bool
+        fences: bool
         is_bound: bool
 
         def draft_of(self, keying: Keying, /) -> Keyed: ...
         def report(self, site: Site, call: Keyed, what: str, /) -> None: ...
         def report_hit(self, site: Site, key: str, /) -> None: ...
+        def report_expired(self, site: Site, call: Keyed, /, *, is_taken: bool) -> None: ...
         def size_limit(self, options: KeyOptions, address: str, /) -> int | None: ...
-        def later(self, address: str, decide: Decide[Answer], /) -> None: ...
+        def later(
+            self, address: str, decide: Decide[Answer], /, *, is_repeated: bool = True
+        ) -> None: ...
 
 
 SPACE = Space.RECORDS.value
+_COUNTINGS = 3
+"""How often an attempt is counted, if that takes longer than the lease each time."""
 
 
 class KeyedCall:
@@ -83,11 +90,16 @@ class KeyedCall:
         "kept",
         "key",
         "keying",
+        "lease",
+        "number",
         "options",
+        "overdue",
         "records",
-        "renewal",
+        "sent",
         "site",
         "started",
+        "stop",
+        "token",
     )  # fmt: skip
 
     def __init__(
@@ -99,11 +111,13 @@ class KeyedCall:
         self.site = keying.site
         self.options = keying.options
         self.function = keying.function
-        self.started = started
+        self.started = self.sent = started
+        """The present claim was sent at `sent` or later: its lease is certain for its length
+        from then on."""
         self.is_unread = False
         """Whether a store that cannot be written may still have the outcome to be read."""
         self.is_accepted = True
-        self.renewal: RenewedLease | None = None
+        self.lease: Lease | None = None
         self.flow: KeyedFlow
         self.kept: bytes | None = None
         """The record as this call has left it, or seen it; nothing, where it has not looked."""
@@ -155,38 +169,91 @@ class KeyedCall:
         """How a call has ended, where a plain reading shows it."""
         return None if record is None else glimpse(record, self.fingerprint, now)
 
-    def start_renewing(self, epoch: int) -> None:
-        """Renews the lease; not in the caller's own transaction, where the record is private."""
-        if self.records.is_bound:
-            return
-        self.epoch = epoch
-        self.renewal = LEASE_RENEWAL.start(self.call.lease, self._renew)
+    # --- the lease --------------------------------------------------------------------------------
 
-    def _renew(self) -> None:
-        self.ask(Renew(self.call.owner, self.epoch, self.call.lease))
+    def hold(self, effect: Invoke) -> bool:
+        """Begins to renew the lease; False if it may be over by now: then nothing is started.
+
+        In the caller's own transaction there is none, because the record is private.
+        """
+        self.number, self.epoch, self.overdue = effect.number, effect.epoch, 0
+        if self.records.is_bound:
+            return True
+        current, length = clock.current, self.call.lease
+        now = current.monotonic()
+        age = now - self.sent
+        if age >= length:
+            self.sent = now  # another claim is made next
+            return False
+        self.stop: Callable[[], object] | None = None
+        self.lease = lease = Lease(self, length, self.sent + length)
+        LEASE_RENEWAL.start(lease, age, now if current is clock.SYSTEM else None)
+        self.token: Token[HeldLease | None] = LEASE.set(lease)
+        return True
+
+    def let_go(self) -> None:
+        """The function has ended; its lease is still renewed, until that is recorded."""
+        lease = self.lease
+        if lease is not None:
+            lease.is_over = True
+            try:
+                LEASE.reset(self.token)
+            except ValueError:  # a coroutine that was closed from elsewhere: its context is gone
+                return
+
+    def renewing(self) -> tuple[Store, Step]:
+        """The step that renews the lease, and where."""
+        command = Renew(self.call.owner, self.epoch, self.call.lease)
+        return self.records.store, (SPACE, self.address, self.decide(command))
+
+    def lease_ran_out(self, *, is_taken: bool) -> None:
+        """The function still runs, and another call may run it too; or does, if it `is_taken`."""
+        self.records.report_expired(self.site, self.call, is_taken=is_taken)
+        stop = self.stop
+        if stop is not None:
+            stop()
 
     def leave(self) -> None:
         """Ends the renewal of the lease, and notes whether the next call should read first.
 
-        Drops the renewal, which holds this call: nothing is left for the collector.
+        Drops the lease, which holds this call: nothing is left for the collector.
         """
-        renewal = self.renewal
-        if renewal is not None:
-            renewal.stop()  # first: an interruption before it would let it renew for ever
-            self.renewal = None
+        lease = self.lease
+        if lease is not None:
+            LEASE_RENEWAL.forget(lease)  # first: an interruption before it would let it renew on
+            self.lease = None
         self.keying.news = self.keying.news + 1 if self.attempts else 0
 
-    def next_attempt(self, epoch: int) -> Renew | None:
-        """The command that counts a further attempt before it is made; None for the first."""
-        self.attempts += 1
-        if self.attempts == 1:
-            return None
-        return Renew(self.call.owner, epoch, self.call.lease, attempt=True)
+    def next_attempt(self) -> Renew | None:
+        """The command that counts an attempt before it is made.
 
-    def check_attempt(self, answer: Answer | Exception) -> None:
-        """Raises if the attempt was not counted, because the lease is another owner's."""
-        if type(answer) is not Done:
+        None for the first, which was counted with the claim, unless its lease has run out since:
+        a guard may have kept it waiting.
+        """
+        self.attempts += 1
+        lease, self.sent = self.lease, clock.current.monotonic()
+        if self.attempts == 1 and (lease is None or self.sent < lease.until):
+            return None
+        number = self.number + self.attempts - 1
+        return Renew(self.call.owner, self.epoch, self.call.lease, number)
+
+    def is_counted(self, answer: Answer | Exception) -> bool:
+        """Whether the attempt may start; not if it was counted, and the lease is over again.
+
+        Raises if it was not counted, because the lease is another owner's, or if that takes
+        longer than the lease again and again.
+        """
+        self.overdue += 1
+        if type(answer) is not Done or self.overdue > _COUNTINGS:
             raise LeaseLost(self.call.operation, self.call.key)
+        now, until = clock.current.monotonic(), self.sent + self.call.lease
+        if self.lease is not None:
+            if now >= until:
+                self.sent = now
+                return False
+            self.lease.until = max(self.lease.until, until)
+        self.overdue = 0
+        return True
 
     def answer(self, effect: Question | Notice | SizeLimit) -> float | None:
         """The answer to what needs neither the store nor the function."""
@@ -235,19 +302,23 @@ class KeyedCall:
             raise outcome.exception
         return outcome.value
 
-    def cut_off(self, command: Command) -> None:
+    def cut_off(self, command: Command, *, is_repeated: bool = True) -> None:
         """A step was on its way, and may have been taken; the caller cannot wait for it.
 
-        A claim is released; how a call ended is recorded again, because that is known.
+        A claim is released; how a call ended is recorded again, because that is known. Unless it
+        `is_repeated`, a store that is unavailable is asked once.
         """
-        command = Release(self.call.owner) if type(command) is Begin else command
-        self.records.later(self.address, self.decide(command))
+        if type(command) is Begin:
+            command = Release(self.call.owner, fence=self.records.fences)
+        self.records.later(self.address, self.decide(command), is_repeated=is_repeated)
 
     def is_plain(self, around: Sequence[Enclosure]) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
         is_special = site.overrides.is_active or not site.is_plain
-        return not is_special and not around and BOUND.get() is UNBOUND
+        if is_special or around or self.options.on_lease_lost == "cancel":
+            return False
+        return BOUND.get() is UNBOUND
 
     def under_way(self, effect: Invoke, around: Sequence[Enclosure], box: list[Any]) -> Call:
         """The call itself, or what follows a first attempt that failed.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         metadata: Mapping[str, UserValue] | None
         store_wait: float | None
         max_result: int | None
+        on_lease_lost: str
 
 
 class KeyOptions(Value):
@@ -57,14 +58,15 @@ class KeyOptions(Value):
         metadata: what is kept beside the outcome, for readers of the record.
         store_wait: seconds to wait for an unavailable store; None for the engine's own.
         max_result: bytes of a result that are kept at most; None for the engine's own.
+        on_lease_lost: "continue" if the lease runs out while the function runs, or "cancel" it.
 
     >>> KeyOptions(key="order-7", lease=5.0).on_conflict
     'wait'
     """
 
     __slots__ = (
-        "key", "lease", "max_result", "metadata", "on_conflict", "on_crash", "scope", "store_wait",
-        "ttl", "wait",
+        "key", "lease", "max_result", "metadata", "on_conflict", "on_crash", "on_lease_lost",
+        "scope", "store_wait", "ttl", "wait",
     )  # fmt: skip
     key: UserValue
     scope: str | None
@@ -76,6 +78,7 @@ class KeyOptions(Value):
     metadata: str
     store_wait: float | None
     max_result: int | None
+    on_lease_lost: str
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class KeyOptions(Value):
         metadata: Mapping[str, UserValue] | None = None,
         store_wait: float | None = None,
         max_result: int | None = None,
+        on_lease_lost: str = "continue",
     ) -> None:
         check = Checker("the options of a keyed call")
         if scope is not None:
@@ -105,6 +109,7 @@ class KeyOptions(Value):
             metadata=canonical(dict(metadata)).decode() if metadata else "",
             store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
             max_result=check_max_result(check, max_result),
+            on_lease_lost=check.choice("on_lease_lost", on_lease_lost, ("continue", "cancel")),
         )
         check.close()
 

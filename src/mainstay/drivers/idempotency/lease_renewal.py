@@ -1,44 +1,76 @@
-"""Renews leases: one daemon thread renews all of them, each at a third of its length.
+"""Renews leases: each at a third of its length, those of one store together.
 
 Most calls end before their first renewal is due; for those it is one entry added and one removed.
 Leases of one length are due in the order in which they began, so each length has its own queue,
-and only the heads of the queues are compared. A renewal that fails is tried again at its next turn:
-whether the lease was lost shows when the outcome is recorded.
+and only the heads of the queues are compared. From its first renewal on, a lease is in a heap.
+
+One thread looks at the time and never at a store: it hands the leases that are due to the renewer
+of their store, and reports the leases that have run out. A renewer renews many leases in one step,
+earliest expiry first, in a thread that lasts as long as there are any; so a store that hangs costs
+the leases of no other store. No step takes longer than half of the time that is left, so that
+another try is possible. Rules of the room:
+
+- A lease is certain until its length after the moment at which the last request that the store has
+  granted was *sent*: a late reply never extends it.
+- A lease that ran out is still renewed. If no other call has taken over, it is held again.
+- Whether a lease was lost shows when the outcome is recorded, whatever was seen here.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
+import mainstay.runtime.clock as clock
+from mainstay.core.idempotency.record import Done, Lost
 from mainstay.core.retry.deadline import NEVER
+from mainstay.deadline import within
+from mainstay.ports import many_of
 from mainstay.runtime.clock import SYSTEM
+from mainstay.runtime.context import HeldLease
 from mainstay.runtime.fork import reset_in_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
+    from typing import Any, Protocol
+
+    from mainstay.core.base.change import Decide
+    from mainstay.ports import Store
+
+    class Leased(Protocol):
+        """What has a lease: a keyed call."""
+
+        def renewing(self) -> tuple[Store, tuple[str, str, Decide[Any]]]: ...
+        def lease_ran_out(self, *, is_taken: bool) -> None: ...
 
 
-class RenewedLease:
-    """One lease that is renewed until it is stopped."""
+_MOST = 256
+"""Leases that are renewed in one step."""
+_LEAST = 0.05
+"""Seconds that a step is given at least."""
 
-    __slots__ = ("_renewal", "every", "renew", "stopped")
 
-    def __init__(self, renewal: LeaseRenewal, every: float, renew: Callable[[], object]) -> None:
-        self._renewal = renewal
-        self.every = every
-        self.renew = renew
-        self.stopped = False
+class Lease(HeldLease):
+    """A lease that is renewed until it is forgotten."""
 
-    def stop(self) -> None:
-        """Ends the renewals; one that is under way may still finish."""
-        self._renewal.forget(self)
+    __slots__ = ("call", "due", "is_in_hand", "is_over", "is_reported", "is_watched", "length")
+
+    def __init__(self, call: Leased, length: float, until: float) -> None:
+        self.call: Leased | None = call
+        """None once it is forgotten: what refers to this object holds no call that has ended."""
+        self.length = length
+        self.until = until
+        self.due = 0.0
+        self.is_over = False
+        """Whether the function has ended: from then on nobody needs to know of a lost lease."""
+        self.is_in_hand = self.is_watched = self.is_reported = False
 
 
 class LeaseRenewal:
-    """Renews leases in real time, in a thread that is started with the first of them."""
+    """The leases of this process, in real time; the thread is started with the first of them."""
 
     def __init__(self) -> None:
         self.reset()
@@ -46,25 +78,36 @@ class LeaseRenewal:
 
     def reset(self) -> None:
         """Without any lease: a forked child does not renew those of its parent."""
-        self._queues: dict[float, OrderedDict[RenewedLease, float]] = {}
+        self._queues: dict[float, OrderedDict[Lease, None]] = {}
+        self._looks: list[tuple[float, int, Lease, bool]] = []
+        """When to look at which lease again, and whether because it ends then; a heap, in which
+        leases that are forgotten stay until then."""
+        self._numbers = count()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
+        self._renewers: dict[int, _Renewer] = {}
+        """By the id of their store, which they hold."""
         self._wakes_at = NEVER
         """When the thread wakes by itself: a lease that is due later need not wake it."""
 
-    def start(self, lease: float, renew: Callable[[], object]) -> RenewedLease:
-        """Calls `renew` at every third of the lease, until it is stopped."""
-        every = lease / 3.0
-        renewed, due = RenewedLease(self, every, renew), SYSTEM.monotonic() + every
+    # --- leases come and go -----------------------------------------------------------------------
+
+    def start(self, lease: Lease, age: float = 0.0, now: float | None = None) -> None:
+        """Renews a lease whose claim was sent `age` seconds ago, until it is forgotten."""
+        length = lease.length
+        now = SYSTEM.monotonic() if now is None else now
+        lease.due = due = now + length / 3.0 - age
         with self._lock:  # the condition's own, without a call of Python
-            queue = self._queues.get(every)
-            if queue is None:
-                queue = self._queues[every] = OrderedDict()
-            queue[renewed] = due
+            if age > length / 20.0:  # it is not due in the order of its queue
+                heappush(self._looks, (due, next(self._numbers), lease, False))
+            else:
+                queue = self._queues.get(length)
+                if queue is None:
+                    queue = self._queues[length] = OrderedDict()
+                queue[lease] = None
             if due < self._wakes_at:
                 self._wake_locked(due)
-        return renewed
 
     def _wake_locked(self, due: float) -> None:
         """Wakes the thread, which the first lease starts; until that is due, no other need wake it.
@@ -79,58 +122,175 @@ class LeaseRenewal:
             self._changed.notify()
         self._wakes_at = due
 
-    def forget(self, renewed: RenewedLease) -> None:
-        """Renews this lease no more."""
+    def forget(self, lease: Lease) -> None:
+        """Renews this lease no more; a renewal that is under way may still finish."""
         with self._lock:
-            renewed.stopped = True
-            queue = self._queues.get(renewed.every)
+            lease.call, lease.until = None, -NEVER
+            queue = self._queues.get(lease.length)
             if queue is not None:  # there is none in a forked child
-                queue.pop(renewed, None)
+                queue.pop(lease, None)
+
+    # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while True:
-                renewed = self._wait()
-                with suppress(Exception):  # the store is unavailable: the next turn tries again
-                    renewed.renew()
-                with self._changed:
-                    if not renewed.stopped:
-                        self._queues.setdefault(renewed.every, OrderedDict())[renewed] = (
-                            SYSTEM.monotonic() + renewed.every
-                        )
-                del renewed
+                self._report([(lease, False) for lease in self._wait()])
         finally:
             self._wakes_at = NEVER  # the next lease starts another thread
 
-    def _wait(self) -> RenewedLease:
-        """The next lease that is due; waits for it."""
+    def _wait(self) -> list[Lease]:
+        """Hands leases that are due to their renewers, until some have run out: those."""
         with self._changed:
             while True:
-                head = self._next_locked()
                 now = SYSTEM.monotonic()
-                if head is not None and head[0] <= now:
-                    self._queues[head[1].every].pop(head[1])
-                    self._wakes_at = -NEVER  # it looks again when this one is renewed
-                    return head[1]
-                self._wakes_at = self._next_wake_locked(None if head is None else head[0], now)
-                del head  # and the lease with it, which may end meanwhile
+                ran_out = [each for each in self._seen_locked(now) if self._has_run_out(each, now)]
+                if ran_out:
+                    self._wakes_at = -NEVER  # it looks again when these are reported
+                    return ran_out
+                self._wakes_at = self._next_wake_locked(now)
                 self._changed.wait(None if self._wakes_at == NEVER else self._wakes_at - now)
 
-    def _next_locked(self) -> tuple[float, RenewedLease] | None:
-        """The head that is due first; queues that have become empty are removed here."""
-        self._queues = {every: queue for every, queue in self._queues.items() if queue}
-        heads = [next(iter(queue.items())) for queue in self._queues.values()]
-        pairs = ((due, renewed) for renewed, due in heads)
-        return min(pairs, key=lambda each: each[0], default=None)
+    def _seen_locked(self, now: float) -> list[Lease]:
+        """The leases whose time to be looked at has come; queues that are empty are removed."""
+        self._queues = {length: queue for length, queue in self._queues.items() if queue}
+        seen = []
+        for queue in self._queues.values():
+            while queue and next(iter(queue)).due <= now:
+                seen.append(queue.popitem(last=False)[0])
+        while self._looks and self._looks[0][0] <= now:
+            _, _, lease, is_end = heappop(self._looks)
+            lease.is_watched = lease.is_watched and not is_end
+            seen.append(lease)
+        return [lease for lease in seen if lease.call is not None]
 
-    def _next_wake_locked(self, due: float | None, now: float) -> float:
+    def _has_run_out(self, lease: Lease, now: float) -> bool:
+        """Whether nothing but time has happened to a lease; if it is due, it is handed over."""
+        if lease.due <= now and not lease.is_in_hand:
+            self._hand_over_locked(lease)
+        left = lease.until - clock.current.monotonic()
+        if left > 0.0 and not lease.is_watched:
+            lease.is_watched = True
+            heappush(self._looks, (now + left, next(self._numbers), lease, True))
+        return left <= 0.0 and not lease.is_reported
+
+    def _hand_over_locked(self, lease: Lease) -> None:
+        call = lease.call
+        if call is None:
+            return
+        store, step = call.renewing()
+        renewer = self._renewers.get(id(store))
+        if renewer is None:
+            renewer = self._renewers[id(store)] = _Renewer(self, store)
+            threading.Thread(target=renewer.run, name="mainstay-renewer", daemon=True).start()
+        lease.is_in_hand = True
+        renewer.due.append((lease, step))
+
+    def _next_wake_locked(self, now: float) -> float:
         """When the thread must look again; without a lease, when it was to look for the last one.
 
         So a call that begins and ends before the thread runs does not have each later call wake it.
         """
-        if due is not None:
-            return due
+        heads = [next(iter(queue)).due for queue in self._queues.values() if queue]
+        if self._looks:
+            heads.append(self._looks[0][0])
+        if heads:
+            return min(heads)
         return self._wakes_at if self._wakes_at > now else NEVER
+
+    # --- what became of renewals ------------------------------------------------------------------
+
+    def next_batch(self, renewer: _Renewer) -> list[Any]:
+        """The leases that a renewer has to renew next, earliest expiry first; none: it ends."""
+        with self._lock:
+            live = [each for each in renewer.due if each[0].call is not None]
+            live.sort(key=lambda each: each[0].until)
+            renewer.due = live[_MOST:]
+            if not live and self._renewers.get(id(renewer.store)) is renewer:
+                del self._renewers[id(renewer.store)]
+            return live[:_MOST]
+
+    def renewed(self, leases: Sequence[Lease], answers: Sequence[object], sent: float) -> None:
+        """Notes what the store has answered; `sent` is when it was asked."""
+        taken = []
+        with self._lock:
+            now, moment = SYSTEM.monotonic(), clock.current.monotonic()
+            for lease, answer in zip(leases, answers, strict=True):
+                lease.is_in_hand = False
+                if lease.call is None:
+                    continue
+                if type(answer) is Lost:
+                    lease.until, lease.due = -NEVER, NEVER
+                    taken.append((lease, True))
+                    continue
+                pause = _pause(lease, moment)
+                if type(answer) is Done:
+                    lease.until = max(lease.until, sent + lease.length)
+                    lease.is_reported = False
+                    pause = lease.length / 3.0 - (moment - sent)
+                lease.due = now + pause
+                heappush(self._looks, (lease.due, next(self._numbers), lease, False))
+            if self._looks and self._looks[0][0] < self._wakes_at:
+                self._wake_locked(self._looks[0][0])
+        self._report(taken)
+
+    def _report(self, ended: list[tuple[Lease, bool]]) -> None:
+        """In a thread of its own: a sink that waits must not cost a lease."""
+        found = []
+        for lease, is_taken in ended:
+            call = lease.call
+            if call is not None and not lease.is_over and not lease.is_reported:
+                lease.is_reported = True
+                found.append((call, is_taken))
+        if found:
+            name = "mainstay-lease-report"
+            threading.Thread(target=_report_all, args=(found,), name=name, daemon=True).start()
+
+
+class _Renewer:
+    """Renews the leases of one store, one batch after the other."""
+
+    def __init__(self, renewal: LeaseRenewal, store: Store) -> None:
+        self.store = store
+        self.due: list[tuple[Lease, tuple[str, str, Decide[Any]]]] = []
+        self._renewal = renewal
+        self._transact_many = many_of(store)
+
+    def run(self) -> None:
+        """Until no lease is left that is due."""
+        while batch := self._renewal.next_batch(self):
+            leases = [lease for lease, _ in batch]
+            sent = clock.current.monotonic()
+            try:
+                with within(_patience(leases, sent)):
+                    answers = self._transact_many([step for _, step in batch])
+            except Exception as error:  # the store is unavailable: they are tried again
+                answers = [error] * len(leases)
+            self._renewal.renewed(leases, answers, sent)
+            del batch, leases
+
+
+def _patience(leases: Sequence[Lease], now: float) -> float:
+    """Seconds for a step: half of what is left of the first to expire, so that two are possible."""
+    left = [each.until - now for each in leases if each.until > now]
+    seconds = min(left) if left else min(each.length for each in leases)
+    return max(_LEAST, seconds / 2.0)
+
+
+def _pause(lease: Lease, now: float) -> float:
+    """Seconds until the next try of a renewal that has failed: the closer the end, the sooner."""
+    left = lease.until - now
+    return max(lease.length / 30.0, left / 4.0) if left > 0.0 else lease.length / 6.0
+
+
+def _report_all(found: list[tuple[Leased, bool]]) -> None:
+    for call, is_taken in found:
+        try:
+            call.lease_ran_out(is_taken=is_taken)
+        except Exception as error:
+            from mainstay.runtime.report_failure import report
+
+            report(error, "a lease ran out, and that could not be reported")
 
 
 LEASE_RENEWAL = LeaseRenewal()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from functools import wraps
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.core.idempotency.call import SMALL, Keyed
-from mainstay.core.idempotency.events import Idempotency
+from mainstay.core.idempotency.events import Idempotency, LeaseExpired
 from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers.call.callables import check_decoratable, is_async
 from mainstay.drivers.call.emit import emit
@@ -16,6 +15,7 @@ from mainstay.drivers.call.guard import Tally
 from mainstay.drivers.idempotency import driver
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import Keying
+from mainstay.drivers.idempotency.late_steps import LateSteps
 from mainstay.drivers.inbox.inbox import Inbox
 from mainstay.drivers.inbox.resolution import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.idempotency.purging import Purging
     from mainstay.ports import Sink, Store
 
-_COUNTED = ("hit", "record", "conflict", "lost", "unknown", "not_kept")
+_COUNTED = ("hit", "record", "conflict", "lost", "unknown", "expired", "not_kept")
 _USUAL = ("hit", "record", "conflict")
 _WRITTEN = ("record", "not_kept")
 _EMITTED = ("hit", "record", "not_kept")
@@ -77,6 +77,9 @@ class Records:
         """Whether a plain reading comes before the claim: where that takes a lock."""
         self.takes_hints = takes_hints(store)
         """Whether the store takes a hint of what the record is thought to be."""
+        self.fences = not self.reads_first
+        """Whether a claim may be written after its release: where it is decided on before."""
+        self._late = LateSteps(store)
         self.is_bound = is_bound
         """Whether the records are on a connection of the caller's, which is the caller's alone."""
         self.inbox = Inbox(store, redact, listeners)
@@ -85,11 +88,14 @@ class Records:
         self._count_hit = self._counts["hit"].count
 
     def counts(self) -> dict[str, int]:
-        """How often: "hit", "record", "conflict", "lost", "unknown" and "not_kept".
+        """How often: "hit", "record", "conflict", "lost", "unknown", "expired" and "not_kept".
+
+        "lost" is an outcome that was not recorded because another call had taken over; "expired"
+        a lease that ran out, or was taken, while the function ran.
 
         >>> from mainstay.stores.memory import MemoryStore
         >>> sorted(Records(MemoryStore()).counts())
-        ['conflict', 'hit', 'lost', 'not_kept', 'record', 'unknown']
+        ['conflict', 'expired', 'hit', 'lost', 'not_kept', 'record', 'unknown']
         """
         return {name: tally.total() for name, tally in self._counts.items()}
 
@@ -262,21 +268,35 @@ class Records:
         if site.listeners:
             emit(_event(site, site.operation, key, "hit"), site.listeners, site.redact)
 
-    def later(self, address: str, decide: Decide[Answer]) -> None:
+    def report_expired(self, site: Site, call: Keyed, *, is_taken: bool) -> None:
+        """A lease ran out while its function runs, or `is_taken` by another call."""
+        self._counts["expired"].count()
+        if site.listeners:
+            here = CONTEXT.get()
+            event = LeaseExpired(
+                operation=call.operation,
+                policy=site.policy.name,
+                idempotency_key=site.shown(call.key),
+                lease=call.lease,
+                taken=is_taken,
+                retry_category=here.category,
+                tenant_id=here.tenant_id,
+                correlation_id=here.correlation_id,
+                trace_id=here.trace_id,
+            )
+            emit(event, site.listeners, site.redact)
+
+    def later(self, address: str, decide: Decide[Answer], *, is_repeated: bool = True) -> None:
         """A step of a call that was cut off and cannot wait for it; its lease ends it otherwise.
 
         A transaction of the caller's is theirs to roll back.
         """
-        if self.is_bound:
-            return
+        if not self.is_bound:
+            self._late.add((SPACE, address, decide), is_repeated=is_repeated)
 
-        def step() -> None:
-            try:
-                self.store.transact(SPACE, address, decide)
-            except Exception:  # the lease will run out
-                return
-
-        threading.Thread(target=step, name="mainstay-release", daemon=True).start()
+    def close(self) -> None:
+        """Waits for steps of calls that were cut off, for a second at most."""
+        self._late.close()
 
 
 _ANY_TEXT = ("utf-8", "surrogatepass")

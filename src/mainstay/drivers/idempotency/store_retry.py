@@ -49,10 +49,16 @@ _POLL = 0.02
 
 def step(this: KeyedCall, command: Command) -> Answer | Exception:
     """The store's answer; if the store fails, a claim raises, and what ends a call returns why."""
-    try:  # nearly always at once
-        return this.ask(command)
-    except Exception as error:
-        return _perform(this, _stepped(this, command, error))
+    try:
+        try:  # nearly always at once
+            return this.ask(command)
+        except Exception as error:
+            return _perform(this, _stepped(this, command, error))
+    except Exception:
+        raise
+    except BaseException:  # Ctrl+C
+        this.cut_off(command)
+        raise
 
 
 async def astep(this: KeyedCall, command: Command) -> Answer | Exception:
@@ -100,6 +106,7 @@ def _perform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
                     pause(this, request)
                     answer = None
                 else:
+                    this.sent = clock.current.monotonic()
                     answer = this.ask(request)
             except Exception as error:
                 resume, answer = flow.throw, error
@@ -124,6 +131,7 @@ async def _aperform(this: KeyedCall, flow: StoreFlow) -> Answer | Exception:
                     await apause(this, request)
                     answer = None
                 else:
+                    this.sent = clock.current.monotonic()
                     answer = await this.aask(request)
             except Exception as error:
                 resume, answer = flow.throw, error
@@ -137,6 +145,7 @@ def pause(this: KeyedCall, seconds: float) -> None:
     """Waits; a cancel event ends it."""
     if clock.current.sleep(seconds, this.cancel):
         raise this.cancelled()
+    this.sent = clock.current.monotonic()  # what is sent next is sent from now on
 
 
 async def apause(this: KeyedCall, seconds: float) -> None:
@@ -148,7 +157,8 @@ async def apause(this: KeyedCall, seconds: float) -> None:
         if this.cancel is not None and this.cancel.is_set():
             raise this.cancelled()
         await current_sleep()(left if this.cancel is None else min(left, _POLL))
-        left = end - clock.current.monotonic()
+        this.sent = now = clock.current.monotonic()
+        left = end - now
         if left <= 0.0:
             return
 
@@ -170,6 +180,7 @@ def _stepped(this: KeyedCall, command: Command, error: Exception) -> StoreFlow:
         return (yield from _offered(this, command, error))
     except Exception as last:
         if type(command) is Begin:
+            this.cut_off(command, is_repeated=False)  # a try may have been taken, its reply lost
             raise
         return last
 
