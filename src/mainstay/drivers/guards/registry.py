@@ -31,8 +31,8 @@ class HealthReport(Struct, frozen=True):
 
     It is "degraded" also in a forked child that has refused to use a store.
     `counts` has what became of keyed calls in this process, without zeros: outcomes that were lost
-    or are unknown, results that are not kept, expired records that were purged. It does not change
-    the status.
+    or are unknown, leases that were lost, results that are not kept, expired records that were
+    purged. It does not change the status.
 
     >>> HealthReport("healthy", ()).to_dict()
     {'status': 'healthy', 'circuits': []}

@@ -107,7 +107,7 @@ class Records:
         {}
         """
         found = {name: count for name, count in self.counts().items() if name not in _USUAL}
-        found["purged"] = self.purged
+        found |= {"leases_lost": found.pop("expired"), "purged": self.purged}
         return {name: count for name, count in found.items() if count}
 
     @property
