@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
@@ -274,10 +272,8 @@ class Engine(EngineView):
             cancel: once set, a wait ends at once with CallCancelled.
             escalate: brings a call that is given up to a person: an item of the inbox.
             key: what the call is known by.
-            connection: a connection of yours to the store's database: record and effect are then
-                committed together, by you.
-            options: scope, lease, ttl, on_conflict, on_crash, wait, store_wait, max_result,
-                metadata and on_lease_lost.
+            connection: yours, to the store's database: you commit record and effect together.
+            options: those of `idempotent`.
 
         >>> engine = Engine()
         >>> engine.operation("parse", key="order-7").call(int, "7")
@@ -353,12 +349,12 @@ class Engine(EngineView):
             cancel: once set, a wait ends at once with CallCancelled.
             escalate: brings a call that is given up to a person: an item of the inbox.
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
-                which a process that does not renew it counts as gone; `ttl`, seconds for which an
-                outcome is replayed; `on_conflict`, "wait" or "raise" while another call has the
-                key; `on_crash`, "retry" or "unknown"; `wait`, seconds to wait at most;
-                `store_wait`, seconds to wait for an unavailable store; `max_result`, bytes of a
-                result that are kept at most; `metadata`, kept with it; `on_lease_lost`,
-                "continue" or "cancel" if the lease runs out while it runs.
+                which a process that does not renew it counts as gone, and `on_lease_lost`,
+                "continue" or "cancel" then; `ttl`, seconds for which an outcome is replayed;
+                `on_conflict`, "wait" or "raise" while another call has the key; `on_crash`, "retry"
+                or "unknown"; `wait` and `store_wait`, seconds to wait for such a call and for an
+                unavailable store; `max_result`, bytes of a result that are kept at most;
+                `metadata`, kept with it.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])
@@ -460,14 +456,13 @@ class Engine(EngineView):
             self._sharing.close()
         if self.records.purging is not None:
             self.records.purging.close()
-        self.records.close()
         self._escalation.flush()
         flush_all(self._sinks)
         if self.audit is not None:
             if self._counts is not None:
                 self.audit.count_no_more(self._counts.events)
             self.audit.close()
-        self.store.close()
+        self.records.close()
 
     def __enter__(self) -> Self:
         return self

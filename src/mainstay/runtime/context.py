@@ -32,6 +32,11 @@ if TYPE_CHECKING:
         @property
         def outer(self) -> Bounding | None: ...
 
+    class HeldLease(Protocol):
+        """The lease of a keyed call; until a monotonic moment no other call can take over."""
+
+        until: float
+
 
 class Context(Value):
     """Who a call is made for; `mainstay.context()` sets it, every event carries it.
@@ -70,15 +75,6 @@ class Bound:
         self.end = end
         self.outer = outer
         self.is_over = False
-
-
-class HeldLease:
-    """The lease of a keyed call, as what runs inside sees it."""
-
-    __slots__ = ("until",)
-
-    until: float
-    """The monotonic moment until which no other call can have taken over."""
 
 
 UNBOUND = Bound(NEVER, None)

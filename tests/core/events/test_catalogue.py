@@ -87,6 +87,7 @@ OWN = {
     "call_interrupted": {"total_attempts", "by"},
     "hook_failed": {"hook", "exception_type", "exception_message"},
     "idempotency": {"idempotency_key", "action"},
+    "lease_expired": {"idempotency_key", "lease", "taken"},
     "inbox_raised": {"item", "item_kind", "severity", "text"},
     "inbox_decided": {
         "item", "item_kind", "decision", "operator", "why", "decided_evidence", "revision",
@@ -202,6 +203,7 @@ def test_the_examples_of_the_control_plane_are_our_events(example):
         ("call_interrupted", "INFO"),
         ("hook_failed", "ERROR"),
         ("idempotency", "DEBUG"),
+        ("lease_expired", "WARNING"),
     ],
 )
 def test_an_event_has_its_level(name, level):

@@ -74,6 +74,14 @@ SENTENCES = [
         "pay: answered from the record of the key 'o-7'",
     ),
     (
+        events.LeaseExpired(idempotency_key="o-7", lease=30.0),
+        "pay: the lease of 30 s of the key 'o-7' ran out while it ran; another call may take over",
+    ),
+    (
+        events.LeaseExpired(idempotency_key="o-7", lease=30.0, taken=True),
+        "pay: the lease of 30 s of the key 'o-7' ran out while it ran; another call has taken over",
+    ),
+    (
         events.InboxRaised(severity="high", text="gave up", **ITEM),
         "pay: a person must decide (exhausted, high, 3f2a): gave up",
     ),

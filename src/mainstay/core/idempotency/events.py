@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mainstay.core.base.event import Event
 
 __all__ = ["Idempotency", "LeaseExpired"]
@@ -39,6 +41,7 @@ class LeaseExpired(Event, frozen=True, kw_only=True, tag="lease_expired"):
     'lease_expired'
     """
 
+    level: ClassVar[str] = "WARNING"
     idempotency_key: str = ""
     lease: float = 0.0
     taken: bool = False

@@ -57,7 +57,7 @@ class LateSteps:
                 self._thread.start()
 
     def flush(self, patience: float = _AT_THE_END) -> None:
-        """Waits until each was tried, or for so many seconds."""
+        """Waits until each was tried, or for that many seconds."""
         end = SYSTEM.monotonic() + patience
         with self._changed:
             while self._has_new_locked() and self._thread is not None and self._thread.is_alive():

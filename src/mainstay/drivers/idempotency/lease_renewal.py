@@ -24,13 +24,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 import mainstay.runtime.clock as clock
 from mainstay.core.idempotency.record import Done, Lost
 from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import within
 from mainstay.ports import many_of
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.context import HeldLease
 from mainstay.runtime.fork import reset_in_child
 
 if TYPE_CHECKING:
@@ -53,20 +54,19 @@ _LEAST = 0.05
 """Seconds that a step is given at least."""
 
 
-class Lease(HeldLease):
+class Lease(Struct, eq=False):
     """A lease that is renewed until it is forgotten."""
 
-    __slots__ = ("call", "due", "is_in_hand", "is_over", "is_reported", "is_watched", "length")
-
-    def __init__(self, call: Leased, length: float, until: float) -> None:
-        self.call: Leased | None = call
-        """None once it is forgotten: what refers to this object holds no call that has ended."""
-        self.length = length
-        self.until = until
-        self.due = 0.0
-        self.is_over = False
-        """Whether the function has ended: from then on nobody needs to know of a lost lease."""
-        self.is_in_hand = self.is_watched = self.is_reported = False
+    call: Leased | None
+    """None once it is forgotten: what refers to this object holds no call that has ended."""
+    length: float
+    until: float
+    due: float = 0.0
+    is_over: bool = False
+    """Whether the function has ended: from then on nobody needs to know of a lost lease."""
+    is_in_hand: bool = False
+    is_watched: bool = False
+    is_reported: bool = False
 
 
 class LeaseRenewal:

@@ -295,8 +295,9 @@ class Records:
             self._late.add((SPACE, address, decide), is_repeated=is_repeated)
 
     def close(self) -> None:
-        """Waits for steps of calls that were cut off, for a second at most."""
+        """Closes the store; steps of calls that were cut off have a second at most before that."""
         self._late.close()
+        self.store.close()
 
 
 _ANY_TEXT = ("utf-8", "surrogatepass")

@@ -130,7 +130,8 @@ METRICS: dict[str, Metric] = {
             "mainstay_idempotency_total",
             "counter",
             "engine result",
-            "Keyed calls: hit, record, not_kept (a result), conflict, lost (a lease), unknown",
+            "Keyed calls: hit, record, not_kept (a result), conflict, lost (a lease, and the"
+            " outcome), unknown, expired (a lease that ran out while the call ran)",
         ),
         _read(
             "mainstay_purged_total",
