@@ -224,7 +224,8 @@ def test_hits_records_and_conflicts_are_counted():
     engine = Engine(sinks=[])
     ask(guarded(Shop().app, engine), post(), post(), post())
     assert engine.records.counts() == {
-        "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0, "not_kept": 0,
+        "hit": 2, "record": 1, "conflict": 0, "lost": 0, "unknown": 0, "expired": 0,
+        "not_kept": 0,
     }  # fmt: skip
 
 

@@ -384,6 +384,7 @@ def test_every_event_is_counted_or_left_out_on_purpose():
     """A new event is thought of here."""
     left_out = {
         events.Idempotency,  # read from the records, which know conflicts and losses too
+        events.LeaseExpired,  # the same
         events.PlanDeclared,  # says nothing of any call
         events.CallsCounted,  # for those who do not hear of each success, as metrics do
         events.InboxRaised,  # people's matters are few, and told by their own ways
