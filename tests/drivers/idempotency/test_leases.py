@@ -232,9 +232,10 @@ def test_a_call_whose_lease_runs_out_learns_of_it(store, engine, call, heard):
         wait_until(lease.is_held)
         return "done"
 
-    assert call(engine.operation("work", key="k", lease=0.15), work) == "done"
+    with mainstay.context(tenant_id="t1"):
+        assert call(engine.operation("work", key="k", lease=0.15), work) == "done"
     (event,) = [each for each in heard if isinstance(each, LeaseExpired)]
-    assert (event.operation, event.idempotency_key) == ("work", "k")
+    assert (event.operation, event.idempotency_key, event.tenant_id) == ("work", "k", "t1")
     assert (event.lease, event.taken) == (0.15, False)
     assert engine.records.counts()["expired"] == 1
     assert engine.health().counts["leases_lost"] == 1

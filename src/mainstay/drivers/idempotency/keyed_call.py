@@ -29,7 +29,7 @@ from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.errors import CallCancelled, LeaseLost, ResultNotKept
-from mainstay.runtime.context import BOUND, CANCEL, LEASE, UNBOUND
+from mainstay.runtime.context import BOUND, CANCEL, CONTEXT, LEASE, UNBOUND
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.idempotency.keys import Keying, KeyOptions
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.ports import Step, Store
-    from mainstay.runtime.context import HeldLease
+    from mainstay.runtime.context import Context, HeldLease
     from mainstay.runtime.enclosing import Enclosure
 
     class KeyedRecords(Protocol):
@@ -61,7 +61,9 @@ if TYPE_CHECKING:
         def draft_of(self, keying: Keying, /) -> Keyed: ...
         def report(self, site: Site, call: Keyed, what: str, /) -> None: ...
         def report_hit(self, site: Site, key: str, /) -> None: ...
-        def report_expired(self, site: Site, call: Keyed, /, *, is_taken: bool) -> None: ...
+        def report_expired(
+            self, site: Site, call: Keyed, here: Context, /, *, is_taken: bool
+        ) -> None: ...
         def size_limit(self, options: KeyOptions, address: str, /) -> int | None: ...
         def later(
             self, address: str, decide: Decide[Answer], /, *, is_repeated: bool = True
@@ -85,6 +87,7 @@ class KeyedCall:
         "fingerprint",
         "flow",
         "function",
+        "here",
         "is_accepted",
         "is_unread",
         "kept",
@@ -186,6 +189,7 @@ class KeyedCall:
             self.sent = now  # another claim is made next
             return False
         self.stop: Callable[[], object] | None = None
+        self.here = CONTEXT.get()
         self.lease = lease = Lease(self, length, self.sent + length)
         LEASE_RENEWAL.start(lease, age, now if current is clock.SYSTEM else None)
         self.token: Token[HeldLease | None] = LEASE.set(lease)
@@ -208,7 +212,7 @@ class KeyedCall:
 
     def lease_ran_out(self, *, is_taken: bool) -> None:
         """The function still runs, and another call may run it too; or does, if it `is_taken`."""
-        self.records.report_expired(self.site, self.call, is_taken=is_taken)
+        self.records.report_expired(self.site, self.call, self.here, is_taken=is_taken)
         stop = self.stop
         if stop is not None:
             stop()

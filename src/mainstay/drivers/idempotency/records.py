@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.idempotency.keys import KeyOptions
     from mainstay.drivers.idempotency.purging import Purging
     from mainstay.ports import Sink, Store
+    from mainstay.runtime.context import Context
 
 _COUNTED = ("hit", "record", "conflict", "lost", "unknown", "expired", "not_kept")
 _USUAL = ("hit", "record", "conflict")
@@ -268,11 +269,13 @@ class Records:
         if site.listeners:
             emit(_event(site, site.operation, key, "hit"), site.listeners, site.redact)
 
-    def report_expired(self, site: Site, call: Keyed, *, is_taken: bool) -> None:
-        """A lease ran out while its function runs, or `is_taken` by another call."""
+    def report_expired(self, site: Site, call: Keyed, here: Context, *, is_taken: bool) -> None:
+        """A lease ran out while its function runs, or `is_taken` by another call.
+
+        It is reported in another thread, so the context of the call is passed along.
+        """
         self._counts["expired"].count()
         if site.listeners:
-            here = CONTEXT.get()
             event = LeaseExpired(
                 operation=call.operation,
                 policy=site.policy.name,
