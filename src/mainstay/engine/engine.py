@@ -444,9 +444,7 @@ class Engine(EngineView):
         return self._sharing is not None and self._sharing.sync()
 
     def close(self) -> None:
-        """Flushes every sink, ends the audit log with a head, and closes the store.
-
-        The engine takes no more calls.
+        """Flushes every sink, ends the audit log, closes the store; takes no more calls.
 
         >>> engine = Engine(); engine.close(); engine.close()
         """

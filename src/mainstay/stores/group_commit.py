@@ -14,9 +14,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.deadline import remaining
 from mainstay.errors import StoreUnavailable
 from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, TimerHandle
@@ -60,6 +60,10 @@ class Writer:
             loop.call_soon(self._hand_over, turn, patience)
         future: Future[Any] = loop.create_future()
         turn.items.append((step, future, turn))
+        left = time_for(patience)
+        if left < patience:  # the deadline of this caller, and of no other step of the turn
+            timer = loop.call_later(left, self._give_up_on, future, shown(left, patience))
+            future.add_done_callback(lambda _: timer.cancel())
         return await future
 
     def carry_out(self, steps: list[Any], patience: float) -> list[Any]:
@@ -72,8 +76,7 @@ class Writer:
         if thread is None or not thread.is_alive() or self._is_closed:  # nothing is under way
             parts = [steps[first : first + _MOST] for first in range(0, len(steps), _MOST)]
             return [answer for part in parts for answer in self._carry_out(part)]
-        left = remaining()
-        patience = patience if left is None else min(patience, left)
+        patience = time_for(patience)
         batch = _ThreadTurn(steps)
         self._queue.put(batch)
         if not batch.is_done.wait(patience):
@@ -95,9 +98,12 @@ class Writer:
 
     def _give_up(self, turn: _Turn, patience: float) -> None:
         for _, future, _ in turn.items:
-            if not future.done():
-                reason = f"no answer within {patience:g} s"
-                future.set_exception(StoreUnavailable(self._name, "write", reason))
+            self._give_up_on(future, f"{patience:g} s")
+
+    def _give_up_on(self, future: Future[Any], limit: str) -> None:
+        if not future.done():
+            reason = f"no answer within {limit}"
+            future.set_exception(StoreUnavailable(self._name, "write", reason))
 
     def _alone(self, step: Any) -> Any:
         answer = self._carry_out([step])[0]

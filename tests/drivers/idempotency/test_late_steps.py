@@ -1,5 +1,6 @@
 """Steps whose callers have left are taken in the background, and not for ever."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -21,8 +22,9 @@ SOON = 30.0
 class Away(MemoryStore):
     """Is unavailable for some tries."""
 
-    def __init__(self, tries):
+    def __init__(self, tries, error=None):
         super().__init__()
+        self.error = error or StoreUnavailable(self.url, "write", "it is away")
         self.tries, self.tried = tries, 0
         self.go_on = threading.Event()
         self.go_on.set()
@@ -31,13 +33,14 @@ class Away(MemoryStore):
         assert self.go_on.wait(SOON)
         self.tried += 1
         if self.tried <= self.tries:
-            raise StoreUnavailable(self.url, "write", "it is away")
+            raise self.error
         return super().transact(space, key, decide)
 
 
 @pytest.fixture(autouse=True)
 def _swift(monkeypatch):
-    monkeypatch.setattr(late_steps, "_PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(late_steps, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(late_steps, "_LONGEST_PAUSE", 0.01)
 
 
 def put(key="k"):
@@ -66,24 +69,27 @@ def test_a_step_is_taken_and_the_thread_ends():
     end(late)
 
 
-@pytest.mark.parametrize(("tries", "is_taken"), [(3, True), (4, False)])
-def test_a_store_that_is_unavailable_is_tried_a_few_times(tries, is_taken):
-    """Then the lease ends what was begun."""
-    store = Away(tries)
+def test_a_step_is_offered_until_the_store_takes_it():
+    """For as long as its lease lasts."""
+    store = Away(5)
     late = LateSteps(store)
-    late.add(put())
+    late.add(put(), 3600.0)
     end(late)
-    assert (store.read("seen", "k")[0] is not None) == is_taken
-    assert store.tried == 4
+    assert store.read("seen", "k")[0] is not None
+    assert store.tried == 6
 
 
-def test_a_step_that_is_not_repeated_is_tried_once():
-    """The release of a claim that has failed: most likely there is none."""
-    store = Away(1)
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(None, 0.0), (ZeroDivisionError("a decision's"), 3600.0)]
+)
+def test_a_step_that_cannot_be_taken_is_left_to_its_lease(error, seconds):
+    """If the lease is over, or the step fails in a way that would be the same again."""
+    store = Away(1, error)
     late = LateSteps(store)
-    late.add(put(), is_repeated=False)
+    late.add(put(), seconds)
     end(late)
     assert store.tried == 1
+    assert store.read("seen", "k")[0] is None
 
 
 def test_no_more_than_some_thousand_wait(monkeypatch):
@@ -100,15 +106,31 @@ def test_no_more_than_some_thousand_wait(monkeypatch):
     end(late)
 
 
-def test_closing_gives_up_what_was_tried_in_vain(monkeypatch):
-    """And does not wait for a store that is unavailable."""
-    monkeypatch.setattr(late_steps, "_PAUSES", (SOON,))
-    store = Away(99)
-    late = LateSteps(store)
-    late.add(put())
+def test_closing_gives_what_is_left_one_more_try(monkeypatch):
+    """A store that is back has it, however long the pause was to be; no other is waited for."""
+    monkeypatch.setattr(late_steps, "_FIRST_PAUSE", SOON)
+    monkeypatch.setattr(late_steps, "_LONGEST_PAUSE", SOON)
+    back, away = Away(1), Away(99)
+    for store, tried in ((back, 2), (away, 2)):
+        late = LateSteps(store)
+        late.add(put(), 3600.0)
+        late.flush(SOON)
+        late.close()
+        end(late)
+        assert store.tried == tried
+    assert back.read("seen", "k")[0] is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_has_none_of_its_parents_steps():
+    """What waits is the parent's to write."""
+    late = LateSteps(Away(10**6))
+    late.add(put(), 3600.0)
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover -- the child
+        os._exit(0 if late._thread is None and not late._steps else 1)
+    assert os.waitpid(pid, 0)[1] == 0
     late.close()
-    end(late)
-    assert store.tried == 1
 
 
 def test_an_engine_that_closes_has_taken_them():
@@ -117,7 +139,7 @@ def test_an_engine_that_closes_has_taken_them():
     seen = []
     store.close = lambda: seen.append(store.read("records", "k")[0])
     with Engine(store, sinks=[]) as engine:
-        engine.records.later("k", put()[2])
+        engine.records.later("k", put()[2], 30.0)
     assert seen == [b"1"]
 
 

@@ -152,15 +152,17 @@ def test_an_operation_may_say_otherwise_than_its_engine(call, time):
 
 
 def test_no_wait_passes_the_deadline(call, time):
-    """Neither the policy's nor that of whoever calls."""
+    """Neither the policy's nor that of whoever calls; the last try has a moment of its own."""
     policies = [POLICY.replace(deadline=4.0)]
     engine = engine_on(AwayFor(3600.0), time, store_wait=60.0, policies=policies)
     with pytest.raises(StoreUnavailable):
         call(engine.operation("work", key="k"), counted("done"))
-    assert time.elapsed == 4.0
+    assert 3.9 <= time.elapsed <= 4.0
+    before = time.elapsed
     with deadline.within(3.0), pytest.raises(StoreUnavailable):
         engine.operation("work", key="k").call(counted("done"))
-    assert time.elapsed == 7.0
+    assert 2.9 <= time.elapsed - before <= 3.0
+    engine.close()  # which ends the thread that offers what is left
 
 
 def test_giving_up_a_claim_waits_for_nobody(call, time):

@@ -8,6 +8,7 @@ in place of 7.8 and 37 frames in place of 33, a new key 109 in place of 103 (CPy
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -21,7 +22,9 @@ from mainstay.core.idempotency.call import (
 )
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
+from mainstay.core.retry.deadline import until
 from mainstay.core.retry.effects import Returned
+from mainstay.deadline import moment
 from mainstay.drivers.call import aio, sync
 from mainstay.drivers.idempotency import store_retry
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
@@ -29,7 +32,7 @@ from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.drivers.idempotency.lease_cancel import stopping
 from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoreUnavailable
-from mainstay.runtime.context import LEASE
+from mainstay.runtime.context import BOUND, LEASE, Bound, current_bound
 from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
@@ -49,6 +52,19 @@ _LAST = (Returned, Replay, BaseException)
 # --- sync -----------------------------------------------------------------------------------------
 
 
+def run_until(
+    records: KeyedRecords,
+    keying: Keying,
+    named: tuple[str, str, str],
+    args: Args,
+    kwargs: Kwargs,
+    made: list[KeyedCall] | None = None,
+) -> UserValue:
+    """The same as `run`, for a policy with a deadline: it bounds the steps of the store too."""
+    with _until_deadline(keying):
+        return run(records, keying, named, args, kwargs, made)
+
+
 def run(
     records: KeyedRecords,
     keying: Keying,
@@ -66,8 +82,8 @@ def run(
     if is_read:
         try:
             found = records.store.read(SPACE, named[2])
-        except StoreUnavailable:
-            _unless_it_waits(records, keying)
+        except StoreUnavailable as error:
+            _unless_it_waits(records, keying, error, started)
         else:
             value = _replayed(records, keying, named, found)
             if value is not MISS:
@@ -138,11 +154,32 @@ def _prepared(
     return this
 
 
-def _unless_it_waits(records: KeyedRecords, keying: Keying) -> None:
+def _unless_it_waits(
+    records: KeyedRecords, keying: Keying, error: StoreUnavailable, started: float
+) -> None:
     """A read that fails does not matter to a call that waits for the store: the claim reads too."""
     chosen: float | None = keying.options.store_wait
-    if not (records.store_wait if chosen is None else chosen):
-        raise  # noqa: PLE0704 -- the StoreUnavailable that is being handled
+    is_late = store_retry.note_deadline(error, started)
+    if is_late or not (records.store_wait if chosen is None else chosen):
+        raise error
+
+
+class _until_deadline:  # noqa: N801 -- a context manager is used like a function
+    """Binds the deadline of a policy, so that whatever reads the time left has it."""
+
+    __slots__ = ("_bound", "_token")
+
+    def __init__(self, keying: Keying) -> None:
+        now, limit = clock.current.monotonic(), keying.site.policy.deadline
+        self._bound = Bound(until(now, limit, moment()), current_bound())
+
+    def __enter__(self) -> None:
+        self._token = BOUND.set(self._bound)
+
+    def __exit__(self, *_: object) -> None:
+        self._bound.is_over = True
+        with suppress(ValueError):  # a coroutine that is closed from elsewhere is in no context
+            BOUND.reset(self._token)
 
 
 def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outcome | Overdue:
@@ -158,6 +195,7 @@ def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outc
             except Exception as error:
                 box.append(error)
         call = this.under_way(effect, around, box)
+        this.check_time(call)
         with about(this), stopping(this, call):
             value = sync.drive(call, _attempt(this), args, kwargs)
         return Returned(value, call.is_accepted)
@@ -185,6 +223,19 @@ def _attempt(this: KeyedCall) -> Function:
 # --- async ----------------------------------------------------------------------------------------
 
 
+async def arun_until(
+    records: KeyedRecords,
+    keying: Keying,
+    named: tuple[str, str, str],
+    args: Args,
+    kwargs: Kwargs,
+    made: list[KeyedCall] | None = None,
+) -> UserValue:
+    """The same as `arun`, for a policy with a deadline."""
+    with _until_deadline(keying):
+        return await arun(records, keying, named, args, kwargs, made)
+
+
 async def arun(
     records: KeyedRecords,
     keying: Keying,
@@ -199,8 +250,8 @@ async def arun(
     if is_read:
         try:
             found = await records.store.aread(SPACE, named[2])
-        except StoreUnavailable:
-            _unless_it_waits(records, keying)
+        except StoreUnavailable as error:
+            _unless_it_waits(records, keying, error, started)
         else:
             value = _replayed(records, keying, named, found)
             if value is not MISS:
@@ -248,6 +299,7 @@ async def _ainvoke(
             except Exception as error:
                 box.append(error)
         call = this.under_way(effect, around, box)
+        this.check_time(call)
         with about(this), stopping(this, call):
             value = await aio.drive(call, _aattempt(this), args, kwargs)
         return Returned(value, call.is_accepted)

@@ -28,7 +28,7 @@ from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
-from mainstay.errors import CallCancelled, LeaseLost, ResultNotKept
+from mainstay.errors import CallCancelled, DeadlineExceeded, LeaseLost, ResultNotKept
 from mainstay.runtime.context import BOUND, CANCEL, CONTEXT, LEASE, UNBOUND
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ if TYPE_CHECKING:
             self, site: Site, call: Keyed, here: Context, /, *, is_taken: bool
         ) -> None: ...
         def size_limit(self, options: KeyOptions, address: str, /) -> int | None: ...
-        def later(
-            self, address: str, decide: Decide[Answer], /, *, is_repeated: bool = True
-        ) -> None: ...
+        def later(self, address: str, decide: Decide[Answer], seconds: float, /) -> None: ...
 
 
 SPACE = Space.RECORDS.value
@@ -314,7 +312,8 @@ class KeyedCall:
         """
         if type(command) is Begin:
             command = Release(self.call.owner, fence=self.records.fences)
-        self.records.later(self.address, self.decide(command), is_repeated=is_repeated)
+        seconds = self.call.lease if is_repeated else 0.0
+        self.records.later(self.address, self.decide(command), seconds)
 
     def is_plain(self, around: Sequence[Enclosure]) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
@@ -331,6 +330,12 @@ class KeyedCall:
         """
         limit = effect.attempts
         return Call(self.site, self.function, around, self.started, box, limit=limit)
+
+    def check_time(self, call: Call) -> None:
+        """Raises if the claim took all the time there was: the function is not started then."""
+        if not self.attempts and call.attempts == 0 and call.is_late(0.0):
+            call.release()
+            raise DeadlineExceeded(max(0.0, call.until - self.started))
 
     def cancelled(self) -> CallCancelled:
         """The error of a set cancel event, while another call had the key."""

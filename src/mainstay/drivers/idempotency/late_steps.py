@@ -1,9 +1,11 @@
 """Steps whose callers have left: they are taken in the background, in the order of their coming.
 
-A call that was cut off cannot wait for its claim to be released, or for its outcome to be recorded
-again. One thread takes such steps for a store, many at once, and ends when there are none. A store
-that is unavailable is tried a few times; after that the lease ends what was begun. The end of the
-engine, and of the process, waits for the steps for a moment.
+A call that was cut off, or whose deadline has passed, cannot wait for its claim to be released, or
+for its outcome to be recorded again. One thread takes such steps for a store, many at once, and
+ends when there are none. While a store is unavailable a step is offered again until the lease of its
+claim is over: from then on another call may have the key. A step that comes too late changes
+nothing, since it carries the owner of its claim. The end of the engine, and of the process, waits
+for the steps for a moment.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from mainstay.runtime.fork import flush_at_exit, reset_in_child
 if TYPE_CHECKING:
     from mainstay.ports import Step, Store
 
-_PAUSES = (0.1, 0.5, 2.0)
-"""Seconds before a step that failed is tried again."""
+    Late = tuple[int, float, Step]
+    """How often it was tried, and until when it is tried again."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds before steps that failed are tried again: twice as long each time."""
 _MOST, _MOST_WAITING = 256, 10_000
 _AT_THE_END = 1.0
 """Seconds for which the end of a process waits."""
@@ -36,16 +41,19 @@ class LateSteps:
     def reset(self) -> None:
         """Without any: those of its parent are not a forked child's."""
         self._changed = threading.Condition()
-        self._steps: list[tuple[int, Step]] = []
+        self._steps: list[Late] = []
         self._thread: threading.Thread | None = None
         self._is_closed = self._is_known = False
 
-    def add(self, step: Step, *, is_repeated: bool = True) -> None:
-        """Takes a step soon; if too many wait already, it is left to its lease."""
+    def add(self, step: Step, seconds: float = 0.0) -> None:
+        """Takes a step soon, and again for so many seconds while the store is unavailable.
+
+        If too many wait already, it is left to its lease.
+        """
         with self._changed:
             if len(self._steps) >= _MOST_WAITING:
                 return
-            self._steps.append((0 if is_repeated else len(_PAUSES), step))
+            self._steps.append((0, SYSTEM.monotonic() + seconds, step))
             if not self._is_known:
                 self._is_known = True
                 flush_at_exit(self, LateSteps.flush)
@@ -67,39 +75,49 @@ class LateSteps:
                 self._changed.wait(left)
 
     def _has_new_locked(self) -> bool:
-        return any(tries in (0, len(_PAUSES)) for tries, _ in self._steps)
+        return any(not tries for tries, _, _ in self._steps)
 
     def close(self) -> None:
-        """Waits for a moment, and gives up what cannot be taken."""
+        """Waits for a moment, gives what is left one more try, and ends the thread."""
         self.flush()
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+            self._changed.wait_for(lambda: self._thread is None, _AT_THE_END)
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 batch = self._steps[:_MOST]
-                if not batch or self._is_closed:
-                    self._steps.clear()
-                    self._thread = None
-                    self._changed.notify_all()
+                is_last = self._is_closed
+                if not batch:
+                    self._end_locked()
                     return
             again = self._taken(batch)
             with self._changed:
                 self._steps[: len(batch)] = again
                 self._changed.notify_all()
+                if is_last:
+                    self._end_locked()
+                    return
                 if again:
-                    self._changed.wait_for(lambda: self._is_closed, _PAUSES[again[0][0] - 1])
+                    pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (again[0][0] - 1))
+                    self._changed.wait_for(lambda: self._is_closed, pause)
 
-    def _taken(self, batch: list[tuple[int, Step]]) -> list[tuple[int, Step]]:
+    def _end_locked(self) -> None:
+        self._steps.clear()
+        self._thread = None
+        self._changed.notify_all()
+
+    def _taken(self, batch: list[Late]) -> list[Late]:
         """Takes the steps; those that the store did not take, and that are worth another try."""
         try:
-            answers = many_of(self._store)([step for _, step in batch])
+            answers = many_of(self._store)([step for _, _, step in batch])
         except Exception as error:
             answers = [error] * len(batch)
+        now = SYSTEM.monotonic()
         return [
-            (tries + 1, step)
-            for (tries, step), answer in zip(batch, answers, strict=True)
-            if isinstance(answer, StoreUnavailable) and tries < len(_PAUSES)
+            (tries + 1, until, step)
+            for (tries, until, step), answer in zip(batch, answers, strict=True)
+            if isinstance(answer, StoreUnavailable) and now < until
         ]

@@ -192,11 +192,8 @@ class Records:
         if isinstance(function, property):
             raise WrapError("a property is not called", hint="put the decorator below @property")
         check_decoratable(function)
-        keying, run, arun = (
-            self._keying(site, options, function, is_kept=True),
-            driver.run,
-            driver.arun,
-        )
+        keying = self._keying(site, options, function, is_kept=True)
+        run, arun = _drivers_of(site)
         identify = keying.identify
         decorated: Function
         if is_async(function):
@@ -215,14 +212,16 @@ class Records:
     ) -> UserValue:
         """A keyed call of a plain function."""
         keying = self._keying(site, options, function)
-        return driver.run(self, keying, keying.identify(args, kwargs), args, kwargs)
+        run, _ = _drivers_of(site)
+        return run(self, keying, keying.identify(args, kwargs), args, kwargs)
 
     async def arun(
         self, site: Site, options: KeyOptions, function: AsyncFunction, args: Args, kwargs: Kwargs
     ) -> UserValue:
         """A keyed call of an async function."""
         keying = self._keying(site, options, function)
-        return await driver.arun(self, keying, keying.identify(args, kwargs), args, kwargs)
+        _, arun = _drivers_of(site)
+        return await arun(self, keying, keying.identify(args, kwargs), args, kwargs)
 
     def result(
         self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
@@ -231,7 +230,7 @@ class Records:
         keying, made = self._keying(site, options, function), list[KeyedCall]()
         named, started = keying.identify(args, kwargs), monotonic()
         try:
-            value = driver.run(self, keying, named, args, kwargs, made)
+            value = _drivers_of(site)[0](self, keying, named, args, kwargs, made)
         except Exception as error:
             return _result(made, started, error, None)
         return _result(made, started, None, value)
@@ -243,7 +242,7 @@ class Records:
         keying, made = self._keying(site, options, function), list[KeyedCall]()
         named, started = keying.identify(args, kwargs), monotonic()
         try:
-            value = await driver.arun(self, keying, named, args, kwargs, made)
+            value = await _drivers_of(site)[1](self, keying, named, args, kwargs, made)
         except Exception as error:
             return _result(made, started, error, None)
         return _result(made, started, None, value)
@@ -289,13 +288,13 @@ class Records:
             )
             emit(event, site.listeners, site.redact)
 
-    def later(self, address: str, decide: Decide[Answer], *, is_repeated: bool = True) -> None:
+    def later(self, address: str, decide: Decide[Answer], seconds: float) -> None:
         """A step of a call that was cut off and cannot wait for it; its lease ends it otherwise.
 
         A transaction of the caller's is theirs to roll back.
         """
         if not self.is_bound:
-            self._late.add((SPACE, address, decide), is_repeated=is_repeated)
+            self._late.add((SPACE, address, decide), seconds)
 
     def close(self) -> None:
         """Closes the store; steps of calls that were cut off have a second at most before that."""
@@ -304,6 +303,13 @@ class Records:
 
 
 _ANY_TEXT = ("utf-8", "surrogatepass")
+
+
+def _drivers_of(site: Site) -> tuple[Function, AsyncFunction]:
+    """The two drivers of a call: only a policy with a deadline pays for binding it."""
+    if site.policy.deadline is None:
+        return driver.run, driver.arun
+    return driver.run_until, driver.arun_until
 
 
 def monotonic() -> float:

@@ -1,9 +1,12 @@
 """A store that is unavailable: how often, and for how long, a step of a keyed call is retried.
 
 The steps that begin and end a call are tried three times within a fifth of a second, as a lost
-reply needs. `store_wait` adds as many seconds: the pauses double up to a second, are spread between
-callers, and never pass the call's deadline. A step may be taken twice: a second claim of one owner
-finds its own.
+reply needs. `store_wait` adds as many seconds: the pauses double up to a second, and are spread
+between callers. No try starts when the call's deadline has passed, and each step ends at that
+moment, in the store. A step may be taken twice: a second claim of one owner finds its own.
+
+If the deadline has passed, the error of the store is raised, with a note: nothing was cut but the
+wait for the store. What the call was to write is offered again without it (later.py).
 
 If a claim was made without a read before it and the store does not take it at once, the record is
 read after all: a read needs no lock, so a call that has ended is replayed even while nothing can be
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay.core.idempotency.record import Begin, Release, Renew
 from mainstay.core.retry.deadline import NEVER
-from mainstay.deadline import remaining
+from mainstay.deadline import moment
 from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.errors import CallCancelled, StoreUnavailable
 
@@ -42,6 +45,8 @@ _TRIES = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 _POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
+_LAST = 0.08
+"""Seconds before the deadline at which the last try starts, so that a healthy store can answer."""
 
 
 # --- two drivers ----------------------------------------------------------------------------------
@@ -179,6 +184,8 @@ def _stepped(this: KeyedCall, command: Command, error: Exception) -> StoreFlow:
                     return replay
         return (yield from _offered(this, command, error))
     except Exception as last:
+        if isinstance(last, StoreUnavailable) and note_deadline(last, this.started):
+            this.cut_off(command)
         if type(command) is Begin:
             this.cut_off(command, is_repeated=False)  # a try may have been taken, its reply lost
             raise
@@ -206,11 +213,13 @@ def _offered(this: KeyedCall, command: Command, error: StoreUnavailable) -> Stor
 class _Retries:
     """The tries of one step, from its first failure on."""
 
-    __slots__ = ("_pause", "_since", "_spread", "_tries", "_until")
+    __slots__ = ("_end", "_pause", "_since", "_spread", "_tries", "_until")
 
     def __init__(self, this: KeyedCall, command: Command) -> None:
         self._since = clock.current.monotonic()
-        self._until = self._since + _patience(this, command, self._since)
+        self._until = self._since + _patience(this, command)
+        self._end = moment()
+        """When the deadline of the call has passed."""
         self._tries = 1 if type(command) in (Release, Renew) else _TRIES
         self._pause = _FIRST_PAUSE
         self._spread = 0.5 + int(this.call.owner[:4], 16) / 0x20000
@@ -218,15 +227,18 @@ class _Retries:
     def delay(self, error: StoreUnavailable) -> float:
         """Seconds until the next try; raises the error if there is none."""
         self._tries -= 1
-        left = self._until - clock.current.monotonic()
-        if left > 0.0:
-            seconds = min(self._pause * self._spread, left)
+        now, seconds = clock.current.monotonic(), _FIRST_PAUSE
+        if self._until > now:
+            seconds = min(self._pause * self._spread, self._until - now)
             self._pause = min(self._pause * 2.0, _LONGEST_PAUSE)
-            return seconds
-        if self._tries <= 0:
+        elif self._tries <= 0:
             self._note_wait(error)
             raise error
-        return _FIRST_PAUSE
+        room = self._end - _LAST - now
+        if room <= 0.0:
+            self._note_wait(error)
+            raise error
+        return min(seconds, room)
 
     def _note_wait(self, error: StoreUnavailable) -> None:
         waited = clock.current.monotonic() - self._since
@@ -234,10 +246,20 @@ class _Retries:
             error.add_note(f"waited {waited:.3g} s for the store, as store_wait and deadline allow")
 
 
-def _patience(this: KeyedCall, command: Command, now: float) -> float:
+def _patience(this: KeyedCall, command: Command) -> float:
     """The seconds a step may wait: none to give up a claim, nor inside a caller's transaction."""
     if type(command) is Release or this.records.is_bound:
         return 0.0
-    deadline, left = this.site.policy.deadline, remaining()
-    of_call = NEVER if deadline is None else deadline - (now - this.started)
-    return max(0.0, min(this.store_wait, of_call, NEVER if left is None else left))
+    return this.store_wait
+
+
+def note_deadline(error: StoreUnavailable, started: float) -> bool:
+    """Whether the deadline leaves no time for a further try; a note explains it then."""
+    now, end = clock.current.monotonic(), moment()
+    if end == NEVER or now + _LAST < end:
+        return False
+    error.add_note(
+        f"given up {now - started:.3g} s after the call began: its deadline leaves the store no"
+        " more time"
+    )
+    return True

@@ -65,6 +65,8 @@ class NatsConnection:
         self.client = address.servers.client()
         self.is_lost = False
         self.received = 0.0
+        self.silent_since = -1.0
+        """When the first operation began that got no answer, if nothing was received since."""
         self._inbox = ""
         self._tokens = itertools.count()
         self._awaited: dict[str, _Awaited] = {}

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 class NatsStep(Operation):
     """One operation in the loop, made of requests to the server."""
 
-    def __init__(self, thread: NatsThread, what: str) -> None:
-        super().__init__(thread.address, what)
+    def __init__(self, thread: NatsThread, what: str, seconds: float) -> None:
+        super().__init__(thread.address, what, seconds)
         self.thread = thread
 
     # --- the steps of a store --------------------------------------------------------------------

@@ -24,6 +24,7 @@ from mainstay.stores.nats.steps import NatsStep, unwrapped
 from mainstay.stores.nats.thread import NatsThread
 from mainstay.stores.nats.url import NatsUrl
 from mainstay.stores.nats.wire import HEADERS, Clock
+from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from mainstay.core.base.change import Decide, Reply
     from mainstay.ports import Step
     from mainstay.stores.nats.thread import Work
+
+
+_LATE = 0.02
+"""Seconds by which the thread may be late, if the deadline of the caller ends the wait."""
 
 
 class NatsStore:
@@ -130,7 +135,7 @@ class NatsStore:
 
     # --- from here into the thread and back -------------------------------------------------------
 
-    def _submit(self, what: str, work: Callable[[NatsStep], Work]) -> Future[Any]:
+    def _submit(self, what: str, work: Callable[[NatsStep], Work], seconds: float) -> Future[Any]:
         _ = PROCESS.pid  # resets the store in a child that was forked without hooks
         with self._guard:
             if self._is_closed:
@@ -138,17 +143,20 @@ class NatsStore:
             if self._nats_thread is None:
                 self._nats_thread = NatsThread(self._address, self._clock)
                 weakref.finalize(self, self._nats_thread.close)
-            return self._nats_thread.submit(partial(NatsStep, self._nats_thread, what), work)
+            begin = partial(NatsStep, self._nats_thread, what, seconds)
+            return self._nats_thread.submit(begin, work)
 
-    def _wait(self, what: str, work: Callable[[NatsStep], Work]) -> Any:
-        future = self._submit(what, work)
+    def _wait(
+        self, what: str, work: Callable[[NatsStep], Work], seconds: float | None = None
+    ) -> Any:
+        seconds = time_for(self.timeout) if seconds is None else seconds
+        future = self._submit(what, work, seconds)
         try:
-            answer = future.result(self.timeout + CLOSE_TIMEOUT)
+            answer = future.result(seconds + (CLOSE_TIMEOUT if seconds == self.timeout else _LATE))
         except TimeoutError:
             future.cancel()
-            reason = (
-                f"no answer within {self.timeout:g} s, and its own thread does not answer either"
-            )
+            limit = shown(seconds, self.timeout)
+            reason = f"no answer within {limit}, and its own thread does not answer either"
             raise StoreUnavailable(self.url, what, reason) from None
         except BaseException:  # Ctrl+C: no caller waits any more
             future.cancel()
@@ -158,8 +166,9 @@ class NatsStore:
     async def _await(self, what: str, work: Callable[[NatsStep], Work]) -> Any:
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
-            return await trio.to_thread.run_sync(self._wait, what, work)
-        return unwrapped(await asyncio.wrap_future(self._submit(what, work)))
+            return await trio.to_thread.run_sync(self._wait, what, work, time_for(self.timeout))
+        future = self._submit(what, work, time_for(self.timeout))
+        return unwrapped(await asyncio.wrap_future(future))
 
     def _reset(self) -> None:
         """A forked child has no thread, and must not touch its parent's connection."""

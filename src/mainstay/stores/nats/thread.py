@@ -30,6 +30,7 @@ from mainstay.stores.nats.wire import (
     steady,
 )
 from mainstay.stores.options import without_secrets
+from mainstay.stores.time_left import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -49,9 +50,11 @@ _AT_ONCE = 256
 class Operation:
     """The state of an operation, for error messages: what it does, and what failed."""
 
-    def __init__(self, address: NatsUrl, what: str) -> None:
+    def __init__(self, address: NatsUrl, what: str, seconds: float) -> None:
         self.address = address
         self.what = what
+        self.seconds = seconds
+        """The store's own timeout, or less if the caller's deadline comes first."""
         self.began = steady()
         self.doing = "starting"
         self.tries = 0
@@ -63,7 +66,8 @@ class Operation:
 
     def reason(self) -> str:
         """Why there was no answer, as far as it is known."""
-        text = f"no answer within {self.address.timeout:g} s while {self.doing}"
+        limit = shown(self.seconds, self.address.timeout)
+        text = f"no answer within {limit}, while {self.doing}"
         if self.lost_races:
             text += f"; lost the race to write {self.lost_races} times"
         if self.tries:
@@ -137,7 +141,7 @@ class NatsThread:
         task.add_done_callback(_retrieve_exception)
         self._running.add(task)
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.address.timeout)
+            done, _ = await asyncio.wait({task}, timeout=step.seconds)
         finally:
             task.cancel()
             self._running.discard(task)
@@ -152,9 +156,17 @@ class NatsThread:
             raise step.failed(f"{_text_of(error)}, while {step.doing}") from error
 
     def _suspect(self, step: Operation) -> None:
-        """Drops a connection that has received nothing since an operation began."""
-        if self._connection is not None and self._connection.received < step.began:
-            self.drop(self._connection)
+        """Drops a connection that has received nothing for the store's timeout.
+
+        An operation that was cut by the deadline of its caller may have waited for a moment only.
+        """
+        connection = self._connection
+        if connection is None or connection.received >= step.began:
+            return
+        if connection.silent_since < connection.received:
+            connection.silent_since = step.began
+        if step.began - connection.silent_since + step.seconds >= self.address.timeout:
+            self.drop(connection)
 
     def drop(self, connection: NatsConnection) -> None:
         """Ends a connection; the next operation opens another and checks the bucket again."""

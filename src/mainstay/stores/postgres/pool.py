@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import queue
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 _INTERVAL = 0.1
-"""Seconds between two looks at the clock while an answer is awaited."""
+"""Seconds between two looks at the clock while an answer is awaited, as psycopg has them."""
+
+
+class _Connecting(threading.local):
+    """When the connection that this thread makes must be there."""
+
+    until: float = math.inf
+
+
+_CONNECTING = _Connecting()
 
 _SESSION = """
 SET default_transaction_isolation = 'read committed';
@@ -48,8 +58,8 @@ that waits for a lock when its client leaves is cancelled (from PostgreSQL 14 on
 class TimedOutError(psycopg.OperationalError):
     """No answer came in time, or no connection was free."""
 
-    def __init__(self, text: str = "the server did not answer in time") -> None:
-        super().__init__(text)
+    def __init__(self, text: str = "the server did not answer in time", **more: Any) -> None:
+        super().__init__(text, **more)  # psycopg makes one of all that several hosts have raised
 
 
 _TimedOut: type[Exception] = getattr(psycopg.errors, "_WaitTimeout", TimedOutError)
@@ -68,12 +78,18 @@ class Connection(psycopg.Connection["tuple[Any, ...]"]):
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
             if _TimedOut is TimedOutError:
-                return waiting.wait(_until(gen, self.until), self.pgconn.socket, _INTERVAL)
+                every = _interval(self.until)
+                return waiting.wait(_until(gen, self.until), self.pgconn.socket, every)
             left = self.until - SYSTEM.monotonic()
             return waiting.wait(gen, self.pgconn.socket, _INTERVAL, left)
         except BaseException as error:
             _leave(self.pgconn, error)
             raise
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **kwargs: Any) -> Any:
+        """Connects; psycopg's own timeout has whole seconds, 2 of them at least."""
+        return _connecting(super()._connect_gen(*args, **kwargs), _CONNECTING.until)
 
 
 class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
@@ -91,8 +107,8 @@ class AsyncConnection(psycopg.AsyncConnection["tuple[Any, ...]"]):
         """Waits for an answer; a connection that was left waiting is closed."""
         try:
             if _TimedOut is TimedOutError:
-                gen = _until(gen, self.until)
-                return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL)
+                gen, every = _until(gen, self.until), _interval(self.until)
+                return await waiting.wait_async(gen, self.pgconn.socket, every)
             left = self.until - SYSTEM.monotonic()
             return await waiting.wait_async(gen, self.pgconn.socket, _INTERVAL, left)
         except BaseException as error:
@@ -117,6 +133,32 @@ def _until(gen: Any, until: float) -> Generator[Any, Any, Any]:
     except StopIteration as done:
         return done.value
     raise TimedOutError
+
+
+def _interval(until: float) -> float:
+    """Seconds between two looks at the clock, such that one comes when the time is over."""
+    left = max(0.001, until - SYSTEM.monotonic())
+    return left / math.ceil(left / _INTERVAL) if left != math.inf else _INTERVAL
+
+
+def _connecting(gen: Any, until: float) -> Generator[Any, Any, Any]:
+    """The generator of a new connection, until the deadline.
+
+    If nothing happens, psycopg resumes it every tenth of a second: it gives up at the moment that
+    is nearest to the deadline.
+    """
+    try:
+        wants = next(gen)
+        while True:
+            ready = yield wants
+            late = 0.0 if ready else _INTERVAL / 2
+            if SYSTEM.monotonic() + late >= until:
+                raise TimedOutError
+            wants = gen.send(ready)
+    except StopIteration as done:
+        return done.value
+    finally:
+        gen.close()
 
 
 class _Idle:
@@ -178,6 +220,7 @@ class Pool:
         return connection, is_new
 
     def _connect(self, until: float) -> Connection:
+        _CONNECTING.until = until
         connection = Connection.connect(**self._settings.params(until))
         connection.until = until
         try:
@@ -222,7 +265,11 @@ class AsyncPool:
         return connection, is_new
 
     async def _connect(self, until: float) -> AsyncConnection:
-        connection = await AsyncConnection.connect(**self._settings.params(until))
+        try:
+            async with asyncio.timeout(max(0.0, until - SYSTEM.monotonic())):
+                connection = await AsyncConnection.connect(**self._settings.params(until))
+        except TimeoutError:
+            raise TimedOutError from None
         connection.until = until
         try:
             await connection.execute(self._settings.session)

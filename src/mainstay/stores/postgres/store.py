@@ -23,6 +23,7 @@ from mainstay.stores.postgres import statements as steps
 from mainstay.stores.postgres.batch import many
 from mainstay.stores.postgres.pool import Pools, TimedOutError
 from mainstay.stores.postgres.url import PostgresUrl
+from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,18 +145,21 @@ class PostgresStore:
 
     # --- driving the steps -----------------------------------------------------------------------
 
-    def _run(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+    def _run(
+        self, what: str, make: Callable[[], Steps[Answer]], seconds: float | None = None
+    ) -> Answer:
         """Drives steps on a connection for threads."""
         self._check_open(what)
-        until = SYSTEM.monotonic() + self.timeout
+        seconds = time_for(self.timeout) if seconds is None else seconds
+        until = SYSTEM.monotonic() + seconds
         while True:
             pool = self._pools.of_threads()
             try:
                 connection, is_new = pool.take(until)
             except psycopg.Error as error:
-                raise self._translated(what, error) from error
+                raise self._translated(what, error, seconds) from error
             try:
-                return self._drive(connection, make(), what, may_be_stale=not is_new)
+                return self._drive(connection, make(), what, seconds, may_be_stale=not is_new)
             except _Stale:
                 pool.idle.clear()
             finally:
@@ -165,24 +169,34 @@ class PostgresStore:
         """Drives steps on a connection of the running loop; under trio, in a thread."""
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_task():
-            return await trio.to_thread.run_sync(self._run, what, make)  # type: ignore[no-any-return]
+            seconds = time_for(self.timeout)  # read here: what encloses a call is on this stack
+            return await trio.to_thread.run_sync(self._run, what, make, seconds)  # type: ignore[no-any-return]
         self._check_open(what)
-        until = SYSTEM.monotonic() + self.timeout
+        seconds = time_for(self.timeout)
+        until = SYSTEM.monotonic() + seconds
         while True:
             pool = self._pools.of_loop()
             try:
                 connection, is_new = await pool.take(until)
             except psycopg.Error as error:
-                raise self._translated(what, error) from error
+                raise self._translated(what, error, seconds) from error
             try:
-                return await self._adrive(connection, make(), what, may_be_stale=not is_new)
+                return await self._adrive(
+                    connection, make(), what, seconds, may_be_stale=not is_new
+                )
             except _Stale:
                 pool.idle.clear()
             finally:
                 pool.give(connection)
 
     def _drive(
-        self, connection: Any, round_trips: Steps[Answer], what: str, *, may_be_stale: bool = False
+        self,
+        connection: Any,
+        round_trips: Steps[Answer],
+        what: str,
+        seconds: float,
+        *,
+        may_be_stale: bool = False,
     ) -> Answer:
         """Drives the round trips; only errors of the server are translated, not of a decision."""
         try:
@@ -191,14 +205,21 @@ class PostgresStore:
                 try:
                     rows = _execute(connection, round_trip)
                 except psycopg.Error as error:
-                    raise self._translated(what, error, may_be_stale=may_be_stale) from error
+                    raised = self._translated(what, error, seconds, may_be_stale=may_be_stale)
+                    raise raised from error
                 may_be_stale = False  # from here on something may have been written
                 round_trip = round_trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
     async def _adrive(
-        self, connection: Any, round_trips: Steps[Answer], what: str, *, may_be_stale: bool = False
+        self,
+        connection: Any,
+        round_trips: Steps[Answer],
+        what: str,
+        seconds: float,
+        *,
+        may_be_stale: bool = False,
     ) -> Answer:
         """The same, awaiting."""
         try:
@@ -207,21 +228,23 @@ class PostgresStore:
                 try:
                     rows = await _aexecute(connection, round_trip)
                 except psycopg.Error as error:
-                    raise self._translated(what, error, may_be_stale=may_be_stale) from error
+                    raised = self._translated(what, error, seconds, may_be_stale=may_be_stale)
+                    raise raised from error
                 may_be_stale = False
                 round_trip = round_trips.send(rows)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
 
     def _translated(
-        self, what: str, error: psycopg.Error, *, may_be_stale: bool = False
+        self, what: str, error: psycopg.Error, seconds: float, *, may_be_stale: bool = False
     ) -> _Stale | StoreUnavailable | ValueTooLarge:
         """The error for the caller: StoreUnavailable with the server's reason, as a rule."""
         if may_be_stale and _is_lost(error):
             return _Stale()
         if isinstance(error, psycopg.errors.ProgramLimitExceeded):
             return ValueTooLarge(self.url, None, self.max_value)
-        reason = without_secrets(self.address.hide(_reason(error, self.timeout)))
+        limit = shown(seconds, self.timeout)
+        reason = without_secrets(self.address.hide(_reason(error, limit)))
         return StoreUnavailable(self.url, what, reason)
 
     def _check_open(self, what: str) -> None:
@@ -243,19 +266,22 @@ class _Within(PostgresStore):
         """Does nothing: the connection is the caller's."""
 
     def _step(self, space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
-        return steps.step_within(space, key, decide, self.timeout)
+        return steps.step_within(space, key, decide, time_for(self.timeout))
 
-    def _run(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
+    def _run(
+        self, what: str, make: Callable[[], Steps[Answer]], seconds: float | None = None
+    ) -> Answer:
         if self._is_async:
             raise StoreError("the connection is async", hint="await atransact() or aread()")
         self._check_transaction()
-        return self._drive(self._theirs, make(), what)
+        seconds = time_for(self.timeout) if seconds is None else seconds
+        return self._drive(self._theirs, make(), what, seconds)
 
     async def _arun(self, what: str, make: Callable[[], Steps[Answer]]) -> Answer:
         if not self._is_async:
-            return await asyncio.to_thread(self._run, what, make)
+            return await asyncio.to_thread(self._run, what, make, time_for(self.timeout))
         self._check_transaction()
-        return await self._adrive(self._theirs, make(), what)
+        return await self._adrive(self._theirs, make(), what, time_for(self.timeout))
 
     def _check_transaction(self) -> None:
         idle = psycopg.pq.TransactionStatus.IDLE
@@ -377,13 +403,13 @@ _ADVICE = {
 """What to do about an error, by a part of its text."""
 
 
-def _reason(error: psycopg.Error, timeout: float) -> str:
+def _reason(error: psycopg.Error, limit: str) -> str:
     """The reason of an error, and what to do about it."""
     text = " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, TimedOutError | psycopg.errors.ConnectionTimeout):
-        return f"{text} (timeout {timeout:g} s)"
+        return f"{text} (timeout {limit})"
     if isinstance(error, psycopg.errors.LockNotAvailable):
-        return f"another transaction held the record for more than {timeout:g} s"
+        return f"another transaction held the record for more than {limit}"
     if isinstance(error, psycopg.errors.SerializationFailure):
         return f"{text}: run your transaction again"
     found = [advice for words, advice in _ADVICE.items() if words in text]

@@ -32,9 +32,8 @@ def blocking_client(address: str, pool: int, timeout: float) -> Any:
     secure = urlsplit(address).scheme == "rediss"
     base: Any = redis.SSLConnection if secure else redis.Connection
     bounded = type("Bounded", (_BoundedConnection, base), {})
-    connections = redis.BlockingConnectionPool.from_url(
-        address, connection_class=bounded, **_limits(pool, timeout)
-    )
+    waiting: Any = type("Waiting", (_BoundedPool, redis.BlockingConnectionPool), {})
+    connections = waiting.from_url(address, connection_class=bounded, **_limits(pool, timeout))
     return redis.Redis(connection_pool=connections)
 
 
@@ -87,6 +86,21 @@ class _BoundedConnection:
 
     _sock: Any
     _is_limited = False
+    socket_timeout: float | None
+
+    @property
+    def socket_connect_timeout(self) -> float:
+        """Read for each address of a host, and for what follows: never more than is left."""
+        return max(0.001, DEADLINE.at - SYSTEM.monotonic())
+
+    @socket_connect_timeout.setter
+    def socket_connect_timeout(self, _: float | None) -> None:
+        """The store's own timeout, which bounds the step already."""
+
+    def _connect(self) -> Any:
+        self._is_limited = True  # TLS, which follows, has what is left too
+        self.socket_timeout = self.socket_connect_timeout
+        return super()._connect()  # type: ignore[misc]
 
     def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
         self._limit()
@@ -104,6 +118,19 @@ class _BoundedConnection:
         if self._sock is not None:
             self._sock.settimeout(max(0.001, left))
             self._is_limited = left < DEADLINE.most * 0.9
+
+
+class _BoundedPool:
+    """A pool that waits for a free connection no longer than the step has; mixed in likewise."""
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that are left of the step of this thread."""
+        return max(0.0, DEADLINE.at - SYSTEM.monotonic())
+
+    @timeout.setter
+    def timeout(self, _: float) -> None:
+        """The store's own timeout, which bounds the step already."""
 
 
 class _NotifyingPool:

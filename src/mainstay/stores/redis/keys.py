@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from redis import exceptions as theirs
 
 from mainstay.errors import StoreError
+from mainstay.stores.time_left import shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -138,11 +139,11 @@ def without_secrets(url: str) -> str:
     return parts._replace(netloc=name + host, query="", fragment="").geturl()
 
 
-def explained(error: Exception, store: Server) -> str:
+def explained(error: Exception, store: Server, seconds: float) -> str:
     """The reason of an error, and what to do about it."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     if isinstance(error, theirs.TimeoutError):
-        return f"no answer within {store.timeout:g} s ({text})"
+        return f"no answer within {shown(seconds, store.timeout)} ({text})"
     found = [hint for word, hint in _HINTS.items() if word in f"{type(error).__name__} {text}"]
     return f"{text}: {found[0].format(pool=store.pool)}" if found else text
 

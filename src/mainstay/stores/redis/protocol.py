@@ -17,6 +17,7 @@ from mainstay.errors import StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.options import without_secrets
 from mainstay.stores.redis.keys import SMALLER, TOKEN, explained
+from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 class Exchange:
     """A flow under way: what it asks for, the answer or error, and the deadline."""
 
-    __slots__ = ("_flow", "_store", "_what", "answer", "ask", "error", "result", "turn", "until")
+    __slots__ = (
+        "_flow", "_store", "_what", "answer", "ask", "error", "result", "seconds", "turn", "until",
+    )  # fmt: skip
 
-    def __init__(self, store: Server, what: str, flow: Flow) -> None:
+    def __init__(self, store: Server, what: str, flow: Flow, seconds: float | None = None) -> None:
         self._store = store
         self._what = what
         self._flow = flow
-        self.until = SYSTEM.monotonic() + store.timeout
+        self.seconds = time_for(store.timeout) if seconds is None else seconds
+        self.until = SYSTEM.monotonic() + self.seconds
         self.ask: Any = None
         self.answer: Any = None
         self.error: Exception | None = None
@@ -70,7 +74,8 @@ class Exchange:
         if self._store.is_closed:
             raise StoreUnavailable(self._store.url, self._what, "it was closed")
         if SYSTEM.monotonic() > self.until:
-            reason = f"not done within {self._store.timeout:g} s: it lost every race to write"
+            limit = shown(self.seconds, self._store.timeout)
+            reason = f"not done within {limit}: it lost every race to write"
             raise StoreUnavailable(self._store.url, self._what, reason)
 
     def unavailable(self, error: Exception) -> Exception:
@@ -81,7 +86,7 @@ class Exchange:
             return error
         if "invalid bulk length" in str(error):  # a server that does not give its settings
             return ValueTooLarge(self._store.url, None, None, hint=SMALLER)
-        reason = without_secrets(explained(error, self._store))
+        reason = without_secrets(explained(error, self._store, self.seconds))
         return StoreUnavailable(self._store.url, self._what, reason)
 
 

@@ -55,6 +55,7 @@ from mainstay.stores.redis.keys import (
     without_secrets,
 )
 from mainstay.stores.redis.protocol import Contention, Exchange, WriteLocks, aperform, perform
+from mainstay.stores.time_left import time_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +121,7 @@ class RedisStore:
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, without blocking the event loop."""
         if in_trio():
-            return await in_thread(self.transact, space, key, decide)  # type: ignore[no-any-return]
+            return await self._in_thread("write", self._step(space, key, decide))  # type: ignore[no-any-return]
         return await self._arun("write", self._step(space, key, decide))  # type: ignore[no-any-return]
 
     def read(self, space: str, key: str) -> tuple[bytes | None, float]:
@@ -130,7 +131,7 @@ class RedisStore:
     async def aread(self, space: str, key: str) -> tuple[bytes | None, float]:
         """The same, without blocking the event loop."""
         if in_trio():
-            return await in_thread(self.read, space, key)  # type: ignore[no-any-return]
+            return await self._in_thread("read", self._reading(space, key))  # type: ignore[no-any-return]
         return await self._arun("read", self._reading(space, key))  # type: ignore[no-any-return]
 
     def scan(self, space: str, after: str = "", limit: int = 100) -> list[tuple[str, bytes]]:
@@ -185,7 +186,7 @@ class RedisStore:
         left = yield from many(steps, self._step, answers)
         for number, answer in enumerate(answers):
             if isinstance(answer, theirs.RedisError):
-                reason = without_secrets(explained(answer, self))
+                reason = without_secrets(explained(answer, self, self.timeout))
                 answers[number] = StoreUnavailable(self.url, "write", reason)
         return left
 
@@ -298,8 +299,8 @@ class RedisStore:
 
     # --- the two drivers --------------------------------------------------------------------------
 
-    def _run(self, what: str, flow: Flow) -> Any:
-        exchange = Exchange(self, what, flow)
+    def _run(self, what: str, flow: Flow, seconds: float | None = None) -> Any:
+        exchange = Exchange(self, what, flow, seconds)
         self._make_ready(what)
         client, write_locks = self._client, self._write_locks
         connection = ScriptConnection(client)
@@ -320,12 +321,16 @@ class RedisStore:
                 drop_idle(client.connection_pool)
         return exchange.result
 
+    async def _in_thread(self, what: str, flow: Flow) -> Any:
+        """Under trio; the time is read here, because what encloses a call is on this stack."""
+        return await in_thread(self._run, what, flow, time_for(self.timeout))
+
     async def _arun(self, what: str, flow: Flow) -> Any:
         import asyncio
 
         exchange = Exchange(self, what, flow)
         self._make_ready(what)
-        scope = asyncio.timeout(self.timeout)
+        scope = asyncio.timeout(exchange.seconds)
         connection: AsyncScriptConnection | None = None
         try:
             async with scope:
