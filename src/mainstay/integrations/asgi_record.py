@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from mainstay.core.inbox.items import Item
     from mainstay.integrations.asgi_messages import Message, Send
     from mainstay.ports import Store
+    from mainstay.runtime.store_clock import StoreClock
 
     class Records(Protocol):
-        """What counts hits and conflicts."""
+        """What counts hits and conflicts, and knows the store's clock."""
+
+        clock: StoreClock
 
         def report(self, site: Any, call: Keyed, what: str) -> None: ...
 
@@ -110,8 +113,9 @@ class Claim:
 
     async def step(self, command: Command) -> Any:
         """One step of the store."""
+        look = self._engine.records.clock.look
         return await self._engine.store.atransact(
-            SPACE, self.address, lambda value, now: reduce(value, command, now)
+            SPACE, self.address, lambda value, now: reduce(value, command, now, look(now))
         )
 
     async def keep_alive(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.runtime.fork import make_lock
+from mainstay.runtime.store_clock import OwnClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ class MemoryStore:
         self.purged = 0
         """Expired records that were dropped."""
         self._lock = make_lock()
+        self._clock = OwnClock("memory://")
 
     def transact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """Reads, decides and writes as one step."""
@@ -67,7 +69,7 @@ class MemoryStore:
                 if change.expires is not None:
                     heappush(self._expiring, (change.expires, at))
             if self._expiring and self._expiring[0][0] <= now - _GRACE:
-                self._purge_locked(now - _GRACE, _AT_ONCE)
+                self._purge_locked(self._clock.before_jumps(now) - _GRACE, _AT_ONCE)
             return reply
 
     def transact_many(self, steps: Sequence[Step]) -> list[Any]:
@@ -97,7 +99,7 @@ class MemoryStore:
     def purge(self, limit: int = 1000) -> int:
         """Drops records that have expired; how many."""
         with self._lock:
-            return self._purge_locked(clock.current.wall(), limit)
+            return self._purge_locked(self._clock.before_jumps(clock.current.wall()), limit)
 
     def _purge_locked(self, until: float, limit: int) -> int:
         """Drops what expired until then, the earliest first; how many."""

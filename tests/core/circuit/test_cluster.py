@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.change import KEEP
+from mainstay.core.base.clock_jumps import Jump
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, record, voted
 from mainstay.core.circuit.cluster import (
     Order,
@@ -239,3 +240,50 @@ def test_a_table_from_before_there_were_orders_is_read():
     """A store outlives the version that wrote it."""
     found = decode(b'{"seats":{"a":{"seen":1.0,"circuit":null,"counts":[0,0],"has_left":false}}}')
     assert (found.order, found.seats["a"].obeyed, found.seats["a"].silence) == (None, 0, 10.0)
+
+
+# --- a clock that is set --------------------------------------------------------------------------
+
+DAY = 86_400.0
+
+
+def test_after_the_clock_was_set_back_a_dead_node_is_live_for_its_silence_at_most():
+    """Whoever takes a seat counts the seats of the future from now on; not for the day."""
+    before = encode(Table({"a": Seat(DAY + 100.0, OPEN), "b": Seat(DAY + 100.0, CLOSED)}))
+    change, found = sit(before, "b", Seat(0.0, CLOSED), 100.0, SILENCE)
+    assert found.seats["a"].seen == 100.0
+    assert is_live(found.seats["a"], 100.0, SILENCE)
+    _, later = sit(change.value, "b", Seat(0.0, CLOSED), 100.0 + SILENCE, SILENCE)
+    assert set(later.seats) == {"b"}
+
+
+def test_to_who_only_reads_a_seat_of_the_future_is_not_live():
+    """Nobody has renewed it since the clock was set back."""
+    assert is_live(Seat(105.0), 100.0, SILENCE)
+    assert not is_live(Seat(100.0 + DAY), 100.0, SILENCE)
+
+
+def test_a_newcomer_counts_the_seats_of_the_future_as_live():
+    """Their nodes have not renewed them yet on the clock of now: there is nothing to take over."""
+    before = encode(Table({"a": Seat(DAY + 100.0, OPEN)}))
+    assert inherited(before, "b", 100.0, SILENCE) is None
+    assert inherited(before, "b", DAY + 200.0, SILENCE) == OPEN
+
+
+def test_an_open_time_of_the_future_lasts_no_longer_than_its_length():
+    """A circuit that opened before the clock was set back is voted for with its whole time."""
+    opened = Circuit(state=CircuitState.OPEN, since=DAY + 100.0, open_seconds=30.0)
+    found = Table({"a": Seat(100.0, opened)})
+    assert is_voted_open(found, "a", 100.0, SILENCE) == 30.0
+
+
+def test_after_a_jump_ahead_the_others_are_still_there():
+    """They were not silent for the day by which the clock was set: a vote of one is no quorum."""
+    before = encode(Table({"a": Seat(100.0, OPEN), "b": Seat(100.0, CLOSED)}))
+    now, jumps = 101.0 + DAY, (Jump(101.0, DAY),)
+    _, found = sit(before, "a", Seat(0.0, OPEN), now, SILENCE, jumps)
+    assert set(found.seats) == {"a", "b"}
+    assert found.seats["b"].seen == now - 1.0
+    assert is_voted_open(found, "a", now, SILENCE) == 0.0
+    _, found = sit(before, "a", Seat(0.0, OPEN), now, SILENCE)
+    assert set(found.seats) == {"a"}, "a process that did not see it cannot know"

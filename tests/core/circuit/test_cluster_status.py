@@ -70,3 +70,9 @@ def test_a_table_of_a_budget_or_of_nobody_is_a_closed_circuit():
     assert stands({"a": Seat(100.0)}) == Standing("pay")
     plain = Standing("pay").to_dict()
     assert (plain["state"], plain["reason"], plain["seconds_in_state"]) == ("closed", "", None)
+
+
+def test_after_the_clock_was_set_back_it_is_open_for_its_length_at_most():
+    """Not until the clock has caught up."""
+    opened = Circuit(state=CircuitState.OPEN, since=90_000.0, open_seconds=30.0)
+    assert stands({"a": Seat(100.0, opened)}).worst.retry_after == 30.0

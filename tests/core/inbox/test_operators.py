@@ -260,3 +260,44 @@ def test_a_damaged_record_is_somebody_who_may_not_act():
     with pytest.raises(StoredValueError, match="the record of the operator is damaged"):
         decode(b"{")
     assert remove(b"{") == (DROP, True), "it can be removed"
+
+
+# --- a clock that is set --------------------------------------------------------------------------
+
+DAY = 86_400.0
+
+
+def test_after_the_clock_was_set_back_a_lock_lasts_no_longer_than_its_length():
+    """It begins again from now, and not when the clock has caught up."""
+    door = Door()
+    door.now += DAY
+    while not door.wrong():
+        door.now += 1.0
+    door.now -= DAY
+    assert door.step(count_attempt, "ann").locked_for == FIRST_LOCK
+    assert door.wrong() == FIRST_LOCK
+    assert door.step(missed) == FIRST_LOCK
+    door.now += FIRST_LOCK
+    assert door.right() == ""
+
+
+def test_attempts_of_before_the_clock_was_set_back_count_for_the_window():
+    """Not for the day: they count as made now, when the next one is made."""
+    door = Door()
+    door.now += DAY
+    for _ in range(MOST_TRIES - 1):
+        assert not door.wrong()
+    door.now -= DAY
+    door.step(count_attempt, "ann")
+    assert decode(door.value).tries == (door.now,) * MOST_TRIES
+    door.now += WINDOW
+    assert not door.wrong()
+
+
+def test_a_claim_of_the_future_is_void_after_its_minute():
+    """The clock was set back: whoever asks makes the minute begin again."""
+    made, _ = claim_first(None, "ann", False, DAY)
+    again, is_first = claim_first(made.value, "bob", False, 100.0)
+    assert (first_of(again.value), is_first) == ("ann", False)
+    assert claim_first(again.value, "bob", False, 159.0) == (KEEP, False)
+    assert claim_first(again.value, "bob", False, 160.0)[1]

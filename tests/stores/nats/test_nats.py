@@ -428,17 +428,29 @@ def test_a_server_that_does_not_tell_the_time_is_asked_by_a_message(store, space
     assert abs(clock.now() - store.read(space, "k")[1]) < 5.0
 
 
-def test_the_clock_never_goes_back():
-    """Where the server's was set back it stands still, and is right again later."""
+def test_the_clock_does_not_go_back_by_itself():
+    """Where two measurements differ a little it stands still, and is right again later."""
     clock = nats_wire.Clock()
     here = nats_wire.steady()
     clock.learn(here, here + 0.01, 1000.0)
     first = clock.now()
-    clock.learn(here, here + 0.01, 500.0)
+    clock.learn(here, here + 0.01, 999.8)
     assert clock.now() == first
     clock.learn(here, here + 0.01, 2000.0)
     assert clock.now() > first
     assert clock.unmeasured().now() >= first
+
+
+def test_the_clock_follows_a_server_whose_clock_was_set_back():
+    """It does not stand still for the day: no lease would end in this process."""
+    clock = nats_wire.Clock()
+    here = nats_wire.steady()
+    clock.learn(here, here + 0.01, 100_000.0)
+    assert clock.now() > 99_999.0
+    clock.learn(here, here + 0.01, 13_600.0)
+    first = clock.now()
+    assert 13_500.0 < first < 13_700.0
+    assert clock.now() >= first
 
 
 def test_a_slow_answer_does_not_spoil_what_is_known():

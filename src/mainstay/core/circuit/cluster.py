@@ -19,7 +19,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change, read_as
+from mainstay.core.base.clock_jumps import moved
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, merged
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.base.clock_jumps import Jump
 
 _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
@@ -64,16 +69,25 @@ class Table(Struct, frozen=True):
 
 
 def sit(
-    value: bytes | None, node: str, seat: Seat, now: float, silence: float
+    value: bytes | None,
+    node: str,
+    seat: Seat,
+    now: float,
+    silence: float,
+    jumps: tuple[Jump, ...] = (),
 ) -> tuple[Change, Table]:
-    """Takes or renews a seat; the answer is the table.
+    """Takes or renews a seat; the answer is the table. `jumps` are those of the store's clock.
 
     Seats of nodes that are gone stay while no node is live, so that the next one inherits their
     circuits. Of those that have left, some stay beside the live ones, until a new
     node of their host takes over.
     """
     table = Table() if value is None else decode(value)
-    seats = {name: each for name, each in table.seats.items() if now - each.seen < _KEPT}
+    seats = {
+        name: each
+        for name, each in _in_time(table.seats, now, jumps).items()
+        if now - each.seen < _KEPT
+    }
     seats[node] = replace(seat, seen=now)
     live = {name: each for name, each in seats.items() if is_live(each, now, silence)}
     if live:
@@ -81,6 +95,19 @@ def sit(
         seats = live | _left_to_others(seats, heir)
     table = Table(seats, table.order)
     return _kept(table, now), table
+
+
+def _in_time(seats: dict[str, Seat], now: float, jumps: tuple[Jump, ...] = ()) -> dict[str, Seat]:
+    """The seats, if the store's clock was set since: none was renewed later than now.
+
+    After a jump ahead the others have not been silent for as long as it looks.
+    """
+    if not jumps and all(each.seen <= now for each in seats.values()):
+        return seats
+    return {
+        name: replace(each, seen=min(now, moved(each.seen, 0.0, jumps)))
+        for name, each in seats.items()
+    }
 
 
 def _kept(table: Table, now: float) -> Change:
@@ -102,8 +129,11 @@ def _host_of(node: str) -> str:
 
 
 def is_live(seat: Seat, now: float, silence: float) -> bool:
-    """Whether a node has not left, and has renewed its seat within `silence` seconds."""
-    return not seat.has_left and now - seat.seen < silence
+    """Whether a node has not left, and has renewed its seat within `silence` seconds.
+
+    A seat of the future is one of before the clock was set back.
+    """
+    return not seat.has_left and abs(now - seat.seen) < silence
 
 
 def is_voted_open(table: Table, node: str, now: float, silence: float) -> float:
@@ -121,7 +151,7 @@ def _open_for(seat: Seat, now: float) -> float:
     circuit = seat.circuit
     if circuit is None or circuit.is_voted or circuit.state is not CircuitState.OPEN:
         return 0.0
-    return max(0.0, circuit.since + circuit.open_seconds - now)
+    return max(0.0, min(circuit.since, now) + circuit.open_seconds - now)
 
 
 def inherited(value: bytes | None, node: str, now: float, silence: float) -> Circuit | None:
@@ -144,7 +174,8 @@ def _left_behind(
     """The circuits that a new node takes over, each with the last order it has followed."""
     if value is None:
         return []
-    others = {name: seat for name, seat in decode(value).seats.items() if name != node}
+    seats = _in_time(decode(value).seats, now)
+    others = {name: seat for name, seat in seats.items() if name != node}
     if any(is_live(seat, now, silence) for seat in others.values()):
         host = _host_of(node)
         others = {n: each for n, each in others.items() if each.has_left and _host_of(n) == host}

@@ -115,7 +115,7 @@ def _node_status(node: str, seat: Seat, last: int, now: float) -> NodeStatus:
     assert circuit is not None
     state, wait = circuit.state, 0.0
     if state is CircuitState.OPEN:
-        wait = max(0.0, circuit.since + circuit.open_seconds - now)
+        wait = max(0.0, min(circuit.since, now) + circuit.open_seconds - now)
         state = CircuitState.OPEN if wait else CircuitState.HALF_OPEN
     return NodeStatus(
         node=node,

@@ -7,9 +7,12 @@ and goes the way of `record` and `outcome`.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from mainstay.core.base.clock_jumps import TOLERANCE
 from mainstay.core.base.types import Json, UserValue  # noqa: TC001  msgspec reads annotations
 from mainstay.core.codec.decode import read
 from mainstay.core.codec.encode import NESTED
@@ -36,8 +39,10 @@ def hit(record: bytes, fingerprint: str, now: float) -> UserValue:
         outcome, expires = seen.outcome, seen.expires
         if seen.fingerprint != fingerprint or seen.state != "succeeded" or outcome.v != VERSION:
             return MISS
-        if outcome.value is UNSET or (expires is not None and expires <= now):
+        if outcome.value is UNSET:
             return MISS
+        if expires is not None and not 0.0 < expires - now <= seen.kept_for + TOLERANCE:
+            return MISS  # it has expired, or the clock was set
         value = outcome.value
         return read(value) if type(value) in NESTED else value
     except Exception:  # of whatever shape: the full reading raises what is wrong
@@ -58,6 +63,7 @@ class _Seen(Struct, frozen=True):
     fingerprint: str
     outcome: _Outcome = _Outcome()
     expires: float | None = None
+    kept_for: float = math.inf
 
 
 _decode = msgspec.json.Decoder(_Seen).decode

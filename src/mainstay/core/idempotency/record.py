@@ -6,10 +6,14 @@
 A call that begins gets the record with an owner of its own and the next epoch; every later command
 carries both, and one that does not match has lost its lease. A command may arrive twice, if its
 reply was lost: the second has the same answer and changes nothing.
+
+A lease and an expiry are stored with their lengths, because clocks are set: what has more left than
+its whole length begins again from now. The rules are in core/base/clock_jumps.py.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import final
 
@@ -18,10 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change, read_as
+from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, TOLERANCE, moved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
+
+    from mainstay.core.base.clock_jumps import ClockView
 
     Command: TypeAlias = "Begin | Renew | Settle | Release | Doubt | Resolve | Forget"
 
@@ -64,6 +71,13 @@ class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     """What the caller wants kept beside the outcome, as JSON; empty for nothing."""
     resolved: str = ""
     """The item of the inbox by which a person resolved it."""
+    lease: float = NO_TIME
+    """The length of the lease, while it runs; a record of before there was one has none."""
+    kept_for: float = NO_TIME
+    """Seconds from the outcome to its expiry, likewise."""
+    boot: str = ""
+    uptime: float = NO_TIME
+    """When the lease or the outcome was written, by a clock that is never set: see ClockView."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -209,8 +223,10 @@ _ON_ITS_WAY = 60.0
 """Seconds after which no write of a caller that has left is carried out any more."""
 
 
-def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, Answer]:
-    """What a command does to a record, and its answer.
+def reduce(
+    value: bytes | None, command: Command, now: float, view: ClockView = NO_VIEW
+) -> tuple[Change, Answer]:
+    """What a command does to a record, and its answer; `view` is what is known of the clock.
 
     >>> change, answer = reduce(None, Begin("me", "abc", lease=30.0, max_attempts=3), now=0.0)
     >>> answer
@@ -220,46 +236,87 @@ def reduce(value: bytes | None, command: Command, now: float) -> tuple[Change, A
     """
     record = None if value is None else _read(value)
     if type(command) is Begin:
-        return _begin(record, command, now)
+        return _begin(record, command, now, view)
     if type(command) is Resolve:
-        return _resolve(record, command, now)
+        return _resolve(record, command, now, view)
     if type(command) is Forget:
-        return _forget(record, now)
+        return _forget(record, now, view)
     if record is None or record.owner != command.owner:
         is_fence = type(command) is Release and command.fence
-        return (_fence(record, command.owner, now) if is_fence else KEEP), _LOST
+        return (_fence(record, command.owner, now, view) if is_fence else KEEP), _LOST
     if command.epoch is not None and record.epoch != command.epoch:
         return KEEP, _LOST
-    if record.state is _end_of(command):
-        return KEEP, _DONE  # the reply to the first was lost
-    if record.state is not _RUNNING:
-        return KEEP, _LOST
+    if record.state is not _RUNNING:  # if it has ended so, the reply to the first was lost
+        return KEEP, _DONE if record.state is _end_of(command) else _LOST
     if type(command) is Release:
         return (_mark(command.owner, now) if command.fence else DROP), _DONE
-    return _go_on(record, command, now)
+    return _go_on(record, command, now, view)
 
 
-def _begin(record: Record | None, command: Begin, now: float) -> tuple[Change, Answer]:
-    if record is None or _is_expired(record, now):
-        until, payload = now + command.lease, command.fingerprint
-        record = Record(_RUNNING, payload, command.owner, 1, 1, now, until)
+def _begin(
+    record: Record | None, command: Begin, now: float, view: ClockView
+) -> tuple[Change, Answer]:
+    if record is None or _is_expired(record, now, view):
+        record = Record(
+            _RUNNING, command.fingerprint, command.owner, 1, 1, now, now + command.lease,
+            lease=command.lease, boot=view.boot, uptime=view.uptime,
+        )  # fmt: skip
         return Change(encode(record)), _FIRST
     if record.fingerprint != command.fingerprint:
         return KEEP, Mismatch(record.fingerprint)
     if record.state.is_terminal:
-        return KEEP, Replay(record.state, bytes(record.outcome))
+        return _kept_anew(record, now), Replay(record.state, bytes(record.outcome))
     if record.state is _UNKNOWN:
         why = "it was found so before"
         return KEEP, Unknown(record.attempts, why, owner=record.owner, epoch=record.epoch)
     if record.owner == command.owner:
-        return _again(record, command, now)  # the reply to the first was lost
-    if record.lease_until > now:
-        return KEEP, Busy(record.lease_until - now)
+        return _again(record, command, now, view)  # the reply to the first was lost
+    change, left = lease_of(record, now, command.lease, view)
+    if left > 0.0:
+        return change, Busy(left)
     if command.on_crash != "retry":
         return _doubt(record, "the process that ran it is gone")
     if record.attempts >= command.max_attempts:
         return _doubt(record, f"it was left unfinished {record.attempts} times")
-    return _run(record, command, now)
+    return _run(record, command, now, view)
+
+
+# --- what is left of a time, on a clock that may have been set ------------------------------------
+
+
+def lease_of(
+    record: Record, now: float, usual: float, view: ClockView = NO_VIEW
+) -> tuple[Change, float]:
+    """The seconds that are left of a lease, never more than its length; `usual` if it has none.
+
+    If it lies further ahead than its length, the record is changed so that it ends after that.
+    """
+    length = record.lease or usual
+    if view.is_same_boot(record.boot, record.uptime):
+        left = length - (view.uptime - record.uptime)
+    else:
+        left = min(length, moved(record.lease_until, length, view.jumps) - now)
+    if left <= 0.0 or record.lease_until - now <= length + TOLERANCE:
+        return KEEP, left
+    return _written(replace(record, lease_until=now + left, lease=length)), left
+
+
+def _is_expired(record: Record, now: float, view: ClockView) -> bool:
+    if record.expires is None or not record.state.is_terminal:
+        return False
+    if record.kept_for and view.is_same_boot(record.boot, record.uptime):
+        return view.uptime - record.uptime >= record.kept_for
+    if not record.kept_for:
+        return record.expires <= now
+    return moved(record.expires, record.kept_for, view.jumps) <= now
+
+
+def _kept_anew(record: Record, now: float) -> Change:
+    """The same for an outcome that would be kept for longer than its time."""
+    most = record.kept_for or math.inf
+    if record.expires is None or record.expires - now <= most + TOLERANCE:
+        return KEEP
+    return _written(replace(record, expires=now + most))
 
 
 def _end_of(command: Command) -> RecordState | None:
@@ -269,22 +326,21 @@ def _end_of(command: Command) -> RecordState | None:
     return _UNKNOWN if type(command) is Doubt else None
 
 
-def _again(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
+def _again(record: Record, command: Begin, now: float, view: ClockView) -> tuple[Change, Answer]:
     """The same claim, with a whole lease: part of the first may have passed by now."""
-    record = replace(record, lease_until=now + command.lease)
+    record = _leased(record, command.lease, now, view)
     return _written(record), Run(record.epoch, record.attempts)
 
 
-def _is_expired(record: Record, now: float) -> bool:
-    return record.state.is_terminal and record.expires is not None and record.expires <= now
+def _leased(record: Record, lease: float, now: float, view: ClockView) -> Record:
+    """The record with a whole lease from now on."""
+    return replace(record, lease_until=now + lease, lease=lease, boot=view.boot, uptime=view.uptime)
 
 
-def _run(record: Record, command: Begin, now: float) -> tuple[Change, Answer]:
+def _run(record: Record, command: Begin, now: float, view: ClockView) -> tuple[Change, Answer]:
     epoch, attempts = record.epoch + 1, record.attempts + 1
-    record = replace(
-        record, owner=command.owner, epoch=epoch, attempts=attempts, lease_until=now + command.lease
-    )
-    return _written(record), Run(epoch, attempts)
+    record = replace(record, owner=command.owner, epoch=epoch, attempts=attempts)
+    return _written(_leased(record, command.lease, now, view)), Run(epoch, attempts)
 
 
 def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
@@ -293,12 +349,14 @@ def _doubt(record: Record, reason: str) -> tuple[Change, Answer]:
     return change, answer
 
 
-def _fence(record: Record | None, owner: str, now: float) -> Change:
+def _fence(record: Record | None, owner: str, now: float, view: ClockView) -> Change:
     """Changes the record if a claim that was decided on it would still be written."""
-    if record is None or _is_expired(record, now):
+    if record is None or _is_expired(record, now, view):
         return _mark(owner, now)
-    is_left = record.state is _RUNNING and record.lease_until <= now
-    return _written(record) if is_left else KEEP
+    if record.state is not _RUNNING:
+        return KEEP
+    change, left = lease_of(record, now, record.lease_until - now, view)
+    return _written(record) if left <= 0.0 else change
 
 
 def _mark(owner: str, now: float) -> Change:
@@ -309,7 +367,9 @@ def _mark(owner: str, now: float) -> Change:
     return Change(encode(Record(_FAILED, "", owner, 0, 0, now, expires=0.0)), now + _ON_ITS_WAY)
 
 
-def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Change, Answer]:
+def _resolve(
+    record: Record | None, command: Resolve, now: float, view: ClockView
+) -> tuple[Change, Answer]:
     """Applies the decision of a person, unless the record has changed since."""
     if record is None:
         return KEEP, _DONE if command.state is None else _LOST
@@ -325,23 +385,31 @@ def _resolve(record: Record | None, command: Resolve, now: float) -> tuple[Chang
         record,
         state=command.state,
         outcome=msgspec.Raw(command.outcome),
-        expires=None if command.ttl is None else now + command.ttl,
         resolved=command.item,
+        expires=None if command.ttl is None else now + command.ttl,
+        kept_for=command.ttl or NO_TIME,
+        boot=view.boot,
+        uptime=view.uptime,
+        lease=NO_TIME,
     )
     return _written(ended), _DONE
 
 
-def _forget(record: Record | None, now: float) -> tuple[Change, Answer]:
+def _forget(record: Record | None, now: float, view: ClockView) -> tuple[Change, Answer]:
     if record is None:
         return KEEP, _DONE
-    is_left = record.state is _RUNNING and record.lease_until <= now
-    return (DROP, _DONE) if is_left else (KEEP, _LOST)
+    if record.state is not _RUNNING:
+        return KEEP, _LOST
+    change, left = lease_of(record, now, record.lease_until - now, view)
+    return (DROP, _DONE) if left <= 0.0 else (change, _LOST)
 
 
-def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple[Change, Answer]:
+def _go_on(
+    record: Record, command: Renew | Settle | Doubt, now: float, view: ClockView
+) -> tuple[Change, Answer]:
     if type(command) is Renew:
-        attempts = max(record.attempts, command.attempts)
-        return _written(replace(record, attempts=attempts, lease_until=now + command.lease)), _DONE
+        record = replace(record, attempts=max(record.attempts, command.attempts))
+        return _written(_leased(record, command.lease, now, view)), _DONE
     if type(command) is Doubt:
         return _written(replace(record, state=_UNKNOWN)), _DONE
     expires = None if command.ttl is None else now + command.ttl
@@ -349,8 +417,12 @@ def _go_on(record: Record, command: Renew | Settle | Doubt, now: float) -> tuple
         record,
         state=command.state,
         outcome=msgspec.Raw(command.outcome),
-        expires=expires,
         metadata=command.metadata,
+        expires=expires,
+        kept_for=command.ttl or NO_TIME,
+        boot=view.boot,
+        uptime=view.uptime,
+        lease=NO_TIME,
     )
     return Change(encode(ended), expires), _DONE
 
@@ -380,8 +452,8 @@ def glimpse(value: bytes, fingerprint: str, now: float) -> Replay | None:
         seen = read_as(_Glimpse, value, "call")
     if seen.fingerprint != fingerprint or not seen.state.is_terminal:
         return None
-    if seen.expires is not None and seen.expires <= now:
-        return None
+    if seen.expires is not None and not 0.0 < seen.expires - now <= seen.kept_for + TOLERANCE:
+        return None  # it has expired, or the clock was set: the whole record decides
     return Replay(seen.state, bytes(seen.outcome))
 
 
@@ -392,6 +464,7 @@ class _Glimpse(Struct, frozen=True):
     fingerprint: str
     outcome: msgspec.Raw = msgspec.Raw(b"null")
     expires: float | None = None
+    kept_for: float = math.inf
 
 
 _glimpser = msgspec.json.Decoder(_Glimpse)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change, read_as
+from mainstay.core.base.clock_jumps import TOLERANCE
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.canonical import canonical
 from mainstay.errors import StoredValueError
@@ -132,8 +133,9 @@ def count_attempt(value: bytes | None, name: str, now: float) -> tuple[Change, A
     """
     operator = Operator(name=name, is_ghost=True) if value is None else decode(value)
     if operator.locked_until > now:
-        return KEEP, AuthAttempt(operator, operator.locked_until - now)
-    tries = tuple(at for at in operator.tries if now - at < WINDOW)
+        change, seconds = _lock_left(operator, now)
+        return change, AuthAttempt(operator, seconds)
+    tries = _late_tries(operator, now)
     if len(tries) >= MOST_TRIES:  # those before are not answered yet
         operator = _locked(operator, now)
         return _written(operator, now), AuthAttempt(operator, operator.locked_until - now)
@@ -147,8 +149,8 @@ def missed(value: bytes | None, now: float) -> tuple[Change, float]:
     if operator is None:
         return KEEP, 0.0
     if operator.locked_until > now:
-        return KEEP, operator.locked_until - now
-    if len([at for at in operator.tries if now - at < WINDOW]) < MOST_TRIES:
+        return _lock_left(operator, now)
+    if len(_late_tries(operator, now)) < MOST_TRIES:
         return KEEP, 0.0
     operator = _locked(operator, now)
     return _written(operator, now), operator.locked_until - now
@@ -189,8 +191,27 @@ def passed(
     return _written(kept, now), ""
 
 
+def _late_tries(operator: Operator, now: float) -> tuple[float, ...]:
+    """The attempts of the window; one of the future counts from now on: the clock was set back."""
+    return tuple(min(at, now) for at in operator.tries if now - at < WINDOW)
+
+
+def _lock_left(operator: Operator, now: float) -> tuple[Change, float]:
+    """For how long a name is locked; if that is longer than its lock, the lock begins again."""
+    length = _lock_seconds(max(0, operator.locks - 1))
+    left = operator.locked_until - now
+    if left <= length + TOLERANCE:
+        return KEEP, left
+    return _written(replace(operator, locked_until=now + length), now), length
+
+
+def _lock_seconds(locks: int) -> float:
+    """The length of a lock that follows a number of locks in a row."""
+    return min(LONGEST_LOCK, FIRST_LOCK * 2.0 ** min(locks, 16))
+
+
 def _locked(operator: Operator, now: float) -> Operator:
-    seconds = min(LONGEST_LOCK, FIRST_LOCK * 2.0 ** min(operator.locks, 16))
+    seconds = _lock_seconds(operator.locks)
     return replace(operator, tries=(), locks=operator.locks + 1, locked_until=now + seconds)
 
 
@@ -204,7 +225,9 @@ def claim_first(value: bytes | None, name: str, is_there: bool, now: float) -> t
     """
     before = None if value is None else msgspec.json.decode(value, type=tuple[str, float])
     if before is not None and before[0] != name and (is_there or now - before[1] < _CLAIM):
-        return KEEP, False
+        if before[1] <= now:
+            return KEEP, False
+        return Change(msgspec.json.encode((before[0], now))), False  # the clock was set back
     return Change(msgspec.json.encode((name, now))), True
 
 

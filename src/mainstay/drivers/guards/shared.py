@@ -24,6 +24,7 @@ from mainstay.core.limits.shared_bucket import TokenTotals, report_totals
 from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
 from mainstay.errors import StoredValueError
 from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +56,7 @@ class Sharing:
         self.interval = interval
         self.silence = max(10.0, interval * 5)
         self._store = store
+        self._clock = clock_of(store.url)
         self._circuits = circuits
         several = tuple(guards)
         self._budgets = [guard for guard in several if isinstance(guard, RetryBudget)]
@@ -212,7 +214,8 @@ class Sharing:
 
         def decide(value: bytes | None, now: float) -> tuple[Change, tuple[Table, float]]:
             mine = seat(now - clock.current.monotonic(), now)
-            change, table = core.sit(value, self.node, mine, now, self.silence)
+            jumps = self._clock.look(now).jumps
+            change, table = core.sit(value, self.node, mine, now, self.silence, jumps)
             return change, (table, now)
 
         return self._store.transact(space, name, decide)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Step, Store
     from mainstay.runtime.context import Context, HeldLease
     from mainstay.runtime.enclosing import Enclosure
+    from mainstay.runtime.store_clock import StoreClock
 
     class KeyedRecords(Protocol):
         """What a keyed call needs of the records it is kept in; see records.py."""
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         takes_hints: bool
         fences: bool
         is_bound: bool
+        clock: StoreClock
 
         def draft_of(self, keying: Keying, /) -> Keyed: ...
         def report(self, site: Site, call: Keyed, what: str, /) -> None: ...
@@ -146,9 +148,10 @@ class KeyedCall:
 
     def decide(self, command: Command) -> Decide[Answer]:
         """The reducer of a command, as a store runs it."""
+        look = self.records.clock.look
 
         def decide(value: bytes | None, now: float) -> tuple[Change, Answer]:
-            change, answer = reduce(value, command, now)
+            change, answer = reduce(value, command, now, look(now))
             self.kept = value if change is KEEP else change.value
             return change, answer
 

@@ -2,8 +2,8 @@
 
 A call that was cut off, or whose deadline has passed, cannot wait for its claim to be released, or
 for its outcome to be recorded again. One thread takes such steps for a store, many at once, and
-ends when there are none. While a store is unavailable a step is offered again until the lease of its
-claim is over: from then on another call may have the key. A step that comes too late changes
+ends when there are none. While a store is unavailable a step is offered again until the lease of
+its claim is over: from then on another call may have the key. A step that comes too late changes
 nothing, since it carries the owner of its claim. The end of the engine, and of the process, waits
 for the steps for a moment.
 """

@@ -21,6 +21,7 @@ from mainstay.drivers.inbox.resolution import unknown_outcomes
 from mainstay.errors import StoreError, WrapError
 from mainstay.ports import max_value_of, takes_hints
 from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,8 @@ class Records:
         self.inbox.settle("unknown_outcome", unknown_outcomes(store))
         self._counts = {name: Tally() for name in _COUNTED} if counts is None else counts
         self._count_hit = self._counts["hit"].count
+        self.clock = clock_of(store.url)
+        """What is known of the store's clock, which may be set."""
 
     def counts(self) -> dict[str, int]:
         """How often: "hit", "record", "conflict", "lost", "unknown", "expired" and "not_kept".

@@ -13,7 +13,7 @@ from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.base.timestamps import moment_of
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.idempotency.record import Record, RecordState, decode, encode
+from mainstay.core.idempotency.record import Record, RecordState, decode, encode, lease_of
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
 from mainstay.drivers.idempotency.keys import KeyOptions
@@ -166,11 +166,12 @@ class IdempotencyManager:
             if record is not None and _is_result(record, now):
                 return KEEP, 0.0
             if record is not None and _is_under_way(record, now):
-                return KEEP, record.lease_until - now
+                return lease_of(record, now, record.lease_until - now)
             epoch = 1 if record is None else record.epoch + 1
             kept = Record(
                 RecordState.SUCCEEDED, _PAYLOAD, owner, epoch, attempts=0, started=now,
                 outcome=msgspec.Raw(outcome), expires=now + self.ttl, metadata=encoded,
+                kept_for=self.ttl,
             )  # fmt: skip
             return Change(encode(kept), kept.expires), 0.0
 

@@ -275,7 +275,8 @@ class _Sweep:
 
     async def go_on(self, limit: int) -> int:
         """Looks at some records, and drops those of them that have expired; how many."""
-        now = self._step.thread.clock.now()
+        thread = self._step.thread
+        now = thread.store_clock.before_jumps(thread.clock.now())
         expired: list[tuple[str, int]] = []
         marks: list[tuple[str, int]] = []
         for message in await self._next():

@@ -19,6 +19,7 @@ import msgspec
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.fork import PROCESS
 from mainstay.runtime.nats_client import RealTimeLoop
+from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.nats.connection import CLOSE_TIMEOUT, CONNECTION_ERRORS, NatsConnection
 from mainstay.stores.nats.wire import (
     NAME_IN_USE,
@@ -84,6 +85,7 @@ class NatsThread:
     def __init__(self, address: NatsUrl, clock: Clock) -> None:
         self.address = address
         self.clock = clock
+        self.store_clock = StoreClock(address.shown)
         self.locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self.room = asyncio.Semaphore(_AT_ONCE)
         self.measuring = asyncio.Lock()

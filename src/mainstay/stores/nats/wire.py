@@ -1,7 +1,7 @@
 """The messages to and from a NATS server: the time, answers, records, a bucket's configuration.
 
 The clock is the server's: it is measured against this machine's steady clock (`Clock`), on every
-connection and every ten seconds. The wall clock of this machine is never looked at. These are
+connection and every second. The wall clock of this machine is never looked at. These are
 values only: steps.py and thread.py send and receive them.
 """
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     from mainstay.stores.nats.url import NatsUrl
 
-_MEASURE_EVERY = 10.0
-"""Seconds after which the server's clock is measured again; a quartz drifts 1 ms in that time."""
+_MEASURE_EVERY = 1.0
+"""Seconds after which the server's clock is measured again: it may be set, and until then this
+process goes by the time of before."""
+_SET_BACK = 0.5
+"""Seconds by which the server's clock goes back only if it was set."""
 _DRIFT = 200e-6
 """How far two clocks may drift apart, per second; twice what a bad quartz does."""
 
@@ -39,8 +42,8 @@ else:  # pragma: no cover -- where there is none
 class Clock:
     """The server's clock as seen from here: an offset to the steady clock, and how sure it is.
 
-    Read in the store's own thread only. It never goes back: where the server's own is set back,
-    it stands still until that has caught up.
+    Read in the store's own thread only. Two measurements may differ a little: it stands still then,
+    and never goes back, unless the server's own clock was set back.
     """
 
     def __init__(self, floor: float = 0.0) -> None:
@@ -71,7 +74,9 @@ class Clock:
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        self._floor = max(self._floor, steady() + self._offset)
+        now = steady() + self._offset
+        if now > self._floor or self._floor - now > _SET_BACK:
+            self._floor = now
         return self._floor
 
     def uncertainty(self) -> float:

@@ -75,9 +75,10 @@ _SCAN = (
 )
 _PURGE = (
     "WITH gone AS (DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key"
-    " FROM mainstay_kept WHERE expires <= extract(epoch FROM statement_timestamp())::float8"
+    " FROM mainstay_kept WHERE expires <= %(now)s::float8"
     " LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED) RETURNING 1) SELECT count(*) FROM gone"
 )
+_NOW = f"SELECT {CLOCK}"
 _HAS_SCHEMA = "SELECT to_regclass('mainstay_schema') IS NOT NULL"
 _SERVER = "SELECT current_setting('server_version'), current_setting('server_encoding')"
 _VERSION = "SELECT coalesce(max(version), 0) FROM mainstay_schema"
@@ -170,9 +171,10 @@ def scan(space: str, after: str, limit: int) -> Steps[list[tuple[str, bytes]]]:
     return [(_bared(key), value) for key, value in rows]
 
 
-def purge(limit: int) -> Steps[int]:
-    """Drops records that have expired; how many."""
-    rows = yield RoundTrip(_PURGE, {"limit": limit})
+def purge(limit: int, before_jumps: Callable[[float], float]) -> Steps[int]:
+    """Drops records that have expired, on a clock that was not set ahead; how many."""
+    rows = yield RoundTrip(_NOW)
+    rows = yield RoundTrip(_PURGE, {"limit": limit, "now": before_jumps(rows[0][0])})
     return int(rows[0][0])
 
 

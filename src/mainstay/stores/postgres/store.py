@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
+from mainstay.runtime.store_clock import StoreClock
 
 try:
     import psycopg
@@ -59,6 +60,7 @@ class PostgresStore:
         self.url = address.shown
         self.timeout = address.timeout
         self.address = address
+        self._clock = StoreClock(self.url)
         self._pools = Pools(address.params, address.pool, address.timeout)
         try:
             self._run("open", lambda: steps.migrate(self.url))
@@ -94,7 +96,7 @@ class PostgresStore:
 
     def purge(self, limit: int = 1000) -> int:
         """Drops records that have expired; how many."""
-        return self._run("purge", lambda: steps.purge(limit))
+        return self._run("purge", lambda: steps.purge(limit, self._clock.before_jumps))
 
     def _step(self, space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
         return steps.step(space, key, decide)
@@ -259,6 +261,7 @@ class _Within(PostgresStore):
         self.url = store.url
         self.timeout = store.timeout
         self.address = store.address
+        self._clock = store._clock  # noqa: SLF001 -- of the same store
         self._theirs = _driver_connection(connection)
         self._is_async = isinstance(self._theirs, psycopg.AsyncConnection)
 

@@ -3,7 +3,7 @@
 Nothing here connects to a server. What a server is sent is a flow: a generator that yields commands
 and is sent the answers; protocol.py runs it.
 
-    mainstay:{space}:key    token and value; the server drops it by itself when it expires
+    mainstay:{space}:key    token and value; the server drops it a week after it has expired
     mainstay:{space}        the keys of a space in order: a sorted set with equal scores
     mainstay:{space}~       the keys that expire, by the moment they do
     mainstay:{space}!key    the step that holds a record for a moment, after it lost the race often

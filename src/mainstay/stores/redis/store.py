@@ -20,6 +20,7 @@ from mainstay.core.base.change import KEEP
 from mainstay.errors import MainstayWarning, MissingExtraError, StoreUnavailable, ValueTooLarge
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.fork import PROCESS, leave_to_parent
+from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.options import options_of
 
 try:
@@ -100,6 +101,7 @@ class RedisStore:
         """The bytes of a value that the server takes, from the first step on."""
         self._facts: dict[str, Any] | None = None
         self._spaces: set[str] = set()
+        self._clock = StoreClock(self.url)
         self._begin()
 
     # --- steps ------------------------------------------------------------------------------------
@@ -237,7 +239,8 @@ class RedisStore:
         if self._facts is None:
             yield from self._check_server()
         seconds, micros = yield ("TIME",)
-        now, count = int(seconds) * 1000 + int(micros) // 1000, 0
+        now = int(1000 * self._clock.before_jumps(int(seconds) + int(micros) / 1e6))
+        count = 0
         for name in sorted((yield ("SMEMBERS", f"{self.prefix}spaces"))):
             space = decoded(name)
             expiring = RecordKeys(self.prefix, space, "").keys[2]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
+from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.migrations import pending, statements
 from mainstay.stores.sqlite.batch import DROP, WRITE
 
@@ -28,7 +29,7 @@ READ = "SELECT value FROM mainstay_kept WHERE space = ? AND key = ?"
 _SCAN = "SELECT key, value FROM mainstay_kept WHERE space = ? AND key > ? ORDER BY key LIMIT ?"
 _PURGE = (
     "DELETE FROM mainstay_kept WHERE (space, key) IN (SELECT space, key FROM mainstay_kept"
-    f" WHERE expires <= {_CLOCK} LIMIT ?)"
+    " WHERE expires <= ? LIMIT ?)"
 )
 _AT_ONCE = f"abs({_CLOCK} - ?) < 0.01"
 """A step with a hint reads the time before it has the lock. If it waited longer than these seconds
@@ -43,6 +44,8 @@ _UPDATE = (
 )
 now = clock.SYSTEM.wall
 """The store's clock: the machine's, as it is SQLite's own."""
+_clock = StoreClock("sqlite:")
+_clock.look(now())
 
 
 def begin(connection: sqlite3.Connection) -> None:
@@ -83,8 +86,8 @@ def scan(
 
 
 def purge(connection: sqlite3.Connection, limit: int) -> int:
-    """Drops records that have expired; how many."""
-    return connection.execute(_PURGE, (limit,)).rowcount
+    """Drops records that have expired, on a clock that was not set ahead; how many."""
+    return connection.execute(_PURGE, (_clock.before_jumps(now()), limit)).rowcount
 
 
 def measured(connection: sqlite3.Connection) -> tuple[int, float]:

@@ -1,0 +1,110 @@
+"""Clocks that are set while records are kept: what a process can know about it, as values.
+
+What is stored holds moments of the store's clock, and clocks are set. Two rules follow, and a third
+for a store on this machine:
+
+- *Set back*: a moment lies further ahead than its whole length. The length begins again from now.
+- *Set ahead*: a process compares the store's clock with a monotonic clock at each step. If the
+  store's clock has gained more than it can have drifted, moments that were set before the jump are
+  moved along with it (`moved`).
+- *On one machine*: a record has the uptime of the machine beside the moment, and the boot that it
+  counts from. No setting of a clock changes that, also for a process that starts after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+TOLERANCE, _DRIFT = 1.0, 0.001
+"""Seconds by which two clocks may differ before one was set, and more for each second between two
+looks: NTP slews by 0.0005, and the answer of a server may take a part of a second."""
+_MOST = 8
+"""Jumps that are remembered."""
+
+
+NO_TIME = 0.0
+"""For a time that is not known: one object, because a default is left out of a record only if it is
+that very object."""
+
+
+class Jump(NamedTuple):
+    """The store's clock was set ahead, when it showed `before`, by `by` seconds."""
+
+    before: float
+    by: float
+
+
+class ClockView(Struct, frozen=True, gc=False):
+    """What a process knows of the time beside the store's clock.
+
+    >>> ClockView().is_same_boot("", 0.0)
+    False
+    """
+
+    jumps: tuple[Jump, ...] = ()
+    boot: str = ""
+    """The machine since its last start; empty if records are not of one machine."""
+    uptime: float = NO_TIME
+
+    def is_same_boot(self, boot: str, uptime: float) -> bool:
+        """Whether the uptime of a record and this one count from the same moment."""
+        return bool(boot) and boot == self.boot and uptime <= self.uptime
+
+
+NO_VIEW = ClockView()
+"""Of a process that knows nothing but the store's clock."""
+
+
+class Reading(NamedTuple):
+    """The two clocks at one moment, and the jumps that were seen by then."""
+
+    stored: float
+    """The store's clock."""
+    steady: float
+    """A clock that is never set."""
+    jumps: tuple[Jump, ...] = ()
+
+
+def observed(last: Reading | None, now: float, steady: float) -> Reading:
+    """The reading after this one: with one more jump if the store's clock was set ahead.
+
+    If it was set back, jumps ahead that were seen before are taken back by as much.
+
+    >>> first = observed(None, now=1000.0, steady=5.0)
+    >>> observed(first, now=1010.0, steady=15.0).jumps
+    ()
+    >>> observed(first, now=4610.0, steady=15.0).jumps
+    (Jump(before=1010.0, by=3600.0),)
+    """
+    if last is None:
+        return Reading(now, steady)
+    passed = steady - last.steady
+    gained, allowed = now - last.stored - passed, TOLERANCE + _DRIFT * passed
+    jumps = last.jumps
+    if gained > allowed:
+        jumps = (*jumps, Jump(last.stored + passed, gained))[-_MOST:]
+    elif jumps and gained < -allowed:
+        jumps = _taken_back(jumps, -gained)
+    return Reading(now, steady, jumps)
+
+
+def _taken_back(jumps: tuple[Jump, ...], seconds: float) -> tuple[Jump, ...]:
+    while jumps and seconds > 0.0:
+        *earlier, last = jumps
+        left = last.by - seconds
+        seconds -= last.by
+        jumps = (*earlier, Jump(last.before, left)) if left > TOLERANCE else tuple(earlier)
+    return jumps
+
+
+def moved(moment: float, length: float, jumps: tuple[Jump, ...]) -> float:
+    """A stored moment, which was set `length` seconds before it, after the jumps since then.
+
+    >>> moved(130.0, 30.0, (Jump(before=110.0, by=3600.0),))
+    3730.0
+    >>> moved(150.0, 30.0, (Jump(before=110.0, by=3600.0),))
+    150.0
+    """
+    return moment + sum([by for before, by in jumps if moment - length <= before])

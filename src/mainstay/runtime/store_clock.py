@@ -1,0 +1,110 @@
+"""Watches a store's clock beside the clocks of this machine that are never set.
+
+Each step of a store passes the store's time to `look`, which answers with what this process knows
+besides. That is one reading of a clock and a few comparisons: no system call on Linux.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache, partial
+from pathlib import Path
+
+import mainstay.runtime.clock as clock
+from mainstay.core.base.clock_jumps import NO_TIME, TOLERANCE, ClockView, observed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainstay.core.base.clock_jumps import Reading
+
+_ON_THIS_MACHINE = ("sqlite:",)
+"""The stores whose processes are all on one machine, by the beginning of their URLs."""
+_EVERY = 60.0
+"""Seconds for which one reading is compared with: two clocks drift apart by less than a jump."""
+
+
+class StoreClock:
+    """The clock of one store, as this process has seen it.
+
+    >>> StoreClock("memory://").look(1000.0).jumps
+    ()
+    """
+
+    __slots__ = ("_boot", "_reading", "_steady")
+
+    def __init__(self, url: str) -> None:
+        self._boot = boot() if url.startswith(_ON_THIS_MACHINE) else ""
+        self._reading: Reading | None = None
+        self._steady = _uptime() if self._boot else clock.SYSTEM.monotonic
+        """What the store's clock is compared with."""
+
+    def look(self, now: float) -> ClockView:
+        """What is known at a moment of the store's clock."""
+        steady, last = self._steady(), self._reading
+        if (
+            last is None
+            or not -TOLERANCE < now - last.stored - steady + last.steady < TOLERANCE
+            or steady - last.steady > _EVERY
+        ):
+            last = self._reading = observed(last, now, steady)
+        return ClockView(last.jumps, self._boot, steady if self._boot else NO_TIME)
+
+    def before_jumps(self, now: float) -> float:
+        """The time as the store's clock would show it if it had not been set ahead.
+
+        What purges goes by it: a clock that is set ahead, and perhaps back again, must not cost the
+        records that would have been kept. Records of after the jump are purged later by as much.
+
+        >>> StoreClock("memory://").before_jumps(1000.0)
+        1000.0
+        """
+        return now - sum([by for _, by in self.look(now).jumps])
+
+
+class OwnClock(StoreClock):
+    """Of a store whose clock is the process's own; virtual time begins and ends at will.
+
+    >>> OwnClock("memory://").look(1000.0).jumps
+    ()
+    """
+
+    __slots__ = ()
+
+    def look(self, now: float) -> ClockView:
+        """The same, unless a test has replaced the clock."""
+        if clock.current is clock.SYSTEM:
+            return super().look(now)
+        self._reading = None
+        return ClockView()
+
+
+def clock_of(url: str) -> StoreClock:
+    """The watched clock of the store with a URL.
+
+    >>> type(clock_of("memory://")).__name__
+    'OwnClock'
+    """
+    return OwnClock(url) if url.startswith("memory:") else StoreClock(url)
+
+
+@cache
+def boot() -> str:
+    """The machine since its last start, in a few characters; empty where that is not known.
+
+    A process in a time namespace of its own has another uptime, so the namespace is a part of it.
+    """
+    space = Path("/proc/self/ns/time")
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        number = space.readlink().name if space.is_symlink() else ""
+    except (OSError, ValueError):
+        return ""
+    digits = "".join(each for each in number if each.isdigit())
+    return f"{text[:8]}{text[-4:]}.{digits[-6:]}"
+
+
+def _uptime() -> Callable[[], float]:
+    """Reads the seconds since the machine was started, also those for which it slept."""
+    return partial(time.clock_gettime, time.CLOCK_BOOTTIME)

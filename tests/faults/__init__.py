@@ -1,0 +1,1 @@
+"""Faults that tests inject from outside a process."""
