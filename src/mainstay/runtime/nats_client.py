@@ -6,6 +6,7 @@ A connection is opened once and never mended: its owner replaces it, and decides
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -21,7 +22,10 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Client", "NatsError", "NatsServers", "RealTimeLoop", "connect"]
+__all__ = ["Client", "NatsError", "NatsServers", "RealTimeLoop", "connect", "end"]
+
+_TASKS = ("_reading_task", "_ping_interval_task", "_flusher_task", "_reconnection_task")
+"""Where a client of nats-py has its tasks; each of its subscriptions may have another."""
 
 
 class NatsServers:
@@ -86,6 +90,36 @@ async def connect(
         raise (errors[0] if errors else error) from None
 
 
+async def end(client: Client, seconds: float) -> None:
+    """Closes a client, in good order if its server answers in time, and leaves nothing of it.
+
+    If the connection is lost while nats-py closes it, nats-py stops half-way: its tasks go on, or
+    have failed, and asyncio would log each of them when it is collected.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await client.close()
+    except Exception:  # noqa: S110 -- it is aborted below in any case
+        pass
+    finally:
+        tasks = _tasks_of(client)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # their failures are known by now
+        writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+            await asyncio.sleep(0)
+
+
+def _tasks_of(client: Client) -> list[asyncio.Future[Any]]:
+    subscriptions = list(getattr(client, "_subs", {}).values())
+    found = [getattr(client, name, None) for name in _TASKS]
+    found += [getattr(each, "_wait_for_msgs_task", None) for each in subscriptions]
+    current = asyncio.current_task()
+    return [each for each in found if isinstance(each, asyncio.Future) and each is not current]
+
+
 class _TlsClient(Client):
     """Gives no password to a server that does not encrypt."""
 
@@ -100,6 +134,22 @@ class RealTimeLoop(asyncio.SelectorEventLoop):
     """A loop whose waits are for a real server, whatever clock a test has installed."""
 
     keeps_real_time = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._level = logging.WARNING
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Reports what asyncio would log of tasks of nats-py, one warning for each loop.
+
+        The rest is for debugging: a caller whose step failed has its own error.
+        """
+        from mainstay.runtime.report_failure import report
+
+        level, self._level = self._level, logging.DEBUG
+        report(
+            context.get("exception"), "in a task of nats-py: %s", context["message"], level=level
+        )
 
     def time(self) -> float:
         return time.monotonic()

@@ -19,7 +19,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
 from mainstay.errors import UsageError
 from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock
-from mainstay.runtime.nats_client import Client, NatsError, NatsServers, RealTimeLoop, connect
+from mainstay.runtime.nats_client import Client, NatsServers, RealTimeLoop, connect, end
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
@@ -108,8 +108,10 @@ class NatsSink(BufferedSink):
             self._loop = RealTimeLoop()
         try:
             self._loop.run_until_complete(self._publish(messages))
-        except BaseException:
+        except BaseException as error:
             self._drop()
+            if isinstance(error, TimeoutError) and not str(error):
+                raise TimeoutError(f"no answer within {self._timeout:g} s") from error
             raise
         self._used = time.monotonic()
 
@@ -188,11 +190,7 @@ def _servers_of(url: str) -> NatsServers:
 async def _ended(client: Client | None) -> None:
     """Ends a connection, and whatever of it is still under way."""
     if client is not None:
-        try:
-            async with asyncio.timeout(1.0):
-                await client.close()
-        except (NatsError, OSError, TimeoutError):
-            pass
+        await end(client, 1.0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if client is not None:
         for task in left:

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING
 
-from mainstay.runtime.nats_client import NatsError, connect
+from mainstay.runtime.nats_client import NatsError, connect, end
 from mainstay.stores.nats.wire import status, steady
 
 if TYPE_CHECKING:
@@ -150,13 +150,6 @@ class NatsConnection:
     async def close(self) -> None:
         """Closes it in good order, or aborts it if the server does not answer."""
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT):
-                await self.client.close()
-        except Exception:  # noqa: S110 -- it is aborted below in any case
-            pass
+            await end(self.client, CLOSE_TIMEOUT)
         finally:
             await self.lose()
-            writer = getattr(getattr(self.client, "_transport", None), "_io_writer", None)
-            if writer is not None:
-                writer.transport.abort()
-                await asyncio.sleep(0)

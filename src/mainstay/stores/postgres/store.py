@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable, ValueTooLarge
@@ -27,7 +28,7 @@ from mainstay.stores.postgres.url import PostgresUrl
 from mainstay.stores.time_left import shown, time_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
@@ -319,12 +320,17 @@ def _execute(connection: Any, round_trip: RoundTrip) -> Rows:
     if round_trip.before is None and round_trip.after is None:
         cursor.execute(round_trip.text, round_trip.values, binary=True)
     else:
-        with connection.pipeline():
-            if round_trip.before is not None:
-                _cursor(connection).execute(*round_trip.before)
-            cursor.execute(round_trip.text, round_trip.values, binary=True)
-            if round_trip.after is not None:
-                _cursor(connection).execute(*round_trip.after)
+        failures: list[BaseException] = []
+        try:
+            with connection.pipeline(), _kept(failures):
+                if round_trip.before is not None:
+                    _cursor(connection).execute(*round_trip.before)
+                cursor.execute(round_trip.text, round_trip.values, binary=True)
+                if round_trip.after is not None:
+                    _cursor(connection).execute(*round_trip.after)
+        finally:
+            if failures:
+                raise failures.pop()
     rows = cursor.fetchall() if _has_rows(cursor) else []
     if kept is not None and _is_large(round_trip, rows):
         connection.own_cursor = _cursor(connection)
@@ -338,16 +344,35 @@ async def _aexecute(connection: Any, round_trip: RoundTrip) -> Rows:
     if round_trip.before is None and round_trip.after is None:
         await cursor.execute(round_trip.text, round_trip.values, binary=True)
     else:
-        async with connection.pipeline():
-            if round_trip.before is not None:
-                await _acursor(connection).execute(*round_trip.before)
-            await cursor.execute(round_trip.text, round_trip.values, binary=True)
-            if round_trip.after is not None:
-                await _acursor(connection).execute(*round_trip.after)
+        failures: list[BaseException] = []
+        try:
+            async with connection.pipeline():
+                with _kept(failures):
+                    if round_trip.before is not None:
+                        await _acursor(connection).execute(*round_trip.before)
+                    await cursor.execute(round_trip.text, round_trip.values, binary=True)
+                    if round_trip.after is not None:
+                        await _acursor(connection).execute(*round_trip.after)
+        finally:
+            if failures:
+                raise failures.pop()
     rows = await cursor.fetchall() if _has_rows(cursor) else []
     if kept is not None and _is_large(round_trip, rows):
         connection.own_cursor = _acursor(connection)
     return rows
+
+
+@contextmanager
+def _kept(failures: list[BaseException]) -> Iterator[None]:
+    """Keeps what is raised, to be raised when the pipeline has ended.
+
+    If an error leaves the block of a pipeline and the connection is gone, psycopg logs that the
+    pipeline could not be ended either: a warning for each step during an outage.
+    """
+    try:
+        yield
+    except BaseException as error:
+        failures.append(error)
 
 
 def _is_large(round_trip: RoundTrip, rows: Rows) -> bool:
