@@ -142,23 +142,20 @@ def _interval(until: float) -> float:
 
 
 def _connecting(gen: Any, until: float) -> Generator[Any, Any, Any]:
-    """The generator of a new connection, until the deadline.
+    """Connects until the deadline, and no longer: a generator that waits for another one.
 
-    If nothing happens, psycopg resumes it every tenth of a second: it gives up at the moment that
-    is nearest to the deadline.
+    psycopg's own wait for a connection has a timeout of whole seconds, 2 at least.
     """
+    left = until - SYSTEM.monotonic()
+    if left <= 0.0:
+        raise TimedOutError
     try:
-        wants = next(gen)
-        while True:
-            ready = yield wants
-            late = 0.0 if ready else _INTERVAL / 2
-            if SYSTEM.monotonic() + late >= until:
-                raise TimedOutError
-            wants = gen.send(ready)
-    except StopIteration as done:
-        return done.value
-    finally:
-        gen.close()
+        if _TimedOut is TimedOutError:
+            return waiting.wait_conn(_until(gen, until), _interval(until))
+        return waiting.wait_conn(gen, _INTERVAL, left)
+    except _TimedOut:
+        raise TimedOutError from None
+    yield  # it asks for nothing
 
 
 class _Idle:
