@@ -54,6 +54,19 @@ def test_a_jump_ahead_is_seen_at_the_next_step_and_counted_off_for_purging(watch
     assert watched.look(1020.0).jumps == ()
 
 
+def test_a_clock_that_was_set_is_reported_once(watched, steady, caplog):
+    """By how much, ahead or back; a server that answers late is not reported."""
+    steady.now += 5.0
+    watched.look(1000.0 + 2.0)
+    watched.look(1000.0 + 5.0 + DAY)
+    watched.look(1000.0 + 5.0 + DAY)
+    watched.look(1000.0 + 5.0)
+    assert [each.getMessage() for each in caplog.records] == [
+        "the clock of postgresql://host/db was set +86403 s",
+        "the clock of postgresql://host/db was set -86400 s",
+    ]
+
+
 def test_a_slow_answer_is_forgotten_with_the_next_quick_one(watched, steady):
     """The time of a server that took three seconds to answer looks set back, and then ahead."""
     for _ in range(5):

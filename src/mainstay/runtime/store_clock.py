@@ -6,6 +6,7 @@ besides. That is one reading of a clock and a few comparisons: no system call on
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import cache, partial
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _ON_THIS_MACHINE = ("sqlite:",)
 """The stores whose processes are all on one machine, by the beginning of their URLs."""
+_LOUD = 10.0
+"""Seconds by which no answer of a server is late: the clock was set, and the log has it."""
+_log = logging.getLogger("mainstay")
 _EVERY = 60.0
 """Seconds for which one reading is compared with: two clocks drift apart by less than a jump."""
 
@@ -32,9 +36,10 @@ class StoreClock:
     ()
     """
 
-    __slots__ = ("_boot", "_reading", "_steady")
+    __slots__ = ("_boot", "_reading", "_steady", "_url")
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._boot = boot() if url.startswith(_ON_THIS_MACHINE) else ""
         self._reading: Reading | None = None
         self._steady = _uptime() if self._boot else clock.SYSTEM.monotonic
@@ -48,8 +53,16 @@ class StoreClock:
             or not -TOLERANCE < now - last.stored - steady + last.steady < TOLERANCE
             or steady - last.steady > _EVERY
         ):
-            last = self._reading = observed(last, now, steady)
+            last = self._reading = self._observed(last, now, steady)
         return ClockView(last.jumps, self._boot, steady if self._boot else NO_TIME)
+
+    def _observed(self, last: Reading | None, now: float, steady: float) -> Reading:
+        """The next reading; a warning if the store's clock was set, and the answer was not slow."""
+        if last is not None:
+            by = now - last.stored - steady + last.steady
+            if abs(by) > _LOUD:
+                _log.warning("the clock of %s was set %+.0f s", self._url, by)
+        return observed(last, now, steady)
 
     def before_jumps(self, now: float) -> float:
         """The time as the store's clock would show it if it had not been set ahead.
