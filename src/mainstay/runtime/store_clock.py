@@ -7,12 +7,13 @@ besides. That is one reading of a clock and a few comparisons: no system call on
 from __future__ import annotations
 
 import logging
+import math
 import time
 from functools import cache, partial
 from pathlib import Path
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.clock_jumps import NO_TIME, TOLERANCE, ClockView, observed
+from mainstay.core.base.clock_jumps import NO_VIEW, TOLERANCE, ClockView, observed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,33 +37,38 @@ class StoreClock:
     ()
     """
 
-    __slots__ = ("_boot", "_reading", "_steady", "_url")
+    __slots__ = ("_boot", "_offset", "_reading", "_steady", "_until", "_url", "_view")
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._boot = boot() if url.startswith(_ON_THIS_MACHINE) else ""
-        self._reading: Reading | None = None
         self._steady = _uptime() if self._boot else clock.SYSTEM.monotonic
         """What the store's clock is compared with."""
+        self._reading: Reading | None = None
+        self._offset, self._until = math.nan, -math.inf
+        """The difference of the two clocks, and until when it is compared with."""
+        self._view = NO_VIEW
 
     def look(self, now: float) -> ClockView:
         """What is known at a moment of the store's clock."""
-        steady, last = self._steady(), self._reading
-        if (
-            last is None
-            or not -TOLERANCE < now - last.stored - steady + last.steady < TOLERANCE
-            or steady - last.steady > _EVERY
-        ):
-            last = self._reading = self._observed(last, now, steady)
-        return ClockView(last.jumps, self._boot, steady if self._boot else NO_TIME)
+        steady = self._steady()
+        gained = now - steady - self._offset
+        if not (-TOLERANCE < gained < TOLERANCE and steady < self._until):
+            self._observe(now, steady)
+        if self._boot:
+            return ClockView(self._view.jumps, self._boot, steady)
+        return self._view
 
-    def _observed(self, last: Reading | None, now: float, steady: float) -> Reading:
-        """The next reading; a warning if the store's clock was set, and the answer was not slow."""
+    def _observe(self, now: float, steady: float) -> None:
+        """Takes the next reading; a warning if the clock was set, and the answer was not slow."""
+        last = self._reading
         if last is not None:
             by = now - last.stored - steady + last.steady
             if abs(by) > _LOUD:
                 _log.warning("the clock of %s was set %+.0f s", self._url, by)
-        return observed(last, now, steady)
+        reading = self._reading = observed(last, now, steady)
+        self._offset, self._until = now - steady, steady + _EVERY
+        self._view = ClockView(reading.jumps)
 
     def before_jumps(self, now: float) -> float:
         """The time as the store's clock would show it if it had not been set ahead.
@@ -87,10 +93,13 @@ class OwnClock(StoreClock):
 
     def look(self, now: float) -> ClockView:
         """The same, unless a test has replaced the clock."""
-        if clock.current is clock.SYSTEM:
-            return super().look(now)
-        self._reading = None
-        return ClockView()
+        if clock.current is not clock.SYSTEM:
+            self._reading, self._until = None, -math.inf
+            return NO_VIEW
+        steady = self._steady()
+        if not (-TOLERANCE < now - steady - self._offset < TOLERANCE and steady < self._until):
+            self._observe(now, steady)
+        return self._view
 
 
 def clock_of(url: str) -> StoreClock:
