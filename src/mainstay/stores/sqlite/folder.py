@@ -11,8 +11,11 @@ from os import fstat
 from pathlib import Path
 from time import time_ns
 
-_SETTLED = 2_500_000_000
-"""Nanoseconds after which a time of change is final: some file systems count in two seconds."""
+_SECOND = 1_000_000_000
+_SETTLED = _SECOND // 10
+"""Nanoseconds after which a time of change is final: the system's clock ticks every 1 to 10 ms."""
+_COARSE = 5 * _SECOND // 2
+"""The same for a file system that counts in whole seconds, or in two."""
 
 
 class WatchedFolder:
@@ -45,7 +48,9 @@ class WatchedFolder:
 
     def trust(self) -> None:
         """The path was looked up after `is_as_before`, and is right."""
-        self._trusted = self._seen if time_ns() - self._seen > _SETTLED else 0
+        seen = self._seen
+        age = _SETTLED if seen % _SECOND else _COARSE
+        self._trusted = seen if time_ns() - seen > age else 0
 
     def close(self) -> None:
         """Closes it; a second call does nothing."""
