@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from mainstay import Backoff, Engine, RetryPolicy
-from mainstay.core.idempotency.record import Busy, Renew
+from mainstay.core.idempotency.record import Busy, Done, Renew
+from mainstay.drivers.idempotency import lease_renewal
 from mainstay.drivers.idempotency.keyed_call import KeyedCall
 from mainstay.stores.open import open_store
 from mainstay.stores.sqlite import statements as sqlite_steps
@@ -116,7 +117,7 @@ def _name_commands() -> None:
 
     def decide(self: KeyedCall, command: Any) -> Any:
         made: Any = plain(self, command)
-        again = type(command) is Renew and command.attempt
+        again = type(command) is Renew and command.attempts
         made.command = "attempt" if again else type(command).__name__.lower()
         return made
 
@@ -125,12 +126,19 @@ def _name_commands() -> None:
 
 def _renew_through(boundaries: Boundaries) -> None:
     """Lets the boundaries of this process choose when a lease is renewed."""
-    plain = KeyedCall._renew
+    plain = lease_renewal.many_of
 
-    def renew(self: KeyedCall) -> None:
-        boundaries.renew(lambda: plain(self), is_counted=isinstance(self.records.store, _Told))
+    def many_of(store: Any) -> Any:
+        def renewed(steps: Any) -> list[Any]:
+            answers: list[Any] = []
+            boundaries.renew(
+                lambda: answers.extend(plain(store)(steps)), is_counted=isinstance(store, _Told)
+            )
+            return answers or [Done()] * len(steps)
 
-    KeyedCall._renew = renew  # type: ignore[method-assign]
+        return renewed
+
+    lease_renewal.many_of = many_of
 
 
 class _Told:
