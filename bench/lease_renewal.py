@@ -2,7 +2,8 @@
 
 Every call waits inside its function until the end. Another process would take a key over if its
 lease ran out: a second store, without the proxy, tries that with every key, twice in three leases.
-What it gets is a lease that was lost, and so is one that its own process could not renew in time. SQLite has no network; its file is on the disk of this machine.
+What it gets is a lease that was lost, and so is one that its own process could not renew in time.
+SQLite has no network; its file is on the disk of this machine.
 """
 
 from __future__ import annotations
