@@ -102,6 +102,20 @@ class SinkWants(Value):
         )
 
 
+class Pressure(Protocol):
+    """How a sink that cannot keep up lets calls wait.
+
+    A call reads `is_high` after an attempt has failed, and before its first attempt if its success
+    is an event. If it is True, the call waits for the seconds that `turn()` returns: an async call
+    awaits, a sync call sleeps unless its thread runs an event loop. A call that has succeeded never
+    waits.
+    """
+
+    is_high: bool
+
+    def turn(self) -> float: ...
+
+
 class SinkMethods(Value):
     """The methods that a sink may have, each None if it has not.
 
@@ -110,13 +124,15 @@ class SinkMethods(Value):
         close: releases what is open.
         stats: counts of events: `waiting`, `delivered`, `spilled`, `lost`.
         watch: receives the engine that a configuration builds with this sink.
+        pressure: an attribute: by it the sink lets calls wait if it cannot keep up.
     """
 
-    __slots__ = ("close", "flush", "stats", "watch")
+    __slots__ = ("close", "flush", "pressure", "stats", "watch")
     flush: Callable[[], object] | None
     close: Callable[[], object] | None
     stats: Callable[[], dict[str, int]] | None
     watch: Callable[..., object] | None
+    pressure: Pressure | None
 
     def __init__(
         self,
@@ -125,8 +141,9 @@ class SinkMethods(Value):
         close: Callable[[], object] | None = None,
         stats: Callable[[], dict[str, int]] | None = None,
         watch: Callable[..., object] | None = None,
+        pressure: Pressure | None = None,
     ) -> None:
-        self._fill(flush=flush, close=close, stats=stats, watch=watch)
+        self._fill(flush=flush, close=close, stats=stats, watch=watch, pressure=pressure)
 
 
 _UNDECLARED = SinkWants()
@@ -213,6 +230,7 @@ def methods_of(sink: Any) -> SinkMethods:
         close=getattr(sink, "close", None),
         stats=stats if callable(stats) else None,
         watch=getattr(sink, "watch", None),
+        pressure=getattr(sink, "pressure", None),
     )
 
 

@@ -88,7 +88,7 @@ def test_events_are_delivered_in_order_without_a_flush(buffer, other):
     assert other.kept == numbers(100)
     assert made.stats() == {
         "taken": 100, "delivered": 100, "spilled": 0, "recovered": 0, "failures": 0, "lost": 0,
-        "waiting": 0,
+        "waiting": 0, "held": 0,
     }  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def test_a_disk_that_refuses_costs_only_what_finds_no_room(buffer, other, tmp_pa
     for number in range(100):
         made.put(event(number))
     lost = made.stats()["lost"]
-    assert lost >= 50
+    assert lost >= 20
     assert not made.flush(0.05)
     assert any("cannot be spilled either" in record.getMessage() for record in caplog.records)
     other.is_away = False

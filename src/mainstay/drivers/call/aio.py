@@ -63,6 +63,9 @@ async def recover(
         while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
             if notes is not None:
                 notes.failed(failure)
+                for pressure in site.pressures if attempt == 1 else ():
+                    if pressure.is_high and (turn := pressure.turn()):
+                        await current_sleep()(turn)
             if delay < 0.0:
                 raise failure
             failure = None
@@ -125,7 +128,7 @@ async def drive(
         while True:
             effect = send(answer)
             if type(effect) is float:
-                answer = await wait(call, effect) if call.attempts else None
+                answer = await wait(call, effect) if call.attempts or call.holds else None
                 answer = answer or call.admit()
                 answer = answer or call.ended(await _attempt(call, function, args, kwargs))
                 if call.is_quiet and type(answer) is Returned:
@@ -139,6 +142,8 @@ async def drive(
                 answer = None
             else:
                 answer = call.answer(effect)
+                if call.holds is not None and (turn := call.turn()):
+                    await current_sleep()(turn)
     finally:
         call.close()
         del send
@@ -188,6 +193,11 @@ async def wait(call: Call, delay: float) -> Stop | None:
 
     Even no delay lets other tasks run and a cancellation through.
     """
+    if call.holds is not None:
+        if turn := call.turn():
+            await current_sleep()(turn)
+        if not call.attempts:
+            return None
     if call.is_late(delay):
         return call.not_made(TOO_LATE)
     if call.cancel is None:

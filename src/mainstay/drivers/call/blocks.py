@@ -59,7 +59,8 @@ class Attempts:
             raise StopIteration
         assert self._call is not None
         try:
-            late = sync.wait(self._call, self._delay) if self._call.attempts else None
+            is_first = not self._call.attempts and self._call.holds is None
+            late = None if is_first else sync.wait(self._call, self._delay)
             late = late or self._call.admit()
         except BaseException as stop:
             self._interrupted(stop)
@@ -82,7 +83,8 @@ class Attempts:
         assert self._call is not None
         self._backend = self._backend or aio.current_backend()
         try:
-            late = await aio.wait(self._call, self._delay) if self._call.attempts else None
+            is_first = not self._call.attempts and self._call.holds is None
+            late = None if is_first else await aio.wait(self._call, self._delay)
             late = late or self._call.admit()
         except BaseException as stop:
             self._interrupted(stop)

@@ -69,6 +69,7 @@ class Call:
         "followers",
         "gate",
         "handled",
+        "holds",
         "is_accepted",
         "is_bounded",
         "is_quiet",
@@ -97,8 +98,7 @@ class Call:
         policy = site.policy
         now = clock.current.monotonic() if started is None else started
         ends = [current_bound().end, *(each.end for each in around)]
-        self.site = site
-        self.around = around
+        self.site, self.around = site, around
         self.cancel = site.cancel or CANCEL.get()
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
@@ -122,6 +122,7 @@ class Call:
         self.begun = now if begun is None else begun
         self.attempts = 0
         self.failure: Any = None
+        self.holds = None if box else site.first_pressure  # what it is to wait for
         if box:
             self._resume(box, attempts, has_begun=started is not None)
         self.flow: Flow = call_flow(
@@ -168,6 +169,8 @@ class Call:
         try:
             with aside(self.site, self.until):
                 emit(event, self.listeners, self.site.redact)
+            if self.site.pressures and event.event_type == "attempt_failed":
+                self.holds = self.site.high_pressure
             return take_item_id() if self.site.escalates else None
         except SinkError as error:
             error.__context__ = self.failure
@@ -262,6 +265,15 @@ class Call:
         """A guard's reason as people may read it; nearly always the very same."""
         text = self.site.shown(stop.text)
         return stop if text == stop.text else Stop(text)
+
+    def turn(self) -> float:
+        """Seconds to wait for a listener that cannot keep up, within the deadline."""
+        holds, self.holds = self.holds, None
+        assert holds is not None
+        seconds = holds.turn()
+        if self.until != NEVER:
+            return min(seconds, deadline.remaining(clock.current.monotonic(), self.until))
+        return seconds
 
     def is_late(self, delay: float) -> bool:
         """Whether a wait that starts now would leave no time for the attempt after it."""

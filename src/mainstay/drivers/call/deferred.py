@@ -9,11 +9,23 @@ from mainstay.errors import SinkError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from mainstay.drivers.call.site import Site
+    from mainstay.runtime.deferred_events import Facts
 
     R = TypeVar("R")
+
+
+_loaded: list[Any] = []
+
+
+def _load() -> None:
+    """Loads what builds events, once: an import statement costs a failing call half a µs."""
+    from mainstay.drivers.call.emit import plan_of
+    from mainstay.runtime.deferred_events import Facts
+
+    _loaded[:] = [Facts, plan_of]
 
 
 class Notes:
@@ -22,11 +34,11 @@ class Notes:
     __slots__ = ("_facts", "_handled", "_listeners", "_starts")
 
     def __init__(self, site: Site, key: int, started: float | None) -> None:
-        from mainstay.drivers.call.emit import plan_of
-        from mainstay.runtime.deferred_events import Facts
-
+        if not _loaded:
+            _load()
+        facts, plan_of = _loaded
         self._listeners = site.listeners
-        self._facts: Facts | None = Facts(site, plan_of(site), key, started)
+        self._facts: Facts | None = facts(site, site.plan_id or plan_of(site), key, started)
         self._starts: float | None = None
         self._handled = id(sys.exception())
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Gate
-    from mainstay.ports import Sink
+    from mainstay.ports import Pressure, Sink
     from mainstay.runtime.overrides import Overrides
 
 
@@ -75,6 +75,7 @@ class Site(Plan):
         "listeners",
         "overrides",
         "plan_id",
+        "pressures",
         "reports_successes",
     )
 
@@ -104,6 +105,8 @@ class Site(Plan):
         """Whether a listener wants the events of calls that succeed at the first attempt."""
         self.escalates = False
         """Whether a call that is given up here becomes an item of the inbox."""
+        self.pressures: tuple[Pressure, ...] = ()
+        """By which listeners let calls wait if they cannot keep up."""
         self.is_clocked = False
         """Whether a listener wants evidence, and so the seconds of a first attempt."""
         takes_facts = self._read_wants() if listeners else True
@@ -123,7 +126,7 @@ class Site(Plan):
 
     def _read_wants(self) -> bool:
         """Reads what the listeners want; returns whether all of them take facts."""
-        from mainstay.ports import wants_of  # a program without listeners does not load it
+        from mainstay.ports import methods_of, wants_of  # not loaded without listeners
 
         takes_facts = True
         for listener in self.listeners:
@@ -134,7 +137,23 @@ class Site(Plan):
             self.reports_successes |= bool(wants.successes or wants.attempts)
             self.escalates |= wants.escalates
             self.is_clocked |= wants.evidence
+            pressure = methods_of(listener).pressure
+            if pressure is not None:
+                self.pressures += (pressure,)
         return takes_facts
+
+    @property
+    def high_pressure(self) -> Pressure | None:
+        """The first listener that cannot keep up, by its pressure."""
+        for pressure in self.pressures:
+            if pressure.is_high:
+                return pressure
+        return None
+
+    @property
+    def first_pressure(self) -> Pressure | None:
+        """The same before the first attempt: a call waits there if its success is an event."""
+        return self.high_pressure if self.reports_successes else None
 
     def named(self, operation: str, *, is_new: bool = False) -> Site:
         """The same site for one function's call; a site without a name serves many functions."""

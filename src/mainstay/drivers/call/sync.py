@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import CoroutineType
 
@@ -18,6 +19,7 @@ from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from typing import Any
 
     from mainstay.core.base.types import Answer, UserValue
@@ -51,6 +53,9 @@ def recover(
         while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
             if notes is not None:
                 notes.failed(failure)
+                for pressure in site.pressures if attempt == 1 else ():
+                    if pressure.is_high:
+                        hold(pressure.turn())
             if delay < 0.0:
                 raise failure
             failure = None
@@ -109,7 +114,7 @@ def drive(
         while True:
             effect = send(answer)
             if type(effect) is float:
-                answer = wait(call, effect) if call.attempts else None
+                answer = wait(call, effect) if call.attempts or call.holds else None
                 answer = answer or call.admit()
                 answer = answer or call.ended(_attempt(call, function, args, kwargs))
                 if call.is_quiet and type(answer) is Returned:
@@ -123,6 +128,8 @@ def drive(
                 answer = None
             else:
                 answer = call.answer(effect)
+                if call.holds is not None:
+                    hold(call.turn(), call.cancel)
     finally:
         call.close()
         del send
@@ -164,6 +171,10 @@ def wait(call: Call, delay: float) -> Stop | None:
 
     A hook may have taken its time, or the wait itself: the machine may have slept.
     """
+    if call.holds is not None:
+        hold(call.turn(), call.cancel)
+        if not call.attempts:
+            return None
     if call.is_late(delay):
         return call.not_made(TOO_LATE)
     cancel = call.cancel
@@ -176,6 +187,17 @@ def wait(call: Call, delay: float) -> Stop | None:
     else:
         call.failure = None
     return call.not_made(TOO_LATE) if call.is_late(0.0) else None
+
+
+def hold(seconds: float, cancel: threading.Event | None = None) -> None:
+    """Waits for a listener that cannot keep up, but never in the thread of an event loop."""
+    if not seconds:
+        return
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    is_in_loop = asyncio is not None and asyncio._get_running_loop() is not None  # noqa: SLF001 -- raises not
+    if is_in_loop or (trio is not None and trio.lowlevel.in_trio_run()):
+        return
+    clock.current.sleep(seconds, cancel)
 
 
 def call_hook(call: Call, effect: CallHook) -> None:

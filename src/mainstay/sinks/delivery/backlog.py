@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mainstay.core.base.event import Event
+    from mainstay.sinks.delivery.losses import Losses
     from mainstay.sinks.delivery.spill import Spill
 
 
@@ -43,15 +44,22 @@ class Ticket:
 class Batch:
     """Events that are delivered together, the tickets behind them, and their file."""
 
-    __slots__ = ("events", "file", "number", "tickets")
+    __slots__ = ("entries", "events", "file", "number", "tickets")
 
     def __init__(
-        self, number: int, events: list[Event], tickets: list[Ticket], file: Path | None = None
+        self,
+        number: int,
+        events: list[Event],
+        tickets: list[Ticket],
+        file: Path | None = None,
+        entries: int = 0,
     ) -> None:
         self.number = number
         self.events = events
         self.tickets = tickets
         self.file = file
+        self.entries = entries
+        """How many entries of the queue it was made of; 0 if it comes from a file."""
 
 
 class Backlog:
@@ -59,20 +67,23 @@ class Backlog:
 
     Attributes:
         queue: where calls append.
-        counts: how many were taken out of the queue, spilled, recovered and lost.
+        counts: how many were taken out of the queue, spilled and recovered.
         unreadable: files that were set aside, until the buffer has logged them.
+        has_left: whether files were left to the next process.
     """
 
-    def __init__(self, batch: int, spill: Spill | None) -> None:
+    def __init__(self, batch: int, spill: Spill | None, losses: Losses) -> None:
         self._batch = batch
         self.spill = spill
+        self._losses = losses
         self.reset()
 
     def reset(self) -> None:
         """Empties it, as for a forked child: its parent delivers what was there."""
         self.queue: deque[Event | Facts | Ticket] = deque()
         self.current: Batch | None = None
-        self.counts = dict.fromkeys(("taken", "spilled", "recovered", "lost"), 0)
+        self.counts = dict.fromkeys(("taken", "spilled", "recovered"), 0)
+        self.has_left = False
         self.unreadable: list[Path] = []
         self._order = threading.RLock()
         self._tickets: dict[Path, list[Ticket]] = {}
@@ -87,6 +98,11 @@ class Backlog:
         return not self.queue and self.current is None and not self._files
 
     @property
+    def has_events(self) -> bool:
+        """Whether there is more to deliver than tickets."""
+        return self.current is not None or bool(self._files) or self.queued > 0
+
+    @property
     def is_safe(self) -> bool:
         """Whether everything that is left is on disk."""
         current = self.current
@@ -98,6 +114,7 @@ class Backlog:
             self.current = None
             self._tickets.clear()
             self._recovered.clear()
+            self.has_left = bool(self._files)
             if self.spill is not None:
                 self.spill.forget()
 
@@ -122,6 +139,7 @@ class Backlog:
         if self.spill is not None:
             with self._order, suppress(OSError):
                 self._recovered.update(self.spill.take_over())
+                self.has_left = False
 
     def next(self) -> Batch | None:
         """The oldest batch; the same one until it is done."""
@@ -166,20 +184,26 @@ class Backlog:
     def _take(self) -> Batch:
         """The queue's first events, and the tickets behind them."""
         queue = self.queue
-        taken = [queue.popleft() for _ in range(min(len(queue), self._batch))]
-        while queue and isinstance(queue[0], Ticket):
-            taken.append(queue.popleft())
-        if _UNLIKE_EVENTS.isdisjoint(map(type, taken)):  # mostly so, and at no cost
-            events, tickets = cast("list[Event]", taken), list[Ticket]()
-        else:
-            events, tickets = self._sorted_out(taken)
-        self._number += 1
-        self.counts["taken"] += len(events)
-        return Batch(self._number, events, tickets)
-
-    def _sorted_out(self, taken: list[Event | Facts | Ticket]) -> tuple[list[Event], list[Ticket]]:
         events: list[Event] = []
         tickets: list[Ticket] = []
+        entries = 0
+        while queue and len(events) < self._batch:  # the facts of a call are several events
+            most = max(1, (self._batch - len(events)) // _EVENTS_OF_A_CALL)
+            taken = [queue.popleft() for _ in range(min(len(queue), most))]
+            entries += len(taken)
+            if _UNLIKE_EVENTS.isdisjoint(map(type, taken)):  # at no cost
+                events += cast("list[Event]", taken)
+            else:
+                self._sort_out(taken, events, tickets)
+        while queue and isinstance(queue[0], Ticket):
+            tickets.append(cast("Ticket", queue.popleft()))
+        self._number += 1
+        self.counts["taken"] += len(events)
+        return Batch(self._number, events, tickets, entries=entries)
+
+    def _sort_out(
+        self, taken: list[Event | Facts | Ticket], events: list[Event], tickets: list[Ticket]
+    ) -> None:
         for each in taken:
             if isinstance(each, Ticket):
                 tickets.append(each)
@@ -187,7 +211,6 @@ class Backlog:
                 events += self._events_of(each)
             else:
                 events.append(each)
-        return events, tickets
 
     def _events_of(self, facts: Facts) -> list[Event]:
         """The events of a call that left its facts; none, and a report, if they make none."""
@@ -196,7 +219,7 @@ class Backlog:
         except Exception as error:
             from mainstay.runtime.report_failure import report
 
-            self.counts["lost"] += 1
+            self._losses.add(1, "the facts of a call make no events")
             message, redact = "the facts of a call of %s make no events", facts.plan.redact
             report(error, message, facts.plan.operation, redact=redact)
             return []
@@ -211,7 +234,8 @@ class Backlog:
         if batch.events:
             batch.file, lost = self.spill.write(batch.events, batch.number, first=first)
             self.counts["spilled"] += len(batch.events) - lost
-            self.counts["lost"] += lost
+            if lost:
+                self._losses.add(lost, "an event has no written form")
         for ticket in batch.tickets:
             if ticket.kept_will_do or batch.file is None:
                 ticket.settle()
@@ -230,3 +254,5 @@ class Backlog:
 
 _NONE: deque[Path] = deque()
 _UNLIKE_EVENTS = {Ticket, Facts}
+_EVENTS_OF_A_CALL = 4
+"""About how many events the facts of a call come to: that many fewer are taken at a time."""

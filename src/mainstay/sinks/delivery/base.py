@@ -31,6 +31,7 @@ class BufferedSink:
         self.name = name
         self.wants = SinkWants(successes=successes)
         self._buffer = Buffer(self._deliver, name=name, spill=spill, timeout=timeout, strict=strict)
+        self.pressure = self._buffer.pressure
 
     def __call__(self, event: Event) -> None:
         """Takes an event."""

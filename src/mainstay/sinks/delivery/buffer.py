@@ -1,9 +1,10 @@
 """A buffer between a call and a sink that does I/O: a bounded queue and one thread.
 
 `put()` appends and returns. The thread delivers batches, in order; a batch that fails is repeated
-with a growing delay. When the queue is full its oldest events go to disk, and come back before
-newer ones (backlog.py, spill.py). A second thread writes them, since the first may be waiting for
-the destination.
+with a growing delay. If the thread is behind, calls wait for it (pressure.py). If the destination
+is not available, the queue's oldest events go to disk, and come back before newer ones (backlog.py,
+spill.py). A second thread writes them, since the first may be waiting for the destination. What
+finds no room anywhere is lost, and counted with the reason (losses.py).
 
 Everything here runs in real time: waiting for another machine gains nothing from a virtual clock.
 """
@@ -25,6 +26,8 @@ from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.deferred_events import Facts
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
+from mainstay.sinks.delivery.losses import Losses
+from mainstay.sinks.delivery.pressure import Pressure
 from mainstay.sinks.delivery.spill import Spill
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ _QUIET_ROUNDS = 50
 """Rounds without anything to do after which the thread ends; the next event starts another."""
 _ROOM = 4
 """How many times its size the queue may hold while its oldest events are on their way to disk."""
+_FINISH = 1.0
+"""Seconds that `finish` waits for a delivery that is under way."""
 _log = logging.getLogger("mainstay")
 
 
@@ -59,6 +64,11 @@ class Buffer:
         timeout: seconds that `flush` and a strict `put` wait.
         strict: `put` returns when the event is delivered, and raises SinkError when it is not.
         at_end: is called before the process ends, and may put events that are still due.
+        at_start: is called by the thread when it begins, before it lets events gather.
+
+    Attributes:
+        pressure: whether calls are to wait for the thread, and how long.
+        losses: what was lost, and why.
 
     >>> kept = []
     >>> buffer = Buffer(kept.extend, name="example")
@@ -82,6 +92,7 @@ class Buffer:
         timeout: float = 5.0,
         strict: bool = False,
         at_end: Callable[[], object] | None = None,
+        at_start: Callable[[], object] | None = None,
     ) -> None:
         check = Checker("Buffer")
         self.name = check.name("name", name)
@@ -93,9 +104,12 @@ class Buffer:
         self.strict = strict
         self._deliver = deliver
         self._at_end = at_end
+        self._at_start = at_start
+        self.pressure, self.losses = Pressure(), Losses()
         folder = None if spill is True else spill
-        self._backlog = Backlog(most, None if folder is False else Spill(name, folder))
+        self._backlog = Backlog(most, None if folder is False else Spill(name, folder), self.losses)
         self._half = max(1, self.size // 2)
+        self._low = self._half * 9 // 10
         self._most = self.size if folder is False else self.size * _ROOM
         self._reset()
         reset_in_child(self, Buffer._reset)
@@ -104,6 +118,8 @@ class Buffer:
     def _reset(self) -> None:
         """Empties it, as for a forked child: its parent delivers what it has taken."""
         self._backlog.reset()
+        self.pressure.reset()
+        self.losses.reset()
         self._queue = self._backlog.queue
         self.known: set[str] = set()
         """What a sink has put and need not put again; a forked child puts it again, since it does
@@ -118,7 +134,9 @@ class Buffer:
         self._in_a_row = 0
         self._error: BaseException | None = None
         self._disk_until = 0.0
-        self._counts = {"delivered": 0, "failures": 0, "lost": 0}
+        self._disk_error: BaseException | None = None
+        self._refused = 0
+        self._counts = {"delivered": 0, "failures": 0}
         self._warned: set[str] = set()
 
     # --- for calls -------------------------------------------------------------------------------
@@ -187,16 +205,28 @@ class Buffer:
                 self._at_end()
         self.flush()
 
+    def finish(self, last: Callable[[], object]) -> bool:
+        """Calls `last` between two deliveries, if nothing is left to deliver; whether it did."""
+        if not self._delivering.acquire(timeout=_FINISH):
+            return False
+        try:
+            if not self._backlog.is_empty or self._backlog.has_left:
+                return False
+            last()
+            return True
+        finally:
+            self._delivering.release()
+
     def stats(self) -> dict[str, int]:
         """How many events were taken, delivered, spilled to disk, recovered from it and lost.
 
         `recovered` were left by a process that is gone; `waiting` are in memory still; `failures`
-        are deliveries that failed.
+        are deliveries that failed; `held` are the waits of calls for the thread.
         """
-        backlog, lost = self._backlog, self._counts["lost"]
+        backlog = self._backlog
         counts = {**self._counts, **backlog.counts, "waiting": backlog.waiting}
-        counts["lost"] += lost
-        counts["taken"] += backlog.queued + lost
+        counts["lost"], counts["held"] = self.losses.total, self.pressure.held
+        counts["taken"] += backlog.queued + self._refused
         return counts
 
     def _put_strictly(self, event: Event | Facts) -> None:
@@ -239,6 +269,9 @@ class Buffer:
 
     def _run(self) -> None:
         self._backlog.take_over()
+        if self._at_start is not None and self._backlog.has_events:
+            with self._delivering, suppress(Exception):  # the first delivery reports what is wrong
+                self._at_start()
         quiet = 0
         while (quiet < _QUIET_ROUNDS and not self._is_ending) or not self._may_end():
             self._rest()
@@ -277,6 +310,8 @@ class Buffer:
     def _pump(self) -> None:
         """Delivers until nothing is left, or a delivery fails."""
         with self._delivering:
+            began = SYSTEM.monotonic()
+            self.pressure.begin()
             while (batch := self._next()) is not None:
                 try:
                     if batch.events:
@@ -287,7 +322,16 @@ class Buffer:
                 self._backlog.done(batch)
                 self._counts["delivered"] += len(batch.events)
                 self._in_a_row = 0
+                began = self._measure(batch, began)
             self._log_recovery()
+
+    def _measure(self, batch: Batch, began: float) -> float:
+        """Keeps how long the batch took, and lets calls go on if the queue is short again."""
+        now = SYSTEM.monotonic()
+        self.pressure.delivered(batch.entries, now - began)
+        if len(self._queue) < self._low:
+            self.pressure.fall()
+        return now
 
     def _next(self) -> Batch | None:
         batch = self._backlog.next()
@@ -299,6 +343,7 @@ class Buffer:
     def _failed(self, error: Exception) -> None:
         self._error = error
         self._in_a_row += 1
+        self.pressure.fall()  # the disk takes what comes: no call waits for a destination
         self._counts["failures"] += 1
         self._warn_once("undelivered", "%s: not delivered for now, and kept: %s", error)
         if self._flushing:
@@ -309,18 +354,38 @@ class Buffer:
     def _has_room(self) -> bool:
         """Whether one more event may be taken; sees that there will be room for others."""
         waiting = len(self._queue)
-        if not self._in_a_row and not self._wake.is_set():
-            self._wake.set()
-        if waiting >= self.size and not self._is_spilling:
+        if not self._in_a_row:
+            self.pressure.rise(waiting / self._half)
+            if not self._wake.is_set():
+                self._wake.set()
+        if waiting >= self.size and not self._is_spilling and self._needs_disk(waiting):
             self._make_room()
         if waiting < self._most:
             return True
         with self._lock:
-            self._counts["lost"] += 1
-        self._warn_once(
-            "lost", "%s: events are being lost: %s wait, and the disk takes no more", waiting
-        )
+            self._refused += 1
+        why = self._why_lost()
+        self.losses.add(1, why)
+        self._warn_once("lost", "%s: events are being lost: %s", why)
         return False
+
+    def _needs_disk(self, waiting: int) -> bool:
+        """Whether waiting for the thread is not enough: it fails, is stuck, or is far behind."""
+        return bool(self._in_a_row) or waiting >= 2 * self.size or self.pressure.is_stuck
+
+    def _why_lost(self) -> str:
+        """The reason for a loss: what keeps the thread from delivering, and what the disk."""
+        if self._in_a_row:
+            why = f"they cannot be delivered ({_text_of(self._error)})"
+        elif self.pressure.is_stuck:
+            why = "the destination does not answer"
+        else:
+            why = "the thread that delivers them cannot keep up"
+        if self._backlog.spill is None:
+            return f"{why}, and there is no spill folder"
+        if self._disk_error is not None:
+            return f"{why}, and the spill folder takes none ({_text_of(self._disk_error)})"
+        return f"{why}, and they come faster than the spill folder takes them"
 
     def _make_room(self) -> None:
         """Starts a thread that writes the queue's older half to disk."""
@@ -353,11 +418,13 @@ class Buffer:
             self._backlog.keep(down_to)
         except Exception as error:
             self._disk_until = SYSTEM.monotonic() + 1.0
+            self._disk_error = error
             self._warn_once(
                 "disk", "%s: what cannot be delivered cannot be spilled either: %s", error
             )
             return False
         assert self._backlog.spill is not None
+        self._disk_error = None
         self._warn_once("spilled", "%s: events wait in %s", self._backlog.spill.where)
         return True
 
@@ -367,10 +434,14 @@ class Buffer:
         """Logs a warning of a kind once, until everything is delivered again."""
         if kind not in self._warned:
             self._warned.add(kind)
-            shown = describe(value)[1] if isinstance(value, BaseException) else value
+            shown = _text_of(value) if isinstance(value, BaseException) else value
             _log.warning(text, self.name, shown)
 
     def _log_recovery(self) -> None:
         if self._warned:
             self._warned.clear()
             _log.info("%s: everything is delivered again", self.name)
+
+
+def _text_of(error: BaseException | None) -> str:
+    return "" if error is None else describe(error)[1]

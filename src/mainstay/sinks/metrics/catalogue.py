@@ -151,6 +151,12 @@ METRICS: dict[str, Metric] = {
         ),
         _read("mainstay_sink_lost_total", "counter", "engine sink", "Events that were lost"),
         _read(
+            "mainstay_sink_held_total",
+            "counter",
+            "engine sink",
+            "Waits of calls for a sink that could not keep up",
+        ),
+        _read(
             "mainstay_outbox_age_seconds",
             "gauge",
             "engine",

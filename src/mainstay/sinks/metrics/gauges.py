@@ -27,6 +27,7 @@ _BUFFERED = {
     "delivered": "mainstay_sink_delivered_total",
     "spilled": "mainstay_sink_spilled_total",
     "lost": "mainstay_sink_lost_total",
+    "held": "mainstay_sink_held_total",
 }
 """What a buffer counts, and the metric of it."""
 

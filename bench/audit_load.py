@@ -1,0 +1,169 @@
+"""Table 19: the audit log behind a saturated event loop: losses, rate, and the loop's lag.
+
+Tasks ask for 20,000 failing calls a second, more than one loop can make. The unit is the rate at
+which the writer works alone, with a full queue and no loop beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.measure import Effort
+from bench.table import Row, Table, at_least, at_most
+from mainstay import Backoff, Engine, RetryPolicy
+from mainstay.audit import AuditLog, verify_log
+
+ORDER = 19
+ASKED = 20_000
+"""Failing calls a second that are asked for."""
+TASKS = 200
+POLICY = RetryPolicy(name="bench", max_attempts=3, backoff=Backoff.constant(0.0))
+FILL = 4_000
+"""Calls of which the queue is full when the writer alone is measured."""
+
+
+def run(effort: Effort) -> Table:
+    """Each place of the log that needs no server."""
+    seconds, rounds = (1.5, 1) if effort.is_quick else (6.0, 3)
+    rows: list[Row] = []
+    with _folder() as place:
+        for name, where in _places(place).items():
+            rows += _rows(name, where, seconds, rounds)
+    method = (
+        f"{TASKS:,} asyncio tasks ask for {ASKED:,} calls a second for {seconds:g} s; a call makes"
+        f" three attempts, all fail, six events. Lag: how late a sleep of 5 ms ends. The median of"
+        f" {rounds} rounds, the writer alone and behind the loop in turns."
+    )
+    return Table("audit_load", "The audit log behind a saturated loop", method, rows)
+
+
+def _places(place: Path) -> dict[str, Callable[[], str]]:
+    return {
+        "SQLite": lambda: f"sqlite:///{_new(place)}/audit.db",
+        "a file": lambda: str(_new(place) / "audit.jsonl"),
+    }
+
+
+def _rows(name: str, where: Callable[[], str], seconds: float, rounds: int) -> list[Row]:
+    found = [(_alone(where()), _behind(where(), seconds)) for _ in range(rounds)]
+    alone = statistics.median(rate for rate, _ in found)
+    loads = [load for _, load in found]
+    rate = statistics.median(load.rate for load in loads)
+    lag = statistics.median(load.lag for load in loads) * 1000
+    lost = sum(load.lost for load in loads)
+    note = f"{rate:,.0f} calls/s, {alone:,.0f} alone; {loads[-1].held:,} waits"
+    return [
+        Row(f"{name}: records lost", float(lost), at_most(0), unit=""),
+        Row(f"{name}: calls, × the writer alone", rate / alone, at_least(0.8), note=note),
+        Row(f"{name}: the loop's lag, p99", lag, at_most(20), unit="ms"),
+    ]
+
+
+def _alone(where: str) -> float:
+    """Calls a second that the writer brings to the log, while no other thread works."""
+    log = AuditLog(where, spill=False)
+    engine = Engine(policies=[POLICY], sinks=[log])
+    call = engine.operation("bench").call
+    assert log.flush(60)
+    spent = 0.0
+    for _ in range(3):
+        with log._buffer._delivering:  # the writer waits until the queue is full
+            for _ in range(FILL):
+                _expect_failure(call)
+            start = time.perf_counter()
+        assert log.flush(60)
+        spent += time.perf_counter() - start
+    assert log.stats()["lost"] == 0
+    engine.close()
+    return 3 * FILL / spent
+
+
+def _expect_failure(call: Callable[..., object]) -> None:
+    try:
+        call(_fail)
+    except ConnectionError:
+        return
+    raise AssertionError("the call has succeeded")
+
+
+def _fail() -> None:
+    raise ConnectionError("connection refused")
+
+
+class Load:
+    """What came of a saturated loop."""
+
+    def __init__(self, rate: float, lag: float, lost: int, held: int) -> None:
+        self.rate, self.lag, self.lost, self.held = rate, lag, lost, held
+
+
+def _behind(where: str, seconds: float) -> Load:
+    log = AuditLog(where, spill=False)
+    engine = Engine(policies=[POLICY], sinks=[log])
+    start = time.perf_counter()
+    made, lags = asyncio.run(_saturated(engine, seconds))
+    assert log.flush(60)
+    spent = time.perf_counter() - start
+    stats = log.stats()
+    engine.close()
+    verdict = verify_log(where)
+    assert verdict.ok, verdict.problem
+    assert verdict.records == 6 * made + 1, "each call is there, and the plan"
+    lag = sorted(lags)[int(len(lags) * 0.99)]
+    return Load(made / spent, lag, max(verdict.lost, log.stats()["lost"]), stats["held"])
+
+
+async def _saturated(engine: Engine, seconds: float) -> tuple[int, list[float]]:
+    """How many calls were made, and the loop's lags."""
+    fetch = engine.protect("bench")(_afail)
+    start, made, lags = time.perf_counter(), 0, list[float]()
+    end, is_over = start + seconds, False
+
+    async def calls(task: int) -> None:
+        nonlocal made
+        asked = 0
+        while (now := time.perf_counter()) < end:
+            due = start + (asked * TASKS + task) / ASKED
+            if due > now:
+                await asyncio.sleep(due - now)
+            asked += 1
+            try:
+                await fetch()
+            except ConnectionError:
+                made += 1
+
+    async def lag() -> None:
+        while not is_over:
+            slept = time.perf_counter()
+            await asyncio.sleep(0.005)
+            lags.append(time.perf_counter() - slept - 0.005)
+
+    watch = asyncio.create_task(lag())
+    await asyncio.gather(*(calls(task) for task in range(TASKS)))
+    is_over = True
+    await watch
+    return made, lags
+
+
+async def _afail() -> None:
+    raise ConnectionError("connection refused")
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    place = Path(tempfile.mkdtemp(prefix="bench-audit-load-"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _new(place: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=place))
