@@ -7,10 +7,20 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 
 from mainstay.audit import AuditLog, make_key, read_log, verify_log
 from mainstay.audit.keys import Signer
-from mainstay.core.audit.chain import Entry, Tail, head_of, header_of, seal, tail_of
+from mainstay.core.audit.chain import (
+    Entry,
+    Tail,
+    checked,
+    encode_head,
+    head_of,
+    header_of,
+    seal,
+    tail_of,
+)
 from mainstay.errors import StoreError, UsageError
 from mainstay.events import AttemptFailed, CallSucceeded
 from mainstay.stores.jsonl.journal import JsonlJournal
@@ -22,7 +32,10 @@ def event(number):
 
 
 class Log:
-    """A log of twenty events in four blocks, and ways to meddle with it."""
+    """A log of twenty events in four blocks, and ways to meddle with it.
+
+    The first block opens the log, the last one closes it: the events are in blocks 2 to 5.
+    """
 
     kind = ""
 
@@ -61,8 +74,8 @@ class Sqlite(Log):
         self.run("DELETE FROM mainstay_audit_blocks WHERE block = ?", (block,))
 
     def cut(self):
-        self.run("DELETE FROM mainstay_audit_blocks WHERE block = 4")
-        self.run("DELETE FROM mainstay_audit_heads WHERE block >= 4")
+        self.run("DELETE FROM mainstay_audit_blocks WHERE block >= 5")
+        self.run("DELETE FROM mainstay_audit_heads WHERE block >= 5")
 
     def forget(self):
         for table in ("blocks", "heads", "anchor"):
@@ -104,8 +117,8 @@ class Postgres(Log):
         self.run("DELETE FROM mainstay_audit_blocks WHERE block = %s", (block,))
 
     def cut(self):
-        self.run("DELETE FROM mainstay_audit_blocks WHERE block = 4")
-        self.run("DELETE FROM mainstay_audit_heads WHERE block >= 4")
+        self.run("DELETE FROM mainstay_audit_blocks WHERE block >= 5")
+        self.run("DELETE FROM mainstay_audit_heads WHERE block >= 5")
 
     def forget(self):
         for table in ("blocks", "heads", "anchor"):
@@ -120,6 +133,9 @@ class Postgres(Log):
         return PostgresStore(self.where).journal(closes=True)
 
 
+_HEADER = b" " * 73 + b'","block":'
+
+
 class Jsonl(Log):
     def lines(self):
         return self.where.read_bytes().splitlines(keepends=True)
@@ -130,14 +146,14 @@ class Jsonl(Log):
     def body(self, block, edit):
         lines = self.lines()
         first = self.start(lines, block)
-        last = self.start(lines, block + 1) if block < 4 else len(lines)
+        last = self.start([*lines, _HEADER], block + 1)
         heads = [line for line in lines[first + 1 : last] if line.startswith(b'{"head"')]
         records = [line for line in lines[first + 1 : last] if line not in heads]
         edited = edit(records)
         self.where.write_bytes(b"".join([*lines[: first + 1], *edited, *heads, *lines[last:]]))
 
     def start(self, lines, block):
-        headers = [n for n, line in enumerate(lines) if line[73:83] == b'","block":']
+        headers = [n for n, line in enumerate(lines) if line[73:83] == _HEADER[73:83]]
         return headers[block - 1]
 
     def drop(self, block):
@@ -148,7 +164,7 @@ class Jsonl(Log):
 
     def cut(self):
         lines = self.lines()
-        self.where.write_bytes(b"".join(lines[: self.start(lines, 4)]))
+        self.where.write_bytes(b"".join(lines[: self.start(lines, 5)]))
 
     def forget(self):
         self.where.unlink()
@@ -180,7 +196,7 @@ def test_a_log_nobody_touched_verifies(log, tmp_path, keys):
     log.write(heads=tmp_path / "heads", key=keys[0])
     verdict = log.verify(heads=tmp_path / "heads", public_key=keys[1])
     assert verdict.ok, verdict.problem
-    assert (verdict.records, verdict.blocks, verdict.ends_with) == (20, 4, 20)
+    assert (verdict.records, verdict.blocks, verdict.ends_with) == (20, 6, 20)
     assert (verdict.signed_until, verdict.heads) == (20, 2)
     records = list(read_log(log.where))
     assert [record.number for record in records] == list(range(1, 21))
@@ -194,7 +210,7 @@ def test_one_changed_field_names_its_record(log):
     verdict = log.verify()
     assert not verdict.ok
     assert verdict.first_bad == 13
-    assert verdict.problem == "record 13 (block 3): the record is not what was written"
+    assert verdict.problem == "record 13 (block 4): the record is not what was written"
     assert verdict.records == 10
 
 
@@ -203,10 +219,10 @@ def test_a_record_out_of_its_place_is_named(log, how):
     """Removed, inserted, exchanged: the first record that is not in its place."""
     log.write()
     edits = {
-        "removed": (3, lambda records: records[:2] + records[3:], 13),
-        "inserted": (2, lambda records: [records[0], records[0], *records[1:]], 7),
-        "exchanged": (3, lambda records: [*records[:3], records[4], records[3]], 14),
-        "removed from the end": (3, lambda records: records[:-1], 15),
+        "removed": (4, lambda records: records[:2] + records[3:], 13),
+        "inserted": (3, lambda records: [records[0], records[0], *records[1:]], 7),
+        "exchanged": (4, lambda records: [*records[:3], records[4], records[3]], 14),
+        "removed from the end": (4, lambda records: records[:-1], 15),
     }
     block, edit, number = edits[how]
     log.body(block, edit)
@@ -216,17 +232,19 @@ def test_a_record_out_of_its_place_is_named(log, how):
 def test_a_removed_block_is_named(log):
     """The blocks are counted, too."""
     log.write()
-    log.drop(2)
+    log.drop(3)
     verdict = log.verify()
     assert verdict.first_bad == 6
-    assert "block 3 stands where block 2 should" in verdict.problem
+    assert "block 4 stands where block 3 should" in verdict.problem
 
 
 def test_a_cut_tail_shows_by_the_heads_outside(log, tmp_path):
     """Whoever cuts the tail and the heads in the log does not reach those outside it."""
     log.write(heads=tmp_path / "heads")
     log.cut()
-    assert log.verify().ok, "the log alone cannot tell"
+    alone = log.verify()
+    assert alone.ok, "the log alone cannot tell"
+    assert len(alone.unclosed) == 1, "as if its writer had been killed"
     verdict = log.verify(heads=tmp_path / "heads")
     assert (verdict.ok, verdict.truncated, verdict.first_bad) == (False, True, 16)
     assert "ends with record 15, and had 20" in verdict.problem
@@ -235,7 +253,8 @@ def test_a_cut_tail_shows_by_the_heads_outside(log, tmp_path):
 def test_a_cut_tail_shows_by_the_heads_inside_where_they_were_left(log):
     """Where only the records were cut, the log's own heads say so."""
     log.write()
-    log.drop(4)
+    log.drop(6)
+    log.drop(5)
     verdict = log.verify()
     assert (verdict.ok, verdict.truncated) == (False, True)
 
@@ -248,15 +267,17 @@ def rewrite(log, change, signer=None):
     for block in old:
         header = header_of(block)
         records = [change(record) for record in block.records]
-        made = seal(tail, records, writer=header.writer, time=header.time, log=header.log)
+        same = {"writer": header.writer, "time": header.time, "log": header.log}
+        made = seal(tail, records, note=header.note, head=block is old[-1], **same)
         tail = tail_of(made)
         blocks.append(made)
     log.forget()
+    head = head_of(tail, "2026-01-01T00:00:00Z")
+    head = checked(signer.sign(head) if signer else head)
     with closing(log.journal()) as journal:
         for block in blocks:
-            journal.append(lambda *_, made=block: Entry(made))
-        head = head_of(tail, "2026-01-01T00:00:00Z")
-        journal.append(lambda *_: Entry(None, signer.sign(head) if signer else head))
+            entry = Entry(block, head if block is blocks[-1] else None)
+            journal.append(lambda *_, made=entry: made)
 
 
 def swap(record):
@@ -286,11 +307,13 @@ def test_a_rewritten_log_shows_by_the_signatures(log, tmp_path, keys):
 
 
 def test_a_forged_signature_is_named(log, tmp_path, keys):
-    """A head that claims to be signed, and is not."""
+    """A head that claims to be signed, and is not, with a checksum that is right."""
     log.write(key=keys[0])
     with closing(log.journal()) as journal:
-        signature = journal.heads()[-1].signature
-    forged = signature[:-1] + ("0" if signature[-1] != "0" else "1")
+        head = journal.heads()[-1]
+    other = head.signature[:-1] + ("0" if head.signature[-1] != "0" else "1")
+    forged = encode_head(checked(replace(head, signature=other))).decode()
+    signature = encode_head(head).decode()
     if isinstance(log, Jsonl):
         log.change(signature, forged)
     elif isinstance(log, Sqlite):
@@ -326,15 +349,16 @@ def test_heads_of_a_log_that_stood_here_before_are_told_of(log, tmp_path):
     assert log.verify(heads=tmp_path / "heads").other_heads == before
 
 
-def test_a_head_that_cannot_be_read_speaks_for_nothing(log):
-    """Verifying goes on without it."""
+def test_a_head_that_cannot_be_read_shows(log):
+    """The block that it is of announces it."""
     log.write()
     if isinstance(log, Jsonl):
         log.where.write_bytes(log.where.read_bytes().replace(b'{"head":{"', b'{"head":{'))
     else:
         log.run("UPDATE mainstay_audit_heads SET head = 'junk'")
     verdict = log.verify()
-    assert (verdict.ok, verdict.heads) == (True, 0)
+    assert (verdict.ok, verdict.heads) == (False, 0)
+    assert "head" in verdict.problem
 
 
 def test_an_emptied_log_shows(log, tmp_path):
@@ -352,14 +376,15 @@ def test_a_pruned_front_that_nobody_speaks_for_shows(log):
     """Who drops the first records must say so in the chain."""
     log.write()
     with closing(log.journal()) as journal:
-        first = tail_of(next(journal.blocks()))
+        first = tail_of(list(journal.blocks())[1])
     if isinstance(log, Jsonl):
         from mainstay.stores.jsonl.lines import anchor_line
 
         lines = log.lines()
-        log.where.write_bytes(anchor_line(first) + b"".join(lines[log.start(lines, 2) :]))
+        log.where.write_bytes(anchor_line(first) + b"".join(lines[log.start(lines, 3) :]))
     else:
         log.drop(1)
+        log.drop(2)
         mark = "?" if isinstance(log, Sqlite) else "%s"
         values = (first.log, first.block, first.number, first.link, b"[]")
         insert = f"INSERT INTO mainstay_audit_anchor VALUES ({', '.join([mark] * 5)})"
@@ -375,10 +400,10 @@ def test_whatever_is_put_into_a_row_is_a_flaw_and_no_crash(log):
     if isinstance(log, Jsonl):
         lines = log.lines()
         for junk in (b"junk\n", b"\x00\xff\n", b'{"link":"zz","block":{}}\n', b"\n", b"{}\n"):
-            log.where.write_bytes(b"".join([*lines[:3], junk, *lines[3:]]))
+            log.where.write_bytes(b"".join([*lines[:4], junk, *lines[4:]]))
             assert log.verify().first_bad == 3
         for junk in (b"junk\n", b'{"link":"' + b"0" * 64 + b'","block":{}}\n'):
-            at = log.start(lines, 2)
+            at = log.start(lines, 3)
             log.where.write_bytes(b"".join([*lines[:at], junk, *lines[at:]]))
             assert log.verify().first_bad == 6
         return
@@ -393,7 +418,7 @@ def test_whatever_is_put_into_a_row_is_a_flaw_and_no_crash(log):
         mark = "?" if isinstance(log, Sqlite) else "%s"
         if isinstance(log, Sqlite) and column != "links":
             mark = "CAST(? AS TEXT)"
-        log.run(f"UPDATE mainstay_audit_blocks SET {column} = {mark} WHERE block = 2", (junk,))
+        log.run(f"UPDATE mainstay_audit_blocks SET {column} = {mark} WHERE block = 3", (junk,))
         assert log.verify().first_bad == 6
 
 
@@ -410,7 +435,7 @@ def test_heads_may_come_from_a_function(log):
     """A function of yours brings them where you like, as plain data."""
     heads = []
     log.write(heads=heads.append, every=10)
-    assert [head["number"] for head in heads] == [10, 20]
+    assert [head["number"] for head in heads] == [10, 20, 20]
     assert log.verify(heads=json.loads(json.dumps(heads))).ok
     heads[0]["link"] = "00" * 32
     assert log.verify(heads=heads).rewritten
@@ -433,7 +458,7 @@ def test_progress_is_told_block_by_block(tmp_path):
     log.write()
     told = []
     log.verify(progress=told.append)
-    assert told == [5, 10, 15, 20]
+    assert told == [0, 5, 10, 15, 20, 20]
 
 
 def test_a_success_is_recorded_where_asked(tmp_path):

@@ -386,6 +386,7 @@ def test_every_event_is_counted_or_left_out_on_purpose():
         events.Idempotency,  # read from the records, which know conflicts and losses too
         events.LeaseExpired,  # the same
         events.PlanDeclared,  # says nothing of any call
+        events.RecordsLost,  # read from the sink, which counts them as they are lost
         events.CallsCounted,  # for those who do not hear of each success, as metrics do
         events.InboxRaised,  # people's matters are few, and told by their own ways
         events.InboxDecided,

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from mainstay.audit.log import AuditLog
     from mainstay.audit.read import Record, read_log
     from mainstay.audit.replay import replay_log, replay_records
-    from mainstay.audit.verify import Verdict, verify_log
+    from mainstay.audit.verify import LogVerdict, Verdict, verify_log
+    from mainstay.core.audit.writers import OpenWriter
 
 __all__ = [
     "AuditLog",
+    "LogVerdict",
+    "OpenWriter",
     "Record",
     "Verdict",
     "make_key",
@@ -41,6 +44,8 @@ __all__ = [
 
 _HOMES = {
     "AuditLog": "log",
+    "LogVerdict": "verify",
+    "OpenWriter": "verify",
     "Record": "read",
     "Verdict": "verify",
     "make_key": "keys",

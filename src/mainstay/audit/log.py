@@ -2,7 +2,8 @@
 
 Calls hand their events to a Buffer; its thread seals them into a block and appends it. So a call
 pays for one append to a queue; with `durability="call"` it waits until its event is committed. What
-is in no block yet is lost by a kill; the journal is append-only, and shows where it ends.
+is in no block yet is lost by a kill; the writer's last block then does not close it, and `verify`
+names it. What finds no room is a record of the log itself: how many, when and why.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from msgspec.structs import force_setattr, replace
 import mainstay.runtime.clock as clock
 from mainstay.audit.external_heads import ExternalHeads
 from mainstay.audit.open import identity_of, load, open_journal
-from mainstay.core.audit.chain import Entry, head_of, header_of, seal, tail_of
+from mainstay.core.audit.chain import Entry, checked, head_of, header_of, seal, tail_of
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
 from mainstay.core.events.describe import describe
-from mainstay.core.retry.events import CallSucceeded
+from mainstay.core.retry.events import CallSucceeded, RecordsLost
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, wants_of
-from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.fork import PROCESS, flush_at_exit
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
     from mainstay.ports import Journal
     from mainstay.runtime.deferred_events import Facts
+    from mainstay.sinks.delivery.losses import Loss
 
 _log = logging.getLogger("mainstay")
 _DURABILITY = ("buffered", "call")
@@ -113,14 +115,18 @@ class AuditLog:
             strict=strict,
             batch=1_000,
             at_end=self._count,
+            at_start=self._begin_writer,
         )
+        self.pressure = self._buffer.pressure
         self._waits = durability == "call" and not strict
         self._put = self._buffer.put if strict else self._buffer.add
         self._journal: Journal | None = None
         self._writer, self._pid, self._batch = "", 0, 0
         self._under_way: list[Event] | None = None
+        self._records: list[bytes] = []
+        self._losses: list[Loss] = []
         self._seen: int | None = None
-        self._has_head = True
+        flush_at_exit(self, AuditLog._end_process)
 
     # --- for calls -------------------------------------------------------------------------------
 
@@ -177,17 +183,32 @@ class AuditLog:
         return self._buffer.flush(timeout)
 
     def close(self) -> None:
-        """Writes what is left, and a head; a later event opens the log again."""
+        """Writes what is left, and that this writer closes; a later event opens the log again."""
         self._count()
         self._buffer.close()
+        self._end_writer()
         if self._journal is not None and self._pid == PROCESS.pid:
-            if not self._has_head:
-                try:
-                    self._end(self._journal)
-                except Exception as error:
-                    reason = describe(error)[1]
-                    _log.warning("audit %s: no head at the end: %s", self.name, reason)
             self._journal.close()
+
+    def _end_process(self) -> None:
+        """What the end of the process does, after the buffer's flush, which registers earlier."""
+        self._end_writer()
+
+    def _end_writer(self) -> None:
+        """Closes the writer in the log, with a head, if everything it has taken is written."""
+        if not self._is_writing:
+            return
+        try:
+            if self._buffer.finish(self._close_writer):
+                return
+            reason = "not everything is written"
+        except Exception as error:
+            reason = describe(error)[1]
+        _log.warning("audit %s: is not closed, and has no head at the end: %s", self.name, reason)
+
+    @property
+    def _is_writing(self) -> bool:
+        return bool(self._writer) and self._pid == PROCESS.pid
 
     def stats(self) -> dict[str, int]:
         """How many events were taken, delivered, spilled, recovered and lost; see Buffer."""
@@ -199,37 +220,56 @@ class AuditLog:
         """Appends a block; if the last try ended in doubt, checks first whether it is there."""
         journal = self._open()
         if self._under_way is not events:
-            self._under_way, self._seen = events, None
-            self._batch += 1
+            self._begin_batch(self._encoded(events))
+            self._under_way = events
         elif self._seen is not None and self._is_kept(journal, self._seen):
+            self._end_batch([])
             return
-        records = _encoded(events)
+        self._end_batch(self._append(journal))
+        self._after(journal)
+
+    def _begin_batch(self, records: list[bytes]) -> None:
+        """The records of a batch, and of what was lost: newer events, which found no room."""
+        self._losses = self._buffer.losses.waiting()
+        self._records = [*records, *map(_lost, self._losses)]
+        self._seen = None
+        self._batch += 1
+
+    def _end_batch(self, heads: list[Head]) -> None:
+        self._buffer.losses.reported(self._losses)
+        self._under_way, self._losses, self._records = None, [], []
+        for head in heads:
+            self._external_heads.keep(head)
+
+    def _append(
+        self, journal: Journal, note: dict[str, Any] | None = None, *, ends: bool = False
+    ) -> list[Head]:
+        """Appends a block of the batch, and its head if one is due; returns that."""
         heads: list[Head] = []
 
         def make(tail: Tail, carried: Sequence[bytes]) -> Entry:
             self._seen = tail.block
+            records = [*carried, *self._records]
+            passed = (tail.number + len(records)) // self._every - tail.number // self._every
+            has_head = ends or passed > 0
             block = seal(
                 tail,
-                [*carried, *records],
+                records,
                 writer=self._writer,
                 time=_now(),
                 log=uuid4().hex[:16],
                 batch=self._batch,
+                note=note,
+                head=has_head,
+                lost=sum(loss.events for loss in self._losses),
             )
-            after = tail_of(block)
-            if after.number // self._every == tail.number // self._every:
-                return Entry(block)
-            heads.append(self._head(after))
-            return Entry(block, heads[-1])
+            heads[:] = [self._head(tail_of(block))] if has_head else []
+            return Entry(block, heads[0] if heads else None)
 
         journal.append(make)
-        self._under_way = None
-        self._has_head = bool(heads)
-        self._after(journal, heads)
+        return heads
 
-    def _after(self, journal: Journal, heads: list[Head]) -> None:
-        for head in heads:
-            self._external_heads.keep(head)
+    def _after(self, journal: Journal) -> None:
         if self._keep is not None:
             try:
                 self._prune(journal, self._keep)
@@ -247,25 +287,45 @@ class AuditLog:
         if self._journal is None or self._pid != PROCESS.pid:
             durable = self.durability == "call" or self._buffer.strict
             self._journal = open_journal(self._where, durable=durable, rotate=self._rotate)
-            self._pid = PROCESS.pid
+            self._pid, self._writer = PROCESS.pid, ""
+        if not self._writer:
             self._writer = f"{socket.gethostname()}:{self._pid}:{uuid4().hex[:8]}"
         return self._journal
 
     def _head(self, tail: Tail) -> Head:
         head = head_of(tail, _now())
-        return head if self._signer is None else self._signer.sign(head)
+        return checked(head if self._signer is None else self._signer.sign(head))
 
-    def _end(self, journal: Journal) -> None:
-        heads: list[Head] = []
+    def _begin_writer(self) -> None:
+        """The writer's first block: from now on a kill shows."""
+        if not self._is_writing:
+            journal = self._open()
+            self._begin_batch([])
+            self._end_batch(self._append(journal, {"opened": {}}))
 
-        def make(tail: Tail, _: Sequence[bytes]) -> Entry:
-            heads.append(self._head(tail))
-            return Entry(None, heads[-1])
+    def _close_writer(self) -> None:
+        """The writer's last block; what comes later is written by another."""
+        self._begin_batch([])
+        note = {"closed": {"lost": self._buffer.losses.total}}
+        self._end_batch(self._append(self._open(), note, ends=True))
+        self._writer = ""
 
-        journal.append(make)
-        self._has_head = True
-        for head in heads:
-            self._external_heads.keep(head)
+    def _encoded(self, events: list[Event]) -> list[bytes]:
+        """The events as they are written; one without a written form costs no other."""
+        try:
+            return [encode(event) for event in events]
+        except Exception:
+            return [record for event in events if (record := self._one(event)) is not None]
+
+    def _one(self, event: Event) -> bytes | None:
+        try:
+            return encode(event)
+        except Exception as error:
+            from mainstay.runtime.report_failure import report
+
+            self._buffer.losses.add(1, f"a {event.event_type} has no written form")
+            report(error, "audit: a %s has no written form, and is lost", event.event_type)
+            return None
 
     def _prune(self, journal: Journal, keep: float) -> None:
         before = _moment(clock.current.wall() - keep)
@@ -279,7 +339,6 @@ class AuditLog:
         for _ in range(_PRUNES):
             if not journal.prune(before, make):
                 return
-            self._has_head = True
             self._external_heads.keep(heads[-1])
 
     def _noted(self, tail: Tail, anchor: Anchor) -> Block:
@@ -291,7 +350,7 @@ class AuditLog:
                 "carried": hashlib.sha256(b"\n".join(anchor.carried)).hexdigest(),
             }
         }
-        return seal(tail, (), writer=self._writer, time=_now(), note=note)
+        return seal(tail, (), writer=self._writer, time=_now(), note=note, head=True)
 
 
 def _check_options(
@@ -324,22 +383,16 @@ def _signer(key: Any) -> Signer | None:
     return Signer(key)
 
 
-def _encoded(events: list[Event]) -> list[bytes]:
-    """The events as they are written; one without a written form costs no other."""
-    try:
-        return [encode(event) for event in events]
-    except Exception:
-        return [record for event in events if (record := _one(event)) is not None]
-
-
-def _one(event: Event) -> bytes | None:
-    try:
-        return encode(event)
-    except Exception as error:
-        from mainstay.runtime.report_failure import report
-
-        report(error, "audit: a %s has no written form, and is lost", event.event_type)
-        return None
+def _lost(loss: Loss) -> bytes:
+    """The record of a loss."""
+    lost = RecordsLost(
+        records=loss.events,
+        first_at=loss.first,
+        last_at=loss.last,
+        reason=loss.why,
+        timestamp=stamp(clock.current.wall()),
+    )
+    return encode(lost)
 
 
 def _now() -> str:

@@ -3,6 +3,9 @@
 The chain alone shows a change, unless all links after it were computed anew. Signed heads in the
 log show that too; heads outside the log show that it was truncated or rewritten, even by its own
 writer. It is evidence, not a lock.
+
+Two things are found beside changes: records that were lost before they could be written, and
+writers that did not close. Neither makes a log bad: the chain holds, and something may be missing.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ import msgspec
 
 from mainstay.audit.external_heads import read_heads
 from mainstay.audit.open import open_journal
-from mainstay.core.audit.chain import Flaw, Tail, header_of, verify_block
+from mainstay.core.audit.chain import Flaw, Tail, header_of, is_intact, verify_block
+from mainstay.core.audit.writers import OpenWriter, Writers
+from mainstay.core.events.codec import decode
+from mainstay.core.retry.events import RecordsLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,13 +82,40 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.to_builtins(self)  # type: ignore[no-any-return]
 
 
+class LogVerdict(Verdict, frozen=True, kw_only=True):
+    """A verdict, and what may be missing in the log.
+
+    A class of its own: what is recorded of a Verdict keeps its form.
+
+    Attributes:
+        versions: the versions of the format in which its blocks are written, in ascending order.
+        lost: how many records were lost before they could be written, as the log states.
+        losses: the records that state it, the first hundred: how many, from when to when, and why.
+        unclosed: the writers that have begun and not closed: they run still or were killed, and of
+            what they had in memory up to 100 ms may be missing.
+
+    >>> LogVerdict(ok=True, lost=3).is_complete
+    False
+    """
+
+    versions: tuple[int, ...] = ()
+    lost: int = 0
+    losses: tuple[RecordsLost, ...] = ()
+    unclosed: tuple[OpenWriter, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the log is as it was written, and it is certain that nothing is missing."""
+        return self.ok and not (self.lost or self.unclosed or self.torn)
+
+
 def verify_log(
     where: Where,
     *,
     heads: Any = None,
     public_key: Any = None,
     progress: Callable[[int], object] | None = None,
-) -> Verdict:
+) -> LogVerdict:
     """Checks a log against itself, and against heads.
 
     Args:
@@ -100,6 +133,8 @@ def verify_log(
     >>> verdict = verify_log(where, heads=where + ".heads")
     >>> verdict.ok, verdict.records, verdict.heads
     (True, 1, 2)
+    >>> verdict.is_complete, verdict.versions
+    (True, (2,))
     """
     checker = None
     if public_key is not None:
@@ -126,14 +161,22 @@ class _Check:
         self._heads: dict[int, list[Head]] = {}
         self._passed: list[Head] | None = getattr(journal, "passed", None)
         self._forged: Head | None = None
+        self._altered: Head | None = None
+        self._ahead: list[Head] = []
+        """Heads of later blocks than the one they stand behind."""
+        self._headed: set[int] = set()
+        """The blocks that a head of the log itself is of."""
+        self._flaws: list[str] = getattr(journal, "flaws", [])
+        self._writers, self._versions = Writers(), set[int]()
+        self._lost, self._losses = 0, list[RecordsLost]()
         self._agreed = 0
         self._agreed_number = self._begins.number
         self._signed_until = 0
 
-    def run(self, progress: Callable[[int], object] | None) -> Verdict:
+    def run(self, progress: Callable[[int], object] | None) -> LogVerdict:
         self._take(self._outside)
         if self._passed is None:
-            self._take(self._journal.heads())
+            self._take_own(self._journal.heads())
         for block in self._journal.blocks():
             wrong = self._look()
             if wrong is not None:
@@ -142,19 +185,41 @@ class _Check:
             if isinstance(after, Flaw):
                 problem = f"record {after.number} (block {after.block}): {after.problem}"
                 return self._bad(problem, first_bad=after.number)
-            self._note(block)
+            wrong = self._flawed()
             self._tail = after
+            wrong = wrong or self._note(block)
+            if wrong is not None:
+                return wrong
             del block  # before the next is read: memory that is still warm is used again
             if progress is not None:
                 progress(after.number)
-        return self._look() or self._end()
+        return self._look() or self._flawed() or self._end()
 
-    def _look(self) -> Verdict | None:
+    def _look(self) -> LogVerdict | None:
         """Compares the log so far with heads; in a file they stand behind the block."""
         if self._passed:
-            self._take(self._passed)
+            self._ahead = [head for head in self._passed if head.block > self._tail.block]
+            self._take_own(self._passed)
             self._passed.clear()
         return self._compare(self._tail)
+
+    def _flawed(self) -> LogVerdict | None:
+        """The verdict if something beside the blocks is not as it was written."""
+        if not self._flaws and self._altered is None:
+            return None
+        problem = self._flaws[0] if self._flaws else _altered(self._altered)
+        first = self._tail.number + 1
+        bad = self._bad(f"before record {first}: {problem}", first_bad=first)
+        return self._cut(self._ahead) or bad
+
+    def _take_own(self, heads: Iterable[Head]) -> None:
+        """Takes heads that the log itself has."""
+        for head in heads:
+            if is_intact(head):
+                self._headed.add(head.block)
+                self._take((head,))
+            else:
+                self._altered = head
 
     def _take(self, heads: Iterable[Head]) -> None:
         for head in heads:
@@ -176,14 +241,24 @@ class _Check:
             return False
         return any(head is each for each in self._outside)
 
-    def _note(self, block: Block) -> None:
-        if b'"note"' in block.header:
-            pruned = (header_of(block).note or {}).get("pruned") or {}
-            if isinstance(pruned.get("number"), int):
-                self._notes[pruned["number"]] = pruned
-                self._unsigned.add(pruned["number"])
+    def _note(self, block: Block) -> LogVerdict | None:
+        """Keeps what the header of a block states; the verdict if that is not so."""
+        header = header_of(block)
+        self._versions.add(header.version)
+        self._writers.feed(header)
+        pruned = (header.note or {}).get("pruned") or {}
+        if isinstance(pruned.get("number"), int):
+            self._notes[pruned["number"]] = pruned
+            self._unsigned.add(pruned["number"])
+        if header.lost:
+            self._lost += header.lost
+            self._losses += _losses_in(block)[: _MOST_LOSSES - len(self._losses)]
+        if header.head and self._passed is None and header.block not in self._headed:
+            problem = f"the head that block {header.block} announces is missing"
+            return self._bad(problem, first_bad=self._agreed_number + 1)
+        return None
 
-    def _compare(self, tail: Tail) -> Verdict | None:
+    def _compare(self, tail: Tail) -> LogVerdict | None:
         """The verdict if a head disagrees with the log at this point; None if all agree."""
         for head in self._heads.pop(tail.block, ()):
             if head.log != tail.log:
@@ -203,7 +278,7 @@ class _Check:
                 self._unsigned.clear()
         return None
 
-    def _end(self) -> Verdict:
+    def _end(self) -> LogVerdict:
         """The verdict after the last block."""
         later = [
             head
@@ -211,16 +286,20 @@ class _Check:
             for head in heads
             if block > self._tail.block and head.log == (self._tail.log or head.log)
         ]
-        if later:
-            last = max(later, key=lambda head: head.block)
-            problem = (
-                f"the log ends with record {self._tail.number}, and had {last.number} at"
-                f" {last.time}: its tail was cut"
-            )
-            return self._bad(problem, first_bad=self._tail.number + 1, truncated=True)
-        return self._pruned() or self._signatures() or self._verdict()
+        return self._cut(later) or self._pruned() or self._signatures() or self._verdict()
 
-    def _pruned(self) -> Verdict | None:
+    def _cut(self, later: list[Head]) -> LogVerdict | None:
+        """The verdict if there are heads of later blocks than the last one."""
+        if not later:
+            return None
+        last = max(later, key=lambda head: head.block)
+        problem = (
+            f"the log ends with record {self._tail.number}, and had {last.number} at"
+            f" {last.time}: its tail was cut"
+        )
+        return self._bad(problem, first_bad=self._tail.number + 1, truncated=True)
+
+    def _pruned(self) -> LogVerdict | None:
         """The verdict if the log begins late and the chain has no record of the pruning."""
         anchor = self._anchor
         if anchor is None or not anchor.block:
@@ -243,7 +322,7 @@ class _Check:
             problem = "the plans that were kept when older records were pruned are not as they were"
         return self._bad(problem, first_bad=min(1, anchor.number))
 
-    def _signatures(self) -> Verdict | None:
+    def _signatures(self) -> LogVerdict | None:
         if self._forged is not None:
             head = self._forged
             problem = f"the head of record {head.number} at {head.time} has a wrong signature"
@@ -256,11 +335,11 @@ class _Check:
             return self._bad(problem, first_bad=1, unsigned=True)
         return None
 
-    def _bad(self, problem: str, **fields: Any) -> Verdict:
+    def _bad(self, problem: str, **fields: Any) -> LogVerdict:
         return self._verdict(ok=False, problem=problem, **fields)
 
-    def _verdict(self, *, ok: bool = True, **fields: Any) -> Verdict:
-        return Verdict(
+    def _verdict(self, *, ok: bool = True, **fields: Any) -> LogVerdict:
+        return LogVerdict(
             ok=ok,
             records=self._tail.number - self._begins.number,
             blocks=self._tail.block - self._begins.block,
@@ -271,5 +350,23 @@ class _Check:
             ends_with=self._tail.number,
             torn=getattr(self._journal, "torn", 0),
             log=self._tail.log,
+            versions=tuple(sorted(self._versions)),
+            lost=self._lost,
+            losses=tuple(self._losses),
+            unclosed=tuple(self._writers.unclosed),
             **fields,
         )
+
+
+_MOST_LOSSES = 100
+
+
+def _losses_in(block: Block) -> list[RecordsLost]:
+    """The records of a block that state a loss."""
+    found = [decode(record) for record in block.records if b'"records_lost"' in record]
+    return [event for event in found if isinstance(event, RecordsLost)]
+
+
+def _altered(head: Head | None) -> str:
+    when = "" if head is None else f" of record {head.number} at {head.time}"
+    return f"the head{when} is not as it was written"

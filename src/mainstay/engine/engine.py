@@ -14,7 +14,7 @@ from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
-from mainstay.drivers.guards.registry import CircuitRegistry
+from mainstay.drivers.guards.registry import CircuitRegistry, lost_by
 from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.idempotency.purging import EVERY
 from mainstay.drivers.idempotency.records import MAX_RESULT, Records
@@ -382,12 +382,15 @@ class Engine(EngineView):
         return decorate
 
     def health(self) -> HealthReport:
-        """How the circuits are, and what became of keyed calls, fit for a /healthz endpoint.
+        """How the circuits are, what became of keyed calls and what sinks have lost.
+
+        Fit for a /healthz endpoint.
 
         >>> Engine().health().status
         'healthy'
         """
-        return replace(self.circuits.health(), counts=self.records.incidents())
+        counts, lost = self.records.incidents(), lost_by(self._sinks)
+        return replace(self.circuits.health(), counts=counts, lost=lost)
 
     def explain(self) -> EngineExplanation:
         """What calls of each operation come to at worst, and what is likely a mistake.

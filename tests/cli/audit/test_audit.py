@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +16,9 @@ from click.testing import CliRunner
 from mainstay.audit import AuditLog, verify_log
 from mainstay.cli import guard
 from mainstay.cli.app import app
-from mainstay.events import AttemptFailed, CallFailed
+from mainstay.core.audit.chain import Entry, seal
+from mainstay.events import AttemptFailed, CallFailed, RecordsLost, encode
+from mainstay.stores.jsonl.journal import JsonlJournal
 
 
 def invoke(*arguments):
@@ -51,13 +56,14 @@ def test_verify_says_what_it_has_verified(log, tmp_path):
     """Exit code 0, how much, and what it cannot know without heads from outside."""
     code, out = invoke("verify", log)
     assert code == 0
-    assert "30 records in 5 blocks, as they were written" in out
+    assert "30 records in 7 blocks, as they were written\n  format: version 2\n" in out
     assert "--heads FILE" in out
     code, out = invoke("verify", log, "--heads", tmp_path / "heads")
     assert (code, "--heads" in out) == (0, False)
     assert "heads that agree: 2" in out
     code, out = invoke("verify", log, "--json")
-    assert json.loads(out) == {"log": str(log), **verify_log(log).to_dict()}
+    found = json.dumps({"log": str(log), **verify_log(log).to_dict()})
+    assert json.loads(out) == json.loads(found)
 
 
 def test_verify_names_the_first_bad_record_and_exits_1(log):
@@ -65,8 +71,8 @@ def test_verify_names_the_first_bad_record_and_exits_1(log):
     log.write_bytes(log.read_bytes().replace(b'"failure 13"', b'"failure 31"'))
     code, out = invoke("verify", log)
     assert code == 1
-    assert "record 13 (block 2): the record is not what was written" in out
-    assert "7 records in 1 blocks before that verify" in out
+    assert "record 13 (block 3): the record is not what was written" in out
+    assert "7 records in 2 blocks before that verify" in out
     assert "next: keep the log" in out
     assert "compare record 13" in out
     code, out = invoke("verify", log, "--json")
@@ -78,12 +84,81 @@ def test_verify_says_that_the_tail_was_cut(log, tmp_path):
     """With heads from outside: how much there was, and when."""
     lines = log.read_bytes().splitlines(keepends=True)
     headers = [n for n, line in enumerate(lines) if b'","block":' in line[:90]]
-    log.write_bytes(b"".join(lines[: headers[-1]]))
+    log.write_bytes(b"".join(lines[: headers[-2]]))
     assert invoke("verify", log)[0] == 0
     code, out = invoke("verify", log, "--heads", tmp_path / "heads")
     assert code == 1
     assert "ends with record 28, and had 30" in out
     assert "look for a copy that has record 29" in out
+
+
+def test_verify_shows_what_may_be_missing(tmp_path):
+    """Lost records with their reason, and writers that did not close; bad only if asked."""
+    where, now = tmp_path / "audit.jsonl", "2026-01-02T03:04:05Z"
+    lost = encode(RecordsLost(records=5, first_at=now, last_at=now, reason="the disk is full"))
+
+    def make(tail, _):
+        return Entry(seal(tail, [lost], writer="web-3:4711:a", time=now, log="a1", lost=5))
+
+    journal = JsonlJournal(where)
+    for _ in range(2):
+        journal.append(make)
+    code, out = invoke("verify", where)
+    assert code == 0
+    assert "as they were written; some may be missing" in out
+    assert "records that were lost before they could be written: 10" in out
+    assert f"    5 from {now} to {now}: the disk is full" in out
+    assert f"did not close: web-3, process 4711, since {now}; up to 100 ms" in out
+    assert invoke("verify", where, "--strict")[0] == 1
+    code, out = invoke("verify", where, "--json")
+    found = json.loads(out)
+    assert (found["lost"], found["losses"][0]["reason"]) == (10, "the disk is full")
+    assert found["unclosed"][0]["pid"] == 4711
+    code, out = invoke("stats", where)
+    assert "10 records were lost before they could be written, and are in no figure" in out
+    assert "5 records were lost from" in invoke("tail", where)[1]
+    assert invoke("replay", where)[0] == 0
+
+
+def test_verify_knows_whether_a_writer_runs_on_this_machine(tmp_path):
+    """Elsewhere it cannot know."""
+    where = tmp_path / "audit.jsonl"
+    log = AuditLog(where)
+    log(CallFailed(operation="first"))
+    assert log.flush(60)
+    assert "it runs still" in invoke("verify", where)[1]
+    log.close()
+    assert "did not close" not in invoke("verify", where)[1]
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(60)
+
+    def make(tail, _):
+        writer = f"{socket.gethostname()}:{gone.pid}:a"
+        return Entry(seal(tail, [], writer=writer, time="now"))
+
+    JsonlJournal(where).append(make)
+    assert "may be missing" in invoke("verify", where)[1]
+
+
+def test_verify_lists_some_of_many_writers(tmp_path):
+    """And says how many there are."""
+    journal = JsonlJournal(tmp_path / "audit.jsonl")
+    for number in range(12):
+
+        def make(tail, _, number=number):
+            return Entry(seal(tail, [], writer=f"host:{number}:a", time="now", log="a1"))
+
+        journal.append(make)
+    out = invoke("verify", journal.path)[1]
+    assert out.count("did not close:") == 10
+    assert "2 more writers did not close" in out
+
+
+def test_verify_names_an_older_format():
+    """It states less."""
+    where = Path(__file__).parents[2] / "stored" / "v1" / "jsonl" / "audit.jsonl"
+    out = invoke("verify", where)[1]
+    assert "format: version 1\n    blocks of version 1 do not state losses" in out
 
 
 def test_verify_with_a_key(tmp_path):

@@ -18,6 +18,7 @@ from mainstay.core.retry.events import (
     CallSucceeded,
     FallbackUsed,
     HookFailed,
+    RecordsLost,
     RetryAttempt,
     RetryExhausted,
 )
@@ -210,6 +211,13 @@ def test_what_cannot_be_read_is_counted():
     lines = [b"{", b'{"event_type": 5}', b'"\xff"', encode(CallSucceeded(total_attempts=1))]
     found = stats(("w", line) for line in lines)
     assert (found.unreadable, found.total.calls) == (3, 1)
+
+
+def test_records_that_a_log_has_lost_are_counted():
+    """They are in no figure, and the figures state how many."""
+    lost = [RecordsLost(records=5), RecordsLost(records=2)]
+    found = figures([*lost, CallSucceeded(total_attempts=1)])
+    assert (found.lost, found.to_dict()["lost"], found.total.calls) == (7, 7, 1)
 
 
 def test_more_names_than_rows_are_summed_up():

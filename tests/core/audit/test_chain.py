@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.audit import chain
 from mainstay.core.audit.chain import (
     SIZE,
+    VERSION,
     Anchor,
     Flaw,
     Head,
@@ -17,6 +20,7 @@ from mainstay.core.audit.chain import (
     encode_head,
     head_of,
     header_of,
+    is_intact,
     message_of,
     read_header,
     seal,
@@ -212,3 +216,39 @@ def test_a_plan_that_nobody_can_read_is_not_carried_along():
     """Somebody changed it, or a kill cut it off; the log goes on."""
     good = b'{"event_type":"plan_declared","plan":"p1"}'
     assert carried([good, good[:-3], good.replace(b"p1", b"\xff")]) == [good]
+
+
+@given(LOGS, st.text(max_size=8), st.booleans(), st.integers(0, 9))
+def test_a_header_states_what_stands_before_it_and_with_it(batches, gap, head, lost):
+    """Its version, the hash of the gap, whether a head follows, how many records were lost."""
+    _, tail = written(batches)
+    block = seal(tail._replace(gap=gap), (), writer="w", time="t", head=head, lost=lost)
+    header = header_of(block)
+    assert (header.version, header.gap, header.head, header.lost) == (VERSION, gap, head, lost)
+    assert verify_block(tail, block).link == block.link
+
+
+def test_a_header_of_version_1_states_none_of_it():
+    """It has no version, and reads as version 1."""
+    plain = b'{"block":1,"count":0,"first":1,"log":"a1","time":"t","writer":"w"}'
+    header = read_header(plain)
+    assert (header.version, header.gap, header.head, header.lost) == (1, "", False, 0)
+
+
+@given(st.sampled_from(["log", "time", "link", "key", "signature"]), st.text(min_size=1))
+def test_a_head_whose_fields_were_changed_is_not_intact(field, text):
+    """The checksum is of all fields; it is no signature, and no part of what is signed."""
+    head = signed(head_of(Tail("a1", 2, 3), "now"), "k", b"s")
+    whole = chain.checked(head)
+    assert is_intact(whole)
+    assert message_of(whole) == message_of(head)
+    changed = msgspec.structs.replace(whole, **{field: getattr(whole, field) + text})
+    assert not is_intact(changed)
+    assert not is_intact(head), "one of this version has a checksum"
+
+
+def test_a_head_of_version_1_has_no_checksum():
+    """What it was when it was written is not known."""
+    head = Head(log="a1", block=1, number=1, link="00", time="now")
+    assert is_intact(head)
+    assert not is_intact(msgspec.structs.replace(head, check="00"))

@@ -30,9 +30,9 @@ from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import exception_of, policy_of
 from mainstay.core.audit.replay import MOST_OPEN, Replay
 from mainstay.core.audit.replay_call import CallReplay, Declared
-from mainstay.core.base.proof import Opening
+from mainstay.core.base.proof import RULE, Opening, stated
 from mainstay.core.circuit.events import CircuitStateChanged
-from mainstay.core.events import evidence
+from mainstay.core.events import builder, evidence
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.events.codec import decode, encode
 from mainstay.core.events.evidence import MOST_MEMBERS, evidence_of
@@ -331,6 +331,29 @@ def test_a_refusal_is_decided_again():
     event["proof"]["witness"][0][1][0]["state"] = "closed"
     report = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]])
     assert (report.divergence.number, report.divergence.recomputed) == (at + 1, "admitted")
+
+
+def test_a_call_is_replayed_by_the_rules_that_it_was_decided_by():
+    """Those that state none are of the first version; a later one than ours is not guessed."""
+    lines = a_log()
+    first = next(i for i, line in enumerate(lines) if b'"opening"' in line)
+    event = json.loads(lines[first])
+    assert decode(json.dumps(event).encode()).proof.rule == 1
+    whole = replayed(lines)
+    for rule, calls in ((1, whole.calls), (RULE + 1, whole.calls - 1)):
+        answers = [{"rule": rule}, *event["proof"].get("answers", [])]
+        stated = {**event, "proof": {**event["proof"], "answers": answers}}
+        report = replayed([*lines[:first], json.dumps(stated), *lines[first + 1 :]])
+        assert (report.ok, report.calls) == (True, calls)
+        later = report.unproved["it was decided by the rules of a later version"]
+        assert later == (rule > RULE)
+
+
+def test_a_call_states_the_version_of_its_rules_first(monkeypatch):
+    """From the second version on: then replay of an older release cannot take it for its own."""
+    monkeypatch.setattr(builder, "_STATED", stated(2))
+    event = decode(next(line for line in a_log() if b'"opening"' in line))
+    assert event.proof.rule == 2
 
 
 def test_a_missing_event_of_a_call_is_found():

@@ -98,6 +98,7 @@ OWN = {
     "operator_added": {"operator", "authorised_by"},
     "operator_changed": {"operator", "change", "authorised_by"},
     "plan_declared": {"plan", "fields", "idempotency", "guards"},
+    "records_lost": {"records", "first_at", "last_at", "reason"},
 }  # fmt: skip
 
 # The three examples of the control-plane document, word by word.

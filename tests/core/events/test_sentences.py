@@ -115,6 +115,15 @@ SENTENCES = [
         events.AlertCleared(lasted_seconds=90.4, group="eu", **ALERT),
         "pay: alert storm cleared after 90 s: failure_rate is 0.5123",
     ),
+    (
+        events.RecordsLost(
+            records=1200,
+            first_at="13:14:58Z",
+            last_at="13:14:59Z",
+            reason="the disk is full",
+        ),
+        "pay: 1,200 records were lost from 13:14:58Z to 13:14:59Z: the disk is full",
+    ),
 ]
 
 
@@ -130,8 +139,9 @@ def test_an_event_is_one_line_of_a_log(event, sentence):
         (events.AlertFired(group="eu", **ALERT), "eu: alert storm"),
         (events.AlertFired(**ALERT), "everything: alert storm"),
         (events.PlanDeclared(plan="ab12"), "by the policy '' from here on: ? attempts"),
+        (events.RecordsLost(records=3), "audit log: 3 records were lost"),
     ],
-    ids=["alert of a group", "alert", "plan"],
+    ids=["alert of a group", "alert", "plan", "lost records"],
 )
 def test_an_event_without_an_operation_begins_with_its_subject(event, start):
     """An alert may be of all operations, and a plan of several."""

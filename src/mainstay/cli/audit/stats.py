@@ -217,6 +217,8 @@ def _notes(found: Stats) -> Iterator[str]:
         yield f"{found.forgotten:,} calls were too many to follow: their waits are not split"
     if found.unreadable:
         yield f"{found.unreadable:,} records could not be read and are in no figure"
+    if found.lost:
+        yield f"{found.lost:,} records were lost before they could be written, and are in no figure"
     if found.undated and (found.since or found.until):
         yield f"{found.undated:,} events have no time and are in no range"
 

@@ -8,10 +8,11 @@ import click
 
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import example, json_option
-from mainstay.cli.screen.output import write, write_json
+from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
-    from mainstay.audit import Verdict
+    from mainstay.audit import LogVerdict
+    from mainstay.core.audit.writers import OpenWriter
 
 
 @click.command(
@@ -24,26 +25,35 @@ if TYPE_CHECKING:
 @click.argument("log")
 @click.option("--heads", metavar="FILE", help="Heads that were kept outside the log.")
 @click.option("--public-key", metavar="FILE", help="Checks the signatures of heads.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also if records may be missing.")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, log: str, heads: str | None, public_key: str | None, as_json: bool
+    ctx: click.Context,
+    log: str,
+    heads: str | None,
+    public_key: str | None,
+    strict: bool,
+    as_json: bool,
 ) -> None:
     """Check that a log is as it was written.
 
     Names the first record that is not, and exits with 1. A log alone cannot show that its tail was
     cut, or that all of it was rewritten: heads that were kept outside it can.
+
+    Records that were lost before they could be written, and writers that did not close, are shown;
+    they are no change of the log, and the exit code is 0 unless --strict is given.
     """
     verdict = _verify(log, heads, public_key)
     if as_json:
         write_json({"log": log, **verdict.to_dict()})
     else:
         write("\n".join(_lines(log, verdict, has_heads=heads is not None)))
-    if not verdict.ok:
+    if not verdict.ok or (strict and not verdict.is_complete):
         ctx.exit(Exit.NEGATIVE)
 
 
-def _verify(log: str, heads: str | None, public_key: str | None) -> Verdict:
+def _verify(log: str, heads: str | None, public_key: str | None) -> LogVerdict:
     from contextlib import closing
 
     from mainstay.audit import verify_log
@@ -56,7 +66,7 @@ def _verify(log: str, heads: str | None, public_key: str | None) -> Verdict:
         return verify_log(log, heads=heads, public_key=public_key, progress=watch)
 
 
-def _lines(log: str, verdict: Verdict, *, has_heads: bool) -> list[str]:
+def _lines(log: str, verdict: LogVerdict, *, has_heads: bool) -> list[str]:
     lines = [_title(log, verdict)]
     if not verdict.ok:
         lines += [f"  {verdict.problem}", *_facts(verdict)]
@@ -67,15 +77,16 @@ def _lines(log: str, verdict: Verdict, *, has_heads: bool) -> list[str]:
     return lines
 
 
-def _title(log: str, verdict: Verdict) -> str:
+def _title(log: str, verdict: LogVerdict) -> str:
     counts = f"{verdict.records:,} records in {verdict.blocks:,} blocks"
     if verdict.ok:
-        return f"{log}: {counts}, as they were written"
+        missing = "" if verdict.is_complete else "; some may be missing"
+        return f"{log}: {counts}, as they were written{missing}"
     return f"{log}: changed after it was written; {counts} before that verify"
 
 
-def _facts(verdict: Verdict) -> list[str]:
-    lines = []
+def _facts(verdict: LogVerdict) -> list[str]:
+    lines = [*_versions(verdict), *_missing(verdict)]
     if verdict.heads:
         lines.append(f"  heads that agree: {verdict.heads:,}")
     if verdict.other_heads:
@@ -96,7 +107,59 @@ def _facts(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _steps(verdict: Verdict) -> list[str]:
+def _versions(verdict: LogVerdict) -> list[str]:
+    """The versions of the format; one that is not today's is explained."""
+    if not verdict.versions:
+        return []
+    lines = [f"  format: version {' and '.join(map(str, verdict.versions))}"]
+    if 1 in verdict.versions:
+        lines.append("    blocks of version 1 do not state losses, nor whether their writer closed")
+    return lines
+
+
+def _missing(verdict: LogVerdict) -> list[str]:
+    """What was not written: losses, and writers that did not close."""
+    lines = []
+    if verdict.lost:
+        lines.append(f"  records that were lost before they could be written: {verdict.lost:,}")
+        lines += [
+            f"    {loss.records:,} from {loss.first_at} to {loss.last_at}: {shielded(loss.reason)}"
+            for loss in verdict.losses[:_SHOWN]
+        ]
+    for writer in verdict.unclosed[:_SHOWN]:
+        lines.append(
+            f"  did not close: {shielded(writer.host or writer.writer)}, process {writer.pid},"
+            f" since {writer.since}; {_state_of(writer)}"
+        )
+    more = len(verdict.unclosed) - _SHOWN
+    return [*lines, *([f"  {more:,} more writers did not close"] if more > 0 else [])]
+
+
+_SHOWN = 10
+
+
+def _state_of(writer: OpenWriter) -> str:
+    """Whether it may still run: known on its own machine."""
+    missing = f"up to 100 ms of records after {writer.last} may be missing"
+    return "it runs still" if _is_running(writer) else missing
+
+
+def _is_running(writer: OpenWriter) -> bool:
+    import os
+    import socket
+
+    if writer.host != socket.gethostname() or not writer.pid or os.name == "nt":
+        return False
+    try:
+        os.kill(writer.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
+def _steps(verdict: LogVerdict) -> list[str]:
     """What to do about it."""
     steps = ["keep the log and its heads as they are now: make a copy before anything else"]
     if verdict.truncated:

@@ -28,6 +28,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     by: str = ""
     calls: int = 0
+    records: int = 0
     from_state: str = ""
     to_state: str = ""
 

@@ -91,6 +91,8 @@ class Stats:
         self.circuits: dict[str, int] = {}
         """How often each circuit opened."""
         self.events = self.outside = self.undated = self.unreadable = self.forgotten = 0
+        self.lost = 0
+        """Records that the log lost, as it states: they are in no figure."""
         self.first = self.last = ""
         self._open: OrderedDict[tuple[str, str], _Open] = OrderedDict()  # gives its oldest at once
         self._open_calls = open_calls
@@ -140,6 +142,7 @@ class Stats:
             "outside_range": self.outside,
             "without_time": self.undated,
             "unreadable": self.unreadable,
+            "lost": self.lost,
             "calls_no_longer_followed": self.forgotten,
             "first": self.first or None,
             "last": self.last or None,
@@ -226,6 +229,9 @@ class Stats:
             figures.counted += fact.calls
             figures.attempts += fact.calls
 
+    def records_lost(self, _writer: str, fact: Fact) -> None:
+        self.lost += fact.records
+
     def circuit_state_changed(self, _writer: str, fact: Fact) -> None:
         if fact.to_state == "open" != fact.from_state:
             note(self.circuits, fact.operation, most=MOST_CIRCUITS)
@@ -296,5 +302,6 @@ _HANDLERS: dict[str, Callable[[Stats, str, Fact], None]] = {
     "call_refused": Stats.call_refused,
     "fallback_used": Stats.fallback_used,
     "calls_counted": Stats.calls_counted,
+    "records_lost": Stats.records_lost,
     "circuit_state_changed": Stats.circuit_state_changed,
 }

@@ -9,6 +9,11 @@ A head is the link that a log had at the end of a block. Kept elsewhere, or sign
 log was cut or rewritten, which the chain alone cannot: a process that may write the log may also
 compute new links. Signatures are bytes that come from outside.
 
+Version 2 of the format has the same links as version 1. Its headers also state what stands between
+two blocks of a file, whether a head follows, how many records are reported as lost, and when a
+writer closes; its heads have a checksum. So nothing can be changed, added or removed between
+blocks without a finding. Blocks of both versions may follow each other in one log.
+
 | part | holds |
 | --- | --- |
 | `Tail` | where a log ends: what the next block goes on from |
@@ -33,18 +38,24 @@ SIZE = 32
 """The bytes of a link."""
 START = bytes(SIZE)
 """The link before the first block."""
+VERSION = 2
+"""The version of what is written; every version before is read."""
 PLAN = b'"event_type":"plan_declared"'
 """How a record begins that later ones need: it is carried along if older ones are dropped.
 Inside a text the quotes would be escaped."""
 
 
 class Tail(NamedTuple):
-    """Where a log ends: its id, the last block's number, the last record's, and the link."""
+    """Where a log ends: its id, the last block's number, the last record's, and the link.
+
+    `gap` is the hash of what stands after that block in a file and is no part of it; else empty.
+    """
 
     log: str = ""
     block: int = 0
     number: int = 0
     link: bytes = START
+    gap: str = ""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,7 +63,13 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         batch: the writer's own count, by which it recognises its block.
-        note: what else happened to the log, such as `{"pruned": {...}}`.
+        note: what else happened to the log: `{"opened": {}}` in the first block of a writer,
+            `{"closed": {...}}` in its last one, `{"pruned": {...}}`.
+        version: of the format.
+        head: whether a head of this block is written with it.
+        lost: how many records are reported as lost by records of this block.
+        gap: SHA-256 of what stands in a file between the block before and this one: what a killed
+            writer left, its mark, heads of version 1. Empty if nothing does.
     """
 
     block: int
@@ -64,6 +81,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     batch: int = 0
     note: dict[str, Any] | None = None
     version: int = 1
+    head: bool = False
+    lost: int = 0
+    gap: str = ""
 
 
 class Block(NamedTuple):
@@ -95,6 +115,8 @@ class Anchor(NamedTuple):
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a log's tail was at some time. `link` and `signature` are hexadecimal.
 
+    From version 2 on `check` is a checksum of all other fields.
+
     >>> head = head_of(Tail("a1", 2, 17, bytes(32)), "2026-01-01T00:00:00Z")
     >>> head.number, decode_head(encode_head(head)) == head
     (17, True)
@@ -108,6 +130,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     signature: str = ""
     version: int = 1
+    check: str = ""
 
 
 class Entry(NamedTuple):
@@ -142,8 +165,12 @@ def seal(
     log: str = "",
     batch: int = 0,
     note: dict[str, Any] | None = None,
+    head: bool = False,
+    lost: int = 0,
 ) -> Block:
     """The block that follows a tail; `log` names the log if there is none yet.
+
+    `head`: whether a head of it is appended in the same step.
 
     >>> block = seal(Tail(), [b"{}"], writer="me", time="now", log="a1")
     >>> verify_block(Tail(), block).number
@@ -159,6 +186,10 @@ def seal(
             time=time,
             batch=batch,
             note=note,
+            version=VERSION,
+            head=head,
+            lost=lost,
+            gap=tail.gap,
         )
     )
     return Block(header, records, linked(tail.link, (header, *records)))
@@ -238,7 +269,33 @@ def _flaw(header: Header, block: Block, links: bytes) -> Flaw:
 
 def head_of(tail: Tail, time: str) -> Head:
     """The head of a tail, not signed yet."""
-    return Head(log=tail.log, block=tail.block, number=tail.number, link=tail.link.hex(), time=time)
+    return Head(
+        log=tail.log,
+        block=tail.block,
+        number=tail.number,
+        link=tail.link.hex(),
+        time=time,
+        version=VERSION,
+    )
+
+
+def checked(head: Head) -> Head:
+    """The head with its checksum: the last thing that is done to it.
+
+    >>> head = checked(head_of(Tail("a1", 2, 17, bytes(32)), "2026-01-01T00:00:00Z"))
+    >>> is_intact(head), is_intact(msgspec.structs.replace(head, time="2027"))
+    (True, False)
+    """
+    return msgspec.structs.replace(head, check=_checksum(head))
+
+
+def is_intact(head: Head) -> bool:
+    """Whether a head is as it was written; of version 1 that is not known, and assumed."""
+    return head.check == (_checksum(head) if head.version > 1 else "")
+
+
+def _checksum(head: Head) -> str:
+    return sha256(_encode(msgspec.structs.replace(head, check=""))).hexdigest()[:32]
 
 
 def signed(head: Head, key: str, signature: bytes) -> Head:
@@ -247,8 +304,8 @@ def signed(head: Head, key: str, signature: bytes) -> Head:
 
 
 def message_of(head: Head) -> bytes:
-    """What is signed: the head without its signature."""
-    bare = msgspec.structs.replace(head, key="", signature="")
+    """What is signed: the head without its signature and checksum."""
+    bare = msgspec.structs.replace(head, key="", signature="", check="")
     return b"mainstay audit head\n" + _encode(bare)
 
 

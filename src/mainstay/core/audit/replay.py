@@ -19,6 +19,7 @@ from msgspec import Struct, to_builtins
 
 from mainstay.core.audit.replay_call import CallReplay, Declared, Recorded
 from mainstay.core.audit.replay_guard import UNKNOWN, decide_again
+from mainstay.core.base.proof import RULE
 from mainstay.core.circuit.commands import changed_again
 from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.retry.events import (
@@ -178,6 +179,8 @@ class Replay:
             return None, "its beginning or its proof is not in the log"
         if first.proved.opening is None:
             return None, "its beginning or its proof is not in the log"
+        if first.proved.rule > RULE:
+            return None, "it was decided by the rules of a later version"
         proofs = [event.proved for _, event in call if isinstance(event, AttemptFailed)]
         if any(p is None or p.evidence is None or p.evidence.cut for p in proofs):
             return None, "a group of exceptions was too large to keep"

@@ -136,7 +136,7 @@ class CallReplay:
                 self._found = answer["inner"]
             elif type(answer) is dict and "base" in answer:
                 self._declared.bases.append(answer["base"])
-            else:
+            elif type(answer) is not dict or "rule" not in answer:
                 self._answers.append(answer)
 
     def _answer(self, effect: Question | Consult) -> Answer:

@@ -11,6 +11,21 @@ from msgspec import Struct
 
 from mainstay.core.base.types import Answer  # noqa: TC001  msgspec reads the annotations
 
+RULE = 1
+"""The version of the rules by which calls decide now. A decision that comes out otherwise on the
+same outcomes and answers is a new version; replay decides by the version that a call has."""
+
+
+def stated(rule: int) -> tuple[Answer, ...]:
+    """What a call states first among its answers: the version of its rules, unless it is the first.
+
+    It is an answer and no field: a field would change the fingerprint of events that are recorded.
+
+    >>> stated(1), stated(2)
+    ((), ({'rule': 2},))
+    """
+    return ({"rule": rule},) if rule > 1 else ()
+
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
     """One failure as its classification saw it; `cut` if a group had too many members to keep.
@@ -53,7 +68,8 @@ class Proof(Struct, frozen=True, omit_defaults=True):
     `answers` are those that the flow received since the event before, in order: a float for a
     clock, an integer for the key, the enclosing retry as [operation, attempts] or null, the answer
     of the guards as a delay or {"stop": why}; and what it found by itself: {"inner": attempts} of
-    a retry further in, {"base": seconds} of a backoff that is a function.
+    a retry further in, {"base": seconds} of a backoff that is a function. The first answer of a
+    call may be {"rule": version}.
     """
 
     plan: str = ""
@@ -66,3 +82,13 @@ class Proof(Struct, frozen=True, omit_defaults=True):
     before: dict[str, Any] | None = None
     command: list[Any] | None = None
     """Of a circuit's change: its settings, what it was before, and what came."""
+
+    @property
+    def rule(self) -> int:
+        """The version of the rules by which the call was decided, in the proof of its beginning.
+
+        >>> Proof(answers=[{"rule": 2}]).rule, Proof().rule
+        (2, 1)
+        """
+        first = self.answers[0] if self.answers else None
+        return int(first["rule"]) if type(first) is dict and "rule" in first else 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.base.proof import Opening, Proof
+from mainstay.core.base.proof import RULE, Opening, Proof, stated
 from mainstay.core.events.describe import describe
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.effects import COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED, NOT_RETRYABLE
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         trace_id: str | None
 
 
+_STATED = stated(RULE)
+
+
 class EventBuilder:
     """Makes the events of one call, with the fields that they share.
 
@@ -69,7 +72,7 @@ class EventBuilder:
         """Seconds the last attempt took, if that was looked at."""
         self._plan_id = plan_id
         self._opening = opening
-        self._answers: list[Answer] | None = None if opening is None else []
+        self._answers: list[Answer] | None = None if opening is None else [*_STATED]
         self.witness: list[list[Json]] | None = None if opening is None else []
         """What the guards looked at since the last event."""
         self._same: _Common = {

@@ -17,6 +17,7 @@ __all__ = [
     "FallbackUsed",
     "HookFailed",
     "PlanDeclared",
+    "RecordsLost",
     "RetryAttempt",
     "RetryExhausted",
 ]
@@ -236,6 +237,26 @@ class PlanDeclared(Event, frozen=True, kw_only=True, tag="plan_declared"):
         return (
             f"{whose}by the policy {name!r} from here on: {most} attempts at most"
             f" (plan {self.plan})"
+        )
+
+
+class RecordsLost(Event, frozen=True, kw_only=True, tag="records_lost"):
+    """Records that an audit log could not keep: how many, from when to when, and why.
+
+    >>> RecordsLost(records=3, reason="the disk is full").event_type
+    'records_lost'
+    """
+
+    records: int = 0
+    first_at: str = ""
+    last_at: str = ""
+    reason: str = ""
+    level: ClassVar[str] = "ERROR"
+
+    def sentence(self) -> str:
+        return (
+            f"{self.operation or 'audit log'}: {self.records:,} records were lost from"
+            f" {self.first_at} to {self.last_at}: {self.reason}"
         )
 
 

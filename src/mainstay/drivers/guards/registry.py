@@ -14,6 +14,7 @@ from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.snapshot import CircuitSnapshot  # noqa: TC001 -- a field's type
 from mainstay.drivers.guards.breaker import CircuitBreaker
 from mainstay.errors import UsageError
+from mainstay.ports import methods_of
 from mainstay.runtime.fork import PROCESS, make_lock
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class HealthReport(Struct, frozen=True):
     It is "degraded" also in a forked child that has refused to use a store.
     `counts` has what became of keyed calls in this process, without zeros: outcomes that were lost
     or are unknown, leases that were lost, results that are not kept, expired records that were
-    purged. It does not change the status.
+    purged. `lost` has how many events each sink has lost since the process began, by its class.
+    Neither changes the status.
 
     >>> HealthReport("healthy", ()).to_dict()
     {'status': 'healthy', 'circuits': []}
@@ -41,7 +43,8 @@ class HealthReport(Struct, frozen=True):
     status: str
     circuits: tuple[CircuitSnapshot, ...]
     counts: dict[str, int] = {}
-    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts",)
+    lost: dict[str, int] = {}
+    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts", "lost")
 
     @property
     def is_healthy(self) -> bool:
@@ -59,8 +62,9 @@ class HealthReport(Struct, frozen=True):
         'degraded'
         """
         circuits = [each.to_dict() for each in self.circuits]
-        counts = {"counts": self.counts} if self.counts else {}
-        return {"status": self.status, "circuits": circuits, **counts}
+        more = {"counts": self.counts, "lost": self.lost}
+        there = {name: found for name, found in more.items() if found}
+        return {"status": self.status, "circuits": circuits, **there}
 
 
 class CircuitRegistry:
@@ -223,6 +227,18 @@ class CircuitRegistry:
         snapshots = tuple(circuit.snapshot() for circuit in self)
         well = not PROCESS.refusals and all(each.is_healthy for each in snapshots)
         return HealthReport("healthy" if well else "degraded", snapshots)
+
+
+def lost_by(sinks: Iterable[Sink]) -> dict[str, int]:
+    """How many events were lost, by the class of the sink; those that lost none are left out."""
+    lost: dict[str, int] = {}
+    for sink in sinks:
+        stats = methods_of(sink).stats
+        count = 0 if stats is None else stats().get("lost", 0)
+        if count:
+            name = type(sink).__name__
+            lost[name] = lost.get(name, 0) + count
+    return lost
 
 
 def _worth(circuit: CircuitBreaker) -> int:

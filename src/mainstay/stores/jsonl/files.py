@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.audit.chain import Tail
 from mainstay.runtime.fork import PROCESS
-from mainstay.stores.jsonl.lines import Reader, anchor_line, start_before, tail_after, torn_line
+from mainstay.stores.jsonl.lines import (
+    Reader,
+    anchor_line,
+    gap_hash,
+    start_before,
+    tail_after,
+    torn_line,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +31,8 @@ class JournalFile:
         self._pid = 0
         self.tail = Tail()
         self.end = 0
+        self._gap_from: int | None = 0
+        self._awaits_head = False
 
     def open(self, path: Path, *, ends: Tail | None = None) -> None:
         """Opens the file if it is not open, and reads what others have appended."""
@@ -35,18 +44,33 @@ class JournalFile:
         self._catch_up()
         if ends is not None and not self.end:
             self.write(anchor_line(ends), syncs=False)
-            self.tail = ends
+            self.tail, self._gap_from = ends, self.end
 
     def forget(self) -> None:
         """Closes the file; a parent's is not a child's to close."""
         file, self._file = self._file, None
-        self.tail, self.end = Tail(), 0
+        self.tail, self.end, self._gap_from = Tail(), 0, 0
+        self._awaits_head = False
         if file is not None:
             with suppress(OSError):
                 file.close()
 
     def __del__(self) -> None:
         self.forget()
+
+    def tail_to_seal(self) -> Tail:
+        """The tail, with the hash of what stands behind the last block."""
+        assert self._file is not None
+        start = self.end if self._gap_from is None else self._gap_from
+        gap = gap_hash(self._file, start, self.end, awaits_head=self._awaits_head)
+        return self.tail._replace(gap=gap)
+
+    def append(self, data: bytes, tail: Tail, *, syncs: bool) -> None:
+        """Appends a block and its head, or a head; where the log ends then."""
+        self.write(data, syncs=syncs)
+        if tail.block != self.tail.block:
+            self._gap_from, self._awaits_head = self.end, False
+        self.tail = tail
 
     def write(self, data: bytes, *, syncs: bool) -> None:
         """Appends bytes; if the disk refuses, as far as possible none of them."""
@@ -82,9 +106,11 @@ class JournalFile:
         if size == self.end:
             return
         if size < self.end:
-            self.tail, self.end = Tail(), 0  # it was truncated: read it from the start
+            # it was truncated: read it from the start
+            self.tail, self.end, self._gap_from = Tail(), 0, 0
+            self._awaits_head = False
         start = self.end or start_before(self._file, size)
-        self._follow(start, self.tail.link if self.end else None)
+        self._follow(start, self.tail if self.end else None)
         if start and not self.tail.block:
             self._follow(0, None)
         if self.end and not self.tail.block:
@@ -93,13 +119,18 @@ class JournalFile:
             self._file.seek(size - 1)
             ends_a_line = self._file.read(1) == b"\n"
             self._mark(size - self.end, ends_a_line)
+        elif self._awaits_head and self._gap_from == self.end:
+            self._mark(0, ends_a_line=True)
 
-    def _follow(self, start: int, link: bytes | None) -> None:
+    def _follow(self, start: int, tail: Tail | None) -> None:
         assert self._file is not None
-        reader = Reader(self._file, start, link)
+        reader = Reader(self._file, start, tail)
+        if tail is not None:
+            reader.gap_from, reader.awaits_head = self._gap_from, self._awaits_head
         for found in reader:
             self.tail = tail_after(found, self.tail)
         self.end = reader.end
+        self._gap_from, self._awaits_head = reader.gap_from, reader.awaits_head
 
     def _mark(self, count: int, ends_a_line: bool) -> None:
         """Marks what is torn; a line break that the mark brings counts with it."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mainstay.core.audit.chain import PLAN, START, Tail, carried, decode_head, header_of
+from mainstay.core.audit.chain import PLAN, Tail, carried, decode_head, header_of
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.filelock import lock as wait_for_lock
 from mainstay.runtime.filelock import unlock
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head
+    from mainstay.stores.jsonl.lines import Found
 
 
 _BUFFER = 256 * 1024
@@ -50,6 +51,7 @@ class JsonlJournal:
     Attributes:
         torn: how many writes that were cut off the last reading has passed over.
         passed: the heads that a reading of blocks has passed by, until a reader removes them.
+        flaws: what it found that is not as it was written, beside the blocks.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class JsonlJournal:
         self.url = str(path)
         self.torn = 0
         self.passed: list[Head] = []
+        self.flaws: list[str] = []
         self._rotate = rotate
         self._syncs = syncs
         self._timeout = timeout
@@ -80,12 +83,8 @@ class JsonlJournal:
             plans: list[bytes] = []
             if self._rotate is not None and target.end >= self._rotate:
                 plans = self._rotate_file(target)
-            entry = make(target.tail, plans)
-            target.write(lines_of(entry), syncs=self._syncs)
-            if entry.block is not None:
-                header = header_of(entry.block)
-                number = header.first + header.count - 1
-                target.tail = Tail(header.log, header.block, number, entry.block.link)
+            tail = target.tail_to_seal()
+            _put(target, make(tail, plans), syncs=self._syncs)
             return target.tail
 
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
@@ -96,7 +95,7 @@ class JsonlJournal:
             first, begins = starts[0], starts[len(old)]
             if not old or begins is None:
                 return 0
-            target.write(lines_of(make(target.tail, begins)), syncs=True)
+            _put(target, make(target.tail_to_seal(), begins), syncs=True)
             target.forget()
             for file in old:
                 file.unlink()
@@ -128,21 +127,28 @@ class JsonlJournal:
         """The blocks after a number, in order, from file to file."""
         self.torn = 0
         self.passed.clear()
-        link: bytes | None = None if after else START
+        self.flaws.clear()
+        tail: Tail | None = None if after else Tail()
         with ExitStack() as opened:
-            for file in self._files(opened):
+            for index, file in enumerate(self._files(opened)):
                 size = os.fstat(file.fileno()).st_size
-                reader = Reader(file, start_before(file, size, after) if after else 0, link)
+                start = start_before(file, size, after) if after else 0
+                reader = Reader(file, start, tail, goes_on=index > 0)
                 for found in reader:
-                    self.torn += bool(found.torn)
-                    if found.head is not None:
-                        self.passed.append(found.head)
-                    if found.block is not None:
-                        link = found.block.link
-                        if not after or not _is_before(found.block, after):
-                            yield found.block
+                    self._pass(found)
+                    if found.block is not None and not (after and _is_before(found.block, after)):
+                        yield found.block
                     del found  # and its lines, before the next are read
-                self.torn += reader.end < size
+                tail = reader.tail
+                self.torn += reader.end < size or reader.lacks_head
+
+    def _pass(self, found: Found) -> None:
+        """Keeps what a reading has found beside a block."""
+        self.torn += bool(found.torn)
+        if found.head is not None:
+            self.passed.append(found.head)
+        if found.flaw:
+            self.flaws.append(found.flaw)
 
     def heads(self) -> list[Head]:
         """The heads that are kept in the log."""
@@ -208,6 +214,15 @@ class JsonlJournal:
                     unlock(lock)  # a child that was forked meanwhile has the file open, too
             finally:
                 os.close(lock)
+
+
+def _put(target: JournalFile, entry: Entry, *, syncs: bool) -> None:
+    tail = target.tail
+    if entry.block is not None:
+        header = header_of(entry.block)
+        number = header.first + header.count - 1
+        tail = Tail(header.log, header.block, number, entry.block.link)
+    target.append(lines_of(entry), tail, syncs=syncs)
 
 
 def _tail_in(file: BinaryIO) -> Tail:

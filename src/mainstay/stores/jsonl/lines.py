@@ -10,11 +10,17 @@
 
 Links stand at the same place in every line: a reader needs no JSON to check a record. Nothing is
 ever taken out of a file: what a killed writer has left stays, and the next writer marks it.
+
+A line has one way to be written, and each is compared with it. What stands between two blocks is
+hashed in the header of the second (`gap`), and a header announces its head: so each byte of a file
+is under the chain, or a flaw of the reading. Between blocks of version 1 heads and marks may come
+and go unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +35,7 @@ from mainstay.core.audit.chain import (
     Tail,
     decode_head,
     encode_head,
+    is_intact,
     linked,
     read_header,
     tail_of,
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from mainstay.core.audit.chain import Entry, Head
+    from mainstay.core.audit.chain import Entry, Head, Header
 
 _BEGINS = b'{"link":"'
 _LINK = slice(len(_BEGINS), len(_BEGINS) + 2 * SIZE)
@@ -46,6 +53,8 @@ _AFTER = _LINK.stop
 _BLOCK, _RECORD, _ANCHOR = b'","block":', b'","record":', b'","anchor":'
 _HEADER_AT, _RECORD_AT = _AFTER + len(_BLOCK), _AFTER + len(_RECORD)
 _record, _link = itemgetter(slice(_RECORD_AT, -2)), itemgetter(_LINK)
+_frame = itemgetter(slice(0, len(_BEGINS)), slice(_AFTER, _RECORD_AT), slice(-2, None))
+_FRAMES = {(_BEGINS, _RECORD, b"}\n")}
 _HEAD, _TORN = b'{"head":', b'{"torn":'
 _SEARCHED = 64 * 1024 * 1024
 """How far to look for the mark of a torn write: a block is never as long."""
@@ -67,8 +76,12 @@ def lines_of(entry: Entry) -> bytes:
             for at, record in zip(range(step, len(digits), step), records, strict=True)
         ]
     if entry.head is not None:
-        parts.append(b'{"head":%b}\n' % encode_head(entry.head))
+        parts.append(_head_line(entry.head))
     return b"".join(parts)
+
+
+def _head_line(head: Head) -> bytes:
+    return b'{"head":%b}\n' % encode_head(head)
 
 
 def anchor_line(tail: Tail) -> bytes:
@@ -114,6 +127,8 @@ class Found(NamedTuple):
     anchor: Anchor | None = None
     head: Head | None = None
     torn: int = 0
+    flaw: str = ""
+    """What is not as it is written, where the blocks themselves do not show it."""
 
 
 class Reader:
@@ -125,13 +140,25 @@ class Reader:
     Args:
         file: open for reading.
         start: where to begin.
-        link: the link before, where it is known.
+        tail: where the log ended before that, where it is known.
+        goes_on: whether the file goes on from another one, and begins with an anchor.
+
+    Attributes:
+        tail: where the log ends, as far as it was read.
+        end: where what was read ends in the file.
+        gap_from: where the last block ends, with its head; None until that is known.
+        awaits_head: whether the last block announces a head that has not come.
     """
 
-    def __init__(self, file: BinaryIO, start: int = 0, link: bytes | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO, start: int = 0, tail: Tail | None = None, *, goes_on: bool = False
+    ) -> None:
         self._file = file
-        self._link = link
+        self._goes_on = goes_on and not start
+        self.tail = tail
         self.end = start
+        self.gap_from: int | None = None if start else 0
+        self.awaits_head = False
         file.seek(start)
 
     def __iter__(self) -> Iterator[Found]:
@@ -140,13 +167,47 @@ class Reader:
             found, line = self._look(line)
             if found is None:
                 return
-            self.end = found.end
+            if self._goes_on and not self.end and found.anchor is None:
+                found = found._replace(flaw="a file does not begin with what it goes on from")
             if found.block is not None:
-                self._link = found.block.link
+                found = self._follow(found, found.block)
             elif found.anchor is not None:
-                self._link = found.anchor.link
+                self.tail, self.gap_from = found.anchor.tail, found.end
+            self.end = found.end
             yield found
             del found  # and its lines, before the next are read
+
+    def _follow(self, found: Found, block: Block) -> Found:
+        """Goes on to the end of a block, and looks at what stands before it."""
+        header = _header_of(block)
+        flaw = found.flaw
+        if header is not None:
+            flaw = flaw or self._unframed(header)
+            number = header.first + header.count - 1
+            self.tail = Tail(header.log, header.block, number, block.link)
+        self.gap_from = found.end
+        self.awaits_head = header is not None and header.head
+        return found._replace(flaw=flaw) if flaw else found
+
+    def _unframed(self, header: Header) -> str:
+        """What is wrong between the block before and this one, if the header states that."""
+        if header.version < 2 or self.gap_from is None:
+            return ""
+        if self.lacks_head:
+            return "the head that the block before announces is missing"
+        if self.gap() != header.gap:
+            return "what stands before the block is not what stood there when it was written"
+        return ""
+
+    @property
+    def lacks_head(self) -> bool:
+        """Whether a head was announced, and nothing follows that a kill may have left of it."""
+        return self.awaits_head and self.gap_from == self.end
+
+    def gap(self) -> str:
+        """The hash of what stands behind the last block and its head."""
+        start = self.end if self.gap_from is None else self.gap_from
+        return gap_hash(self._file, start, self.end, awaits_head=self.awaits_head)
 
     def _look(self, line: bytes) -> tuple[Found | None, bytes]:
         """What begins with this line, and the line after it."""
@@ -156,12 +217,45 @@ class Reader:
         if line[_AFTER:_HEADER_AT] == _BLOCK:
             return self._block(line)
         if line.startswith(_HEAD):
-            return Found(end, head=_head_of(line)), self._file.readline()
+            return self._head(line, end), self._file.readline()
         if line[_AFTER:].startswith(_ANCHOR):
-            return Found(end, anchor=_anchor_of(line)), self._file.readline()
-        if line.startswith(_TORN):  # what it marks is gone
-            return Found(end), self._file.readline()
+            return self._anchor(line, end), self._file.readline()
+        if line.startswith(_TORN):
+            return self._lone_mark(line, end), self._file.readline()
         return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
+
+    def _head(self, line: bytes, end: int) -> Found:
+        """A head: the one that its block announces, or one of version 1."""
+        head = _head_of(line)
+        if head is None:
+            return Found(end, flaw="a head is not as it was written")
+        is_announced, self.awaits_head = self.awaits_head, False
+        if is_announced:
+            self.gap_from = end
+        if head.version > 1 and not is_announced:
+            return Found(end, head=head, flaw="a head stands where no block announces it")
+        return Found(end, head=head)
+
+    def _anchor(self, line: bytes, end: int) -> Found:
+        """The first line of a file, which repeats where the one before it ended."""
+        anchor, tail = _anchor_of(line), self.tail
+        if anchor is None or line != anchor_line(anchor.tail) or self.end:
+            return Found(
+                end, anchor=anchor, flaw="the beginning of a file is not as it was written"
+            )
+        if tail is not None and tail.block and anchor.tail != tail:
+            return Found(end, anchor=anchor, flaw="a file does not go on from the one before it")
+        return Found(end, anchor=anchor)
+
+    def _lone_mark(self, line: bytes, end: int) -> Found:
+        """A mark with nothing torn before it: a head was not written at all, or what was is gone.
+
+        Reading may also have begun in the middle of what is torn.
+        """
+        if self.lacks_head and _torn_bytes(line) == 0:
+            return Found(end, torn=1)
+        is_flaw = self.gap_from is not None
+        return Found(end, flaw="what a mark calls torn is missing" if is_flaw else "")
 
     def _block(self, line: bytes) -> tuple[Found | None, bytes]:
         """A header and the records it promises."""
@@ -176,7 +270,8 @@ class Reader:
         links = _links(line, lines)
         is_cut = len(lines) < count or not (_goes_on(after) or _is_whole((lines or [line])[-1]))
         if links and not is_cut and not after.startswith(_TORN):
-            return Found(end, Block(header, Records(lines), links)), after
+            flaw = "" if _is_framed(line, lines, links) else "a line is not as it was written"
+            return Found(end, Block(header, Records(lines), links), flaw=flaw), after
         whole = lines[:-1] if is_cut and lines and not _is_whole(lines[-1]) else lines
         each_link = b"".join(_links(each, []) or START for each in (line, *whole))
         block = Block(header, Records(whole), each_link)
@@ -184,9 +279,9 @@ class Reader:
 
     def _is_prefix(self, block: Block) -> bool:
         """Whether this is the beginning of a block as it was written."""
-        if self._link is None:
+        if self.tail is None:
             return linked(block.links[:SIZE], block.records) == block.links[SIZE:]
-        return linked(self._link, chain((block.header,), block.records)) == block.links
+        return linked(self.tail.link, chain((block.header,), block.records)) == block.links
 
     def _odd(
         self, block: Block, end: int, *, may_be_cut: bool = True
@@ -195,7 +290,7 @@ class Reader:
         file, here = self._file, self.end
         file.seek(here)
         while here - self.end < _SEARCHED and (line := file.readline()):
-            if _torn_bytes(line) == here - self.end:
+            if here > self.end and _torn_bytes(line) == here - self.end:
                 return Found(here + len(line), torn=here - self.end), file.readline()
             may_be_cut = may_be_cut and (here < end or not _goes_on(line))
             here += len(line)
@@ -233,14 +328,47 @@ def _links(first: bytes, lines: list[bytes]) -> bytes:
         return b""
 
 
+def _is_framed(first: bytes, lines: list[bytes], links: bytes) -> bool:
+    """Whether lines are as they are written around what the chain covers."""
+    digits = first[_LINK] + b"".join(map(_link, lines))
+    return (
+        digits == links.hex().encode()
+        and first.startswith(_BEGINS)
+        and first.endswith(b"}\n")
+        and not set(map(_frame, lines)) - _FRAMES
+    )
+
+
+def _header_of(block: Block) -> Header | None:
+    try:
+        return read_header(block.header)
+    except msgspec.MsgspecError:
+        return None
+
+
+def gap_hash(file: BinaryIO, start: int, end: int, *, awaits_head: bool) -> str:
+    """The hash of what stands between two places of a file; empty if nothing does.
+
+    That a head is missing before it is hashed with it. The file is then where it was.
+    """
+    if start == end:
+        return ""
+    here = file.tell()
+    file.seek(start)
+    data = file.read(end - start)
+    file.seek(here)
+    return sha256((b"no head\n" if awaits_head else b"") + data).hexdigest()
+
+
 def _torn_bytes(line: bytes) -> int:
     """How many bytes before a mark are torn; -1 where it is none."""
-    if not line.startswith(_TORN) or line[-1:] != b"\n":
+    if not line.startswith(_TORN):
         return -1
-    try:
-        return int(msgspec.json.decode(line)["torn"]["bytes"])
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+    digits = line[len(_TORN) + len(b'{"bytes":') : -3]
+    if not digits.isdigit() or len(digits) > 18:
         return -1
+    count = int(digits)
+    return count if line == torn_line(count, ends_a_line=True) else -1
 
 
 def _anchor_of(line: bytes) -> Anchor | None:
@@ -254,10 +382,13 @@ def _anchor_of(line: bytes) -> Anchor | None:
 
 
 def _head_of(line: bytes) -> Head | None:
+    """The head of a line; None if the line is not as it was written."""
     try:
-        return decode_head(line[len(_HEAD) : -2])
+        head = decode_head(line[len(_HEAD) : -2])
     except msgspec.MsgspecError:
         return None
+    is_as_written = line == _head_line(head) and is_intact(head)
+    return head if is_as_written else None
 
 
 # --- looking from the end -------------------------------------------------------------------------
