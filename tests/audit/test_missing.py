@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -12,6 +14,7 @@ from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.audit import AuditLog, read_log, replay_log, verify_log
 from mainstay.audit.stream import AuditStream
 from mainstay.events import CallSucceeded
+from mainstay.sinks.delivery import pressure
 from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.testing import scripted
 
@@ -50,6 +53,34 @@ def overfilled(path):
     for number in range(PUT - 1):
         log(CallSucceeded(operation=str(number), total_attempts=2))
     return log, journal
+
+
+def test_a_saturated_loop_loses_nothing(where, monkeypatch):
+    """Calls wait for the writer: more of them than the queue has room for, and each is there."""
+    monkeypatch.setattr(pressure, "STUCK", 60.0)  # the machine of a test may be busy
+    log = AuditLog(where, spill=False)
+    engine = Engine(policies=[POLICY], sinks=[], audit=log)
+    calls, tasks = 200, 100
+
+    @engine.protect("api")
+    async def fetch():
+        raise ConnectionError("refused")
+
+    async def work():
+        for _ in range(calls):
+            with suppress(ConnectionError):
+                await fetch()
+
+    async def main():
+        await asyncio.gather(*(work() for _ in range(tasks)))
+
+    asyncio.run(main())
+    assert log.flush(60)
+    stats = log.stats()
+    engine.close()
+    assert (stats["lost"], stats["held"] > 0) == (0, True)
+    verdict = verify_log(where)
+    assert (verdict.records, verdict.is_complete) == (1 + 4 * calls * tasks, True)
 
 
 def test_a_loss_is_a_record_of_the_log(tmp_path, caplog):
