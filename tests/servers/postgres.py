@@ -62,6 +62,11 @@ def postgres_database(postgres_url):
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+def server_settings(*, fsync: bool = False, **settings: str) -> dict[str, str]:
+    """The settings of a test's server, with others."""
+    return {**_SETTINGS, "fsync": "on" if fsync else "off", **settings}
+
+
 def start_postgres(folder: Path | None = None, fsync: bool = False, **settings: str) -> Server:
     """Starts a server with its files in a folder; more settings go to its command line.
 
@@ -69,7 +74,7 @@ def start_postgres(folder: Path | None = None, fsync: bool = False, **settings: 
     to enter the folder; pytest's `tmp_path` is closed to others. Without `fsync` a commit outlives
     the server, and is faster; with it, it outlives the machine, as in production.
     """
-    server = Server(folder, {**_SETTINGS, "fsync": "on" if fsync else "off", **settings})
+    server = Server(folder, server_settings(fsync=fsync, **settings))
     server.start()
     return server
 
@@ -77,8 +82,18 @@ def start_postgres(folder: Path | None = None, fsync: bool = False, **settings: 
 class Server:
     """A server of our own: `url`, `port`, `pid`, and what can be done to it."""
 
-    def __init__(self, folder: Path | None, settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        settings: dict[str, str],
+        prefix: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """A prefix begins each of its commands, and leaves root itself."""
         self._programs = _programs()
+        self._prefix = prefix
+        self._user = {} if prefix else _user()
+        self._environment = {**_environment(), **(environment or {})}
         self._is_ours = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="postgres-") if folder is None else folder)
         self.port = 0
@@ -151,10 +166,11 @@ class Server:
             shutil.chown(self.folder, "nobody")
         done = subprocess.run(
             [
-                self._programs / "initdb", "-D", self.folder / "data", "-U", "postgres",
-                "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions",
+                *self._prefix, self._programs / "initdb", "-D", self.folder / "data",
+                "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
+                "--no-sync", "--no-instructions",
             ],
-            cwd="/", env=_environment(), capture_output=True, check=False, **_user(),
+            cwd="/", env=_environment(), capture_output=True, check=False, **self._user,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"no database could be made: {done.stderr.decode()}")
@@ -164,11 +180,11 @@ class Server:
         with (self.folder / "server.log").open("ab") as log:
             return subprocess.Popen(
                 [
-                    self._programs / "postgres", "-D", self.folder / "data", "-p", str(port),
-                    *options,
+                    *self._prefix, self._programs / "postgres", "-D", self.folder / "data",
+                    "-p", str(port), *options,
                 ],
-                cwd="/", env=_environment(), start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_user(),
+                cwd="/", env=self._environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._user,
             )  # fmt: skip
 
     def _is_up(self, port: int) -> bool:

@@ -23,6 +23,11 @@ _STARTS_WITHIN = 60.0
 class ServerProcess:
     """`url`, `port`, `pid`, and what can be done to it."""
 
+    prefix: tuple[str, ...] = ()
+    """What its command begins with, such as `nsenter` with its options."""
+    environment: dict[str, str] | None = None
+    """Added to the environment it runs in."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.port = 0
@@ -56,7 +61,8 @@ class ServerProcess:
         for _ in range(5):
             port = self.port or self.free_port()
             self._process = subprocess.Popen(
-                self.command(port), start_new_session=True,
+                [*self.prefix, *self.command(port)], start_new_session=True,
+                env={**os.environ, **(self.environment or {})},
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             self._guard = _guard(self._process.pid)
