@@ -7,6 +7,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 READY := $(VENV)/.ready
 ARGS  :=
+KILLS := 1000
 PYTHONS :=
 , := ,
 
@@ -98,8 +99,9 @@ api: $(READY) ## write api.txt anew; review the diff
 bench: $(VENV)/.bench ## the benchmark tables, against peers
 	@$(BIN)/python -m bench $(ARGS)
 
-crash: $(READY) ## kill processes at every write boundary; ARGS='--kills 200 --stores sqlite'
-	@$(BIN)/python -m tests.crash.campaign --kills 1000 $(ARGS)
+crash: $(READY) ## break processes, stores, disks, clocks; KILLS=0 ARGS='--only pause:nats' narrows it
+	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.campaign --kills $(KILLS)
+	@$(BIN)/python -m tests.crash.faults --faults 2000 $(ARGS)
 
 mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests must notice
 	@$(BIN)/mutmut run $(ARGS)

@@ -1,0 +1,116 @@
+"""Clocks that jump: libfaketime for processes and servers, and a relay for servers in Go.
+
+libfaketime replaces the calls of the C library that read the wall clock; the offset is in a file,
+so that it can be changed while programs run. The monotonic clock stays as it is, as it does when
+an administrator or NTP sets the time. A NATS server does not use the C library; what its clients
+learn of its clock is one field of an answer, and `TimeRelay` shifts that field.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import socket
+import threading
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.servers.process import required
+
+_HELP = "pip install libfaketime, or apt install libfaketime"
+
+
+class Clock:
+    """The wall clock of every process that has its `environment`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        self.offset = 0
+        found = required(library(), "libfaketime", _HELP)
+        copy = shutil.copy(found, folder / "libfaketime.so.1")  # where any user may read it
+        copy.chmod(0o755)
+        self.environment = {
+            "LD_PRELOAD": str(copy),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+        self.set(0)
+
+    def set(self, offset: int) -> None:
+        """Sets the clock that many seconds ahead of the real one."""
+        new = self._file.with_name("clock.new")
+        new.write_text(f"{offset:+d}", encoding="utf-8")
+        new.chmod(0o644)
+        new.replace(self._file)  # nobody reads half of it
+        self.offset = offset
+
+
+def library() -> str | None:
+    """The library of the libfaketime wheel, or of the system."""
+    wheel = find_spec("libfaketime")
+    places = []
+    if wheel is not None and wheel.origin is not None:
+        places += [Path(wheel.origin).parent / "vendor/libfaketime/src/libfaketime.so.1"]
+    places += Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    return next((str(place) for place in places if place.exists()), None)
+
+
+class TimeRelay:
+    """Stands before a NATS server, and shifts the time in its answers by `offset` seconds."""
+
+    _STAMP = re.compile(rb'(?<="ts":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?=[.Z])')
+    _LONGEST = len('"ts":"2026-01-01T00:00:00.')
+
+    def __init__(self, port: int) -> None:
+        self.offset = 0
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accepts no more connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target, 5.0)
+                server.settimeout(None)
+            except OSError:
+                client.close()
+                continue
+            for lane in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self._pump, args=lane, daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_shifted: bool) -> None:
+        kept = b""
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                if is_shifted:
+                    data, kept = self._shifted(kept + data)
+                sink.sendall(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        source.close()  # and the other thread closes the other
+
+    def _shifted(self, data: bytes) -> tuple[bytes, bytes]:
+        """What can be passed on, and the beginning of a time whose rest is to come."""
+        at = data.rfind(b'"ts', max(0, len(data) - self._LONGEST))
+        whole = len(data) if at < 0 or self._STAMP.search(data, at) else at
+        return self._STAMP.sub(self._later, data[:whole]), data[whole:]
+
+    def _later(self, found: re.Match[bytes]) -> bytes:
+        moment = datetime.fromisoformat(found[0].decode()) + timedelta(seconds=self.offset)
+        return moment.isoformat(timespec="seconds").encode()
