@@ -8,6 +8,7 @@ PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 READY := $(VENV)/.ready
 ARGS  :=
 KILLS := 1000
+FORKS := 500
 PYTHONS :=
 , := ,
 
@@ -99,8 +100,9 @@ api: $(READY) ## write api.txt anew; review the diff
 bench: $(VENV)/.bench ## the benchmark tables, against peers
 	@$(BIN)/python -m bench $(ARGS)
 
-crash: $(READY) ## break processes, stores, disks, clocks; KILLS=0 ARGS='--only pause:nats' narrows it
+crash: $(READY) ## break processes, stores, disks, clocks; KILLS=0 FORKS=0 ARGS='--only pause:nats' narrows it
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.campaign --kills $(KILLS)
+	@test $(FORKS) = 0 || $(BIN)/python -m tests.crash.forks $(FORKS)
 	@$(BIN)/python -m tests.crash.faults --faults 2000 $(ARGS)
 
 mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests must notice

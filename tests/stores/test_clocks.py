@@ -15,7 +15,7 @@ import pytest
 
 from mainstay import Conflict, Engine
 from mainstay.core.idempotency.record import Begin, Done, Renew, Run, reduce
-from tests.faults.clock import FakedClock
+from tests.crash.faults.clock import Clock
 from tests.servers import postgres
 from tests.servers.valkey import start_valkey
 
@@ -63,7 +63,7 @@ class Workers:
 
 @pytest.fixture
 def workers(tmp_path):
-    workers = Workers(tmp_path, FakedClock(tmp_path))
+    workers = Workers(tmp_path, Clock(tmp_path))
     yield workers
     workers.end()
 
@@ -125,7 +125,7 @@ def folder():
 @pytest.fixture(params=["valkey", "postgres"])
 def server(request, folder, monkeypatch):
     """A server on a clock that can be set, and the clock."""
-    clock = FakedClock(folder)
+    clock = Clock(folder)
     if request.param == "valkey":
         with monkeypatch.context() as patched:
             for name, value in clock.environment.items():

@@ -1,1 +1,0 @@
-"""Faults that tests inject from outside a process."""
