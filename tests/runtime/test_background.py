@@ -1,0 +1,117 @@
+"""Jobs in a background thread: in order, waited for within bounds, by threads and event loops."""
+
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+import trio
+
+from mainstay.runtime.background import Background, is_in_loop
+
+
+@pytest.fixture
+def background():
+    made = Background("example")
+    yield made
+    made.close(30.0)
+
+
+@pytest.fixture
+def gate(background):
+    """Keeps the thread busy until it is set."""
+    event = threading.Event()
+    background.post(lambda: event.wait(60.0))
+    yield event
+    event.set()
+
+
+def test_jobs_are_done_in_order(background):
+    """What was posted first has happened before."""
+    done = []
+    jobs = [background.post(lambda number=number: done.append(number)) for number in range(50)]
+    assert jobs[-1].wait(30.0)
+    assert done == list(range(50))
+
+
+def test_an_error_is_kept_and_costs_no_other_job(background):
+    """The one that waits may look at it."""
+    job = background.post(lambda: 1 // 0)
+    assert job.wait(30.0)
+    assert (job.answer, type(job.error)) == (None, ZeroDivisionError)
+    assert background.post(lambda: 7).wait(30.0)
+
+
+def test_a_wait_ends_after_its_time(background, gate):
+    """It counts from when the job was posted: a second wait for the same one adds nothing."""
+    job = background.post(lambda: 42)
+    assert job.wait(0.01) is False
+    began = time.monotonic()
+    assert job.wait(0.01) is False
+    assert time.monotonic() - began < 30.0
+    gate.set()
+    assert job.wait(60.0)
+    assert job.wait(0.0), "it is done"
+    assert job.answer == 42
+
+
+@pytest.mark.parametrize("run", [asyncio.run, trio.run])
+def test_an_event_loop_awaits_a_job(run, background, gate):
+    """Done or not; and in the thread of a loop nothing blocks."""
+
+    async def main():
+        job = background.post(lambda: 42)
+        assert is_in_loop()
+        assert job.wait(60.0) is False, "it would block the loop"
+        assert await job.awaited(0.01) is False
+        gate.set()
+        assert await job.awaited(60.0)
+        assert await job.awaited(60.0)
+        return job.answer
+
+    assert (run(main) if run is trio.run else run(main())) == 42
+    assert not is_in_loop()
+
+
+def test_a_loop_that_is_gone_is_not_woken(background, gate):
+    """The job is done all the same."""
+    jobs = []
+
+    async def main():
+        jobs.append(background.post(lambda: 42))
+        waiting = asyncio.ensure_future(jobs[0].awaited(60.0))
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    asyncio.run(main())
+    gate.set()
+    assert jobs[0].wait(60.0)
+
+
+def test_what_is_posted_before_the_end_is_done_and_what_comes_after_is_refused():
+    """A caller that waits for it does so in vain, and not for long."""
+    background = Background("example")
+    done = []
+    background.post(lambda: done.append(1))
+    background.close(30.0)
+    assert done == [1]
+    job = background.post(lambda: done.append(2))
+    assert job.wait(60.0)
+    assert isinstance(job.error, RuntimeError)
+    assert done == [1]
+    Background("unused").close(30.0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_a_thread_of_its_own(background, gate):
+    """And none of the jobs of its parent."""
+    waiting = background.post(lambda: None)
+    child = os.fork()
+    if child == 0:
+        job = background.post(lambda: 42)
+        os._exit(0 if job.wait(30.0) and job.answer == 42 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gate.set()
+    assert waiting.wait(30.0)
