@@ -100,7 +100,8 @@ def start_sharing(
         return None
     from mainstay.drivers.guards.shared import Sharing
 
-    sharing = Sharing(store, circuits, guards, interval)
+    sharing = Sharing(store, circuits, guards, interval, expects=circuits.makes_circuits)
+    circuits.welcome, circuits.sharing = sharing.welcome, sharing.counts
     sharing.start()
     return sharing
 

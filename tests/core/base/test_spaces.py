@@ -58,8 +58,8 @@ def test_no_two_spaces_are_one():
 def test_the_values_of_spaces_do_not_change():
     """They are in every store that was ever written."""
     assert {space.value for space in Space} == {
-        "records", "inbox", "operators", "operators.first", "circuits", "budgets", "tokens",
-        "purges",
+        "records", "inbox", "operators", "operators.first", "circuits",
+        "circuits.permits", "budgets", "tokens", "purges",
     }  # fmt: skip
 
 

@@ -392,7 +392,7 @@ def test_the_core_does_what_the_model_does(machine):
 
 
 def test_the_table_is_that_of_the_design():
-    """Six ways by itself, one that only begins to count anew, and every order from everywhere."""
+    """Nine ways by itself, one that only begins to count anew, and every order from everywhere."""
     by_itself = {key: to for key, to in TABLE.items() if key[1] not in ORDERS}
     assert by_itself == {
         (CLOSED, Signal.TRIPPED): OPEN,
@@ -401,6 +401,9 @@ def test_the_table_is_that_of_the_design():
         (HALF_OPEN, Signal.RECOVERED): CLOSED,
         (HALF_OPEN, Signal.RELAPSED): OPEN,
         (HALF_OPEN, Signal.LOST): OPEN,
+        (OPEN, Signal.RECOVERED_ELSEWHERE): CLOSED,
+        (HALF_OPEN, Signal.RECOVERED_ELSEWHERE): CLOSED,
+        (HALF_OPEN, Signal.RELAPSED_ELSEWHERE): OPEN,
         (METRICS_ONLY, Signal.TRIPPED): METRICS_ONLY,
     }
     assert ORDERS == {

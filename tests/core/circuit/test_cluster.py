@@ -1,8 +1,10 @@
 """Tables of nodes that share a circuit: who has a vote, what a newcomer takes over."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from mainstay.core.base.change import KEEP
 from mainstay.core.base.clock_jumps import Jump
@@ -15,17 +17,32 @@ from mainstay.core.circuit.cluster import (
     decode,
     encode,
     give,
-    inherited,
+    has_recovered,
     is_live,
     is_voted_open,
-    obeyed_before,
+    prospect,
     sit,
+    without_ended,
 )
 from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.circuit.window import Evidence
 
 SILENCE = 10.0
 OPEN = Circuit(state=CircuitState.OPEN, generation=1, since=100.0, open_seconds=30.0)
 CLOSED = Circuit(since=100.0)
+
+
+def begins_with(value, node, now):
+    """What a new node begins with, by what is stored."""
+    return prospect(Table() if value is None else decode(value), node, now, SILENCE)
+
+
+def inherited(value, node, now, _silence):
+    return begins_with(value, node, now).circuit
+
+
+def obeyed_before(value, node, now, _silence):
+    return begins_with(value, node, now).obeyed
 
 
 def table(**circuits):
@@ -266,8 +283,8 @@ def test_to_who_only_reads_a_seat_of_the_future_is_not_live():
 def test_a_newcomer_counts_the_seats_of_the_future_as_live():
     """Their nodes have not renewed them yet on the clock of now: there is nothing to take over."""
     before = encode(Table({"a": Seat(DAY + 100.0, OPEN)}))
-    assert inherited(before, "b", 100.0, SILENCE) is None
-    assert inherited(before, "b", DAY + 200.0, SILENCE) == OPEN
+    assert begins_with(before, "b", 100.0).circuit is None
+    assert begins_with(before, "b", DAY + 200.0).circuit == OPEN
 
 
 def test_an_open_time_of_the_future_lasts_no_longer_than_its_length():
@@ -287,3 +304,147 @@ def test_after_a_jump_ahead_the_others_are_still_there():
     assert is_voted_open(found, "a", now, SILENCE) == 0.0
     _, found = sit(before, "a", Seat(0.0, OPEN), now, SILENCE)
     assert set(found.seats) == {"a"}, "a process that did not see it cannot know"
+
+
+# --- a node that is new ---------------------------------------------------------------------------
+
+
+def test_a_new_node_begins_open_if_most_of_the_live_ones_are():
+    """It counts as one that has it closed, so one bad node alone opens no new one."""
+    assert begins_with(encode(table(a=OPEN)), "new", 105.0).open_until == 0.0
+    found = begins_with(encode(table(a=OPEN, b=OPEN)), "new", 105.0)
+    assert (found.open_until, found.circuit) == (130.0, None)
+    assert begins_with(encode(table(a=OPEN, b=OPEN, c=CLOSED)), "new", 105.0).open_until == 0.0
+
+
+def test_a_process_that_has_ended_has_left_its_seat():
+    """One that was killed a moment ago: the next one of its host need not wait for its silence."""
+    seats = {
+        "h:1:x": Seat(100.0, OPEN, process="p1"),
+        "h:2:x": Seat(100.0, CLOSED, process="p2"),
+        "h:3:x": Seat(100.0, CLOSED),
+    }
+    found = without_ended(Table(seats), frozenset({"p1"}))
+    assert [seat.has_left for seat in found.seats.values()] == [True, False, False]
+    assert prospect(found, "h:4:x", 101.0, SILENCE).circuit.state is CircuitState.OPEN
+    assert prospect(Table(seats), "h:4:x", 101.0, SILENCE).circuit is None
+
+
+@pytest.mark.parametrize(
+    ("circuit", "rank"),
+    [
+        (Circuit(), 0),
+        (Circuit(failures=1), 1),
+        (Circuit(openings=1), 1),
+        (Circuit(evidence=Evidence(calls=3, failed=1)), 1),
+        (Circuit(evidence=Evidence(calls=3, slow=1)), 1),
+        (Circuit(evidence=Evidence(buckets=((1, 5, 0, 0), (2, 5, 1, 0)))), 1),
+        (Circuit(evidence=Evidence(buckets=((1, 5, 0, 1),))), 1),
+        (Circuit(evidence=Evidence(calls=3, buckets=((1, 5, 0, 0),))), 0),
+        (OPEN, 2),
+        (Circuit(state=CircuitState.FORCED_CLOSED), 2),
+    ],
+)
+def test_what_matters_to_a_new_node(circuit, rank):
+    """What is not closed, and closed circuits with failures that count."""
+    value = encode(Table({"old": Seat(0.0, circuit, has_left=True)}))
+    assert begins_with(value, "new", 100.0).rank == rank
+
+
+def test_orders_and_votes_matter_most():
+    """An order that stands, whoever is there; a reset only to those who have something to reset."""
+    value = encode(table(a=CLOSED))
+    assert begins_with(None, "new", 100.0).rank == 0
+    assert begins_with(given(value, Signal.FORCE_OPEN), "new", 101.0).rank == 3
+    assert begins_with(given(value), "new", 101.0).rank == 0
+    assert begins_with(encode(table(a=OPEN, b=OPEN)), "new", 101.0).rank == 3
+
+
+# --- a probe that succeeded -----------------------------------------------------------------------
+
+
+def recovered(at):
+    return Circuit(generation=3, since=at, reason=Signal.RECOVERED.value, openings=1)
+
+
+def test_a_probe_that_succeeded_closes_what_was_open_by_then():
+    """Not what has opened since, and a circuit that was closed all along says nothing."""
+    assert has_recovered(table(a=OPEN, b=recovered(110.0)), "a", 100.0)
+    assert not has_recovered(table(a=OPEN, b=recovered(90.0)), "a", 100.0)
+    assert not has_recovered(table(a=OPEN, b=CLOSED), "a", 100.0)
+    assert not has_recovered(table(a=recovered(110.0), b=recovered(120.0)), "a", 100.0)
+    assert not has_recovered(Table({"a": Seat(100.0)}), "a", 100.0)
+    probing = Circuit(state=CircuitState.HALF_OPEN, generation=2, since=130.0, open_seconds=30.0)
+    assert has_recovered(table(a=probing, b=recovered(110.0)), "a", 100.0)
+
+
+def test_a_circuit_closed_by_another_nodes_probe_closes_no_further_one():
+    """Its time is later than the probe's: one that opened in between has evidence of its own."""
+    followed = Circuit(generation=3, since=110.0, reason=Signal.RECOVERED_ELSEWHERE.value)
+    assert not has_recovered(table(a=OPEN, b=followed), "a", 100.0)
+
+
+def test_a_probe_from_before_an_order_says_nothing():
+    """The order has the last word."""
+    seats = {"a": Seat(100.0, OPEN, obeyed=1), "b": Seat(100.0, recovered(110.0))}
+    order = Order(1, Signal.RESET, "ann", 100.0)
+    assert not has_recovered(Table(seats, order), "a", 100.0)
+    assert has_recovered(Table(seats), "a", 100.0)
+
+
+def test_what_was_open_before_a_probe_succeeded_has_no_vote():
+    """Or a node that has just closed would be opened again by those that have yet to."""
+    assert is_voted_open(table(a=OPEN, b=OPEN, c=recovered(110.0)), "c", 111.0, 100.0) == 0.0
+    assert is_voted_open(table(a=OPEN, b=OPEN, c=recovered(90.0)), "c", 111.0, 100.0) > 0.0
+
+
+def test_those_whose_place_was_taken_are_gone_also_if_the_new_node_leaves_at_once():
+    """A short process: two failures, then one that succeeds; the third has none to count."""
+    change, _ = sit(None, "h:1:x", Seat(0.0, Circuit(failures=2), has_left=True), 100.0, SILENCE)
+    found = begins_with(change.value, "h:2:x", 101.0)
+    assert (found.circuit.failures, found.places) == (2, {"h:1:x"})
+    seat = Seat(0.0, Circuit(failures=0), has_left=True)
+    change, table = sit(change.value, "h:2:x", seat, 102.0, SILENCE, places=found.places)
+    assert list(table.seats) == ["h:2:x"]
+    assert begins_with(change.value, "h:3:x", 103.0).circuit.failures == 0
+
+
+def test_of_several_that_have_left_the_most_failures_count():
+    """They ran side by side."""
+    seats = {
+        "h:1:x": Seat(100.0, Circuit(failures=2, since=1.0), has_left=True),
+        "h:2:x": Seat(100.0, Circuit(failures=1, since=9.0), has_left=True),
+    }
+    assert begins_with(encode(Table(seats)), "h:3:x", 101.0).circuit.failures == 2
+
+
+class OldCircuit(Struct):
+    """A circuit as versions before permits have it."""
+
+    state: str = "closed"
+    since: float = 0.0
+
+
+class OldSeat(Struct):
+    seen: float
+    circuit: OldCircuit | None = None
+    silence: float = 10.0
+
+
+class OldTable(Struct):
+    seats: dict[str, OldSeat] = {}
+
+
+def test_a_process_of_an_older_version_reads_the_table():
+    """And what it writes is read here, without the fields that it has dropped."""
+    written = encode(Table({"a": Seat(100.0, OPEN, process="p")}))
+    old = msgspec.json.decode(written, type=OldTable)
+    assert old.seats["a"].circuit.state == "open"
+    again = decode(msgspec.json.encode(old)).seats["a"]
+    assert (again.circuit.state, again.process) == (CircuitState.OPEN, "")
+
+
+def test_a_table_of_a_later_version_is_read():
+    """What this version does not know is left out, and what it knows is used."""
+    found = decode(b'{"seats":{"a":{"seen":1.0,"circuit":{"state":"open","later":1}}},"more":[]}')
+    assert found.seats["a"].circuit.state is CircuitState.OPEN

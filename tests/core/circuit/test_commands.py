@@ -79,6 +79,30 @@ def test_votes_open_it():
     assert (voted.state, voted.open_seconds) == (CircuitState.OPEN, 7.0)
 
 
+def test_a_node_follows_the_probe_of_another():
+    """In the generation it asked in, and only what is open or half open."""
+    probing, _ = apply(ONE, after(ONE, opened(), ("advance", 3.0)), ("admit", 3.0))
+    generation = probing.generation
+    again = after(ONE, probing, ("relapsed_elsewhere", generation, 0.5, 3.0))
+    assert (again.state, again.open_seconds, again.since) == (CircuitState.OPEN, 0.5, 3.0)
+    long = after(ONE, probing, ("relapsed_elsewhere", generation, 300.0, 3.0))
+    assert long.open_seconds == 1.0, "no longer than its own next open time"
+    closed = after(ONE, probing, ("recovered_elsewhere", generation, 3.0))
+    assert (closed.state, closed.openings) == (CircuitState.CLOSED, 1)
+    assert after(ONE, opened(), ("recovered_elsewhere", 1, 1.5)).state is CircuitState.CLOSED
+    for circuit, number in [(probing, generation - 1), (closed, closed.generation)]:
+        assert after(ONE, circuit, ("recovered_elsewhere", number, 4.0)) is circuit
+        assert after(ONE, circuit, ("relapsed_elsewhere", number, 1.0, 4.0)) is circuit
+
+
+def test_who_was_opened_by_vote_keeps_its_silence_through_another_nodes_probe():
+    """It has still seen nothing for itself."""
+    probing = after(ONE, Circuit(), ("vote", 1.0, 1.0), ("advance", 2.0))
+    assert probing.is_voted
+    assert after(ONE, probing, ("relapsed_elsewhere", probing.generation, 1.0, 2.0)).is_voted
+    assert not after(ONE, probing, ("by_hand", 2.0, True)).is_voted
+
+
 TICKET = Ticket(0)
 PROBING = apply(ONE, after(ONE, opened(), ("advance", 3.0)), ("admit", 3.0))[0]
 CHANGES = [
@@ -92,6 +116,8 @@ CHANGES = [
     (Circuit(), ("vote", 7.0, 1.0)),
     (Circuit(), ("inherit", opened(), 0.0, 1.5)),
     (PROBING, ("record", Ticket(PROBING.generation, 1), 3.5, False, False, 0)),
+    (PROBING, ("recovered_elsewhere", PROBING.generation, 3.5)),
+    (PROBING, ("relapsed_elsewhere", PROBING.generation, 0.5, 3.5)),
 ]
 
 

@@ -101,33 +101,36 @@ def test_a_circuit_outlives_the_process(url):
     fail(first, 2)
     first.close()
     second = node(url)
-    use(second)
-    sync(second)
     assert second.breaker("pay").snapshot().failure_count == 2
     fail(second, 1)
     assert state_of(second) is CircuitState.OPEN
     second.close()
     third = node(url)
-    third.circuits.of("pay")
-    sync(third)
     assert state_of(third) is CircuitState.OPEN
     assert 0.0 < third.breaker("pay").retry_after <= 60.0
     third.close()
 
 
-def test_a_healthy_call_does_not_wait_for_the_store(url, monkeypatch):
-    """No step of the store is taken while a call is made, failing or not."""
+def test_no_call_takes_a_step_of_the_store(url, monkeypatch):
+    """Healthy or failing, also the first of its operation; only an opening is brought at once."""
     engine = node(url)
     use(engine)
+    asked = []
 
-    def refuse(*_):
+    def refuse(*args):
+        asked.append((threading.current_thread().name, args[:2]))
         raise AssertionError("a call asked the store")
 
-    for name in ("transact", "read", "atransact", "aread"):
+    for name in ("transact", "read", "atransact", "aread", "scan"):
         monkeypatch.setattr(engine.store, name, refuse)
     use(engine)
-    fail(engine)
+    engine.call("ship", int)
+    fail(engine, 2)
+    assert asked == []
+    fail(engine, 1)
     assert state_of(engine) is CircuitState.OPEN
+    fail(engine, 5)
+    assert asked == [("mainstay-circuits", ("circuits", "pay"))]
     monkeypatch.undo()
     engine.close()
 

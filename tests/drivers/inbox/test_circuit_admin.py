@@ -36,9 +36,9 @@ def node(url):
         settings = BreakerSettings(failure_threshold=3, recovery_timeout=60.0)
         fields = {"breaker": settings, "sinks": [], **fields}
         engine = Engine(url, policies=[ONCE], default="once", share=3600.0, **fields)
-        engine.call("pay", int)
-        engine.catch_up()
         engines.append(engine)
+        engine.run("pay", int)
+        engine.catch_up()
         return engine
 
     yield make

@@ -22,6 +22,8 @@ class Space(StrEnum):
     """The name of the first operator, who needs no authorisation: one record."""
     CIRCUITS = "circuits"
     """Circuits that processes share, by the name of the breaker."""
+    PERMITS = "circuits.permits"
+    """Permits for the probes of shared circuits, by the name of the breaker."""
     BUDGETS = "budgets"
     """Counts of retry budgets that processes share, by the name of the budget."""
     TOKENS = "tokens"

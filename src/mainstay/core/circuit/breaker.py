@@ -56,6 +56,8 @@ class Signal(Enum):
     RELAPSED = "a probe failed"
     LOST = "a probe never returned"
     VOTED = "most nodes have it open"
+    RECOVERED_ELSEWHERE = "a probe of another node succeeded"
+    RELAPSED_ELSEWHERE = "a probe of another node failed"
     RESET = "reset"
     FORCE_OPEN = "force open"
     FORCE_CLOSE = "force close"
@@ -78,6 +80,9 @@ TABLE: dict[tuple[CircuitState, Signal], CircuitState] = {
     (CircuitState.HALF_OPEN, Signal.RECOVERED): CircuitState.CLOSED,
     (CircuitState.HALF_OPEN, Signal.RELAPSED): CircuitState.OPEN,
     (CircuitState.HALF_OPEN, Signal.LOST): CircuitState.OPEN,
+    (CircuitState.OPEN, Signal.RECOVERED_ELSEWHERE): CircuitState.CLOSED,
+    (CircuitState.HALF_OPEN, Signal.RECOVERED_ELSEWHERE): CircuitState.CLOSED,
+    (CircuitState.HALF_OPEN, Signal.RELAPSED_ELSEWHERE): CircuitState.OPEN,
     (CircuitState.METRICS_ONLY, Signal.TRIPPED): CircuitState.METRICS_ONLY,
     **{(state, order): target for order, target in ORDERS.items() for state in CircuitState},
 }
@@ -343,6 +348,31 @@ def voted(settings: BreakerSettings, circuit: Circuit, seconds: float, now: floa
     return replace(opened, open_seconds=seconds, is_voted=True)
 
 
+def relapsed_elsewhere(
+    settings: BreakerSettings, circuit: Circuit, generation: int, seconds: float, now: float
+) -> Circuit:
+    """Opens again because the probe of another node failed: until that node's open time is over.
+
+    It is never longer than its own next open time: a node with a bad network and a long backoff
+    keeps no other from probing.
+    """
+    if circuit.generation != generation or circuit.state is not CircuitState.HALF_OPEN:
+        return circuit
+    opened = _change(settings, circuit, Signal.RELAPSED_ELSEWHERE, now)
+    seconds = min(seconds, opened.open_seconds)
+    return replace(opened, open_seconds=seconds, is_voted=circuit.is_voted)
+
+
+def recovered_elsewhere(
+    settings: BreakerSettings, circuit: Circuit, generation: int, now: float
+) -> Circuit:
+    """Closes because the probe of another node succeeded, in the open period of this circuit."""
+    is_tripped = circuit.state in (CircuitState.OPEN, CircuitState.HALF_OPEN)
+    if circuit.generation != generation or not is_tripped:
+        return circuit
+    return _change(settings, circuit, Signal.RECOVERED_ELSEWHERE, now)
+
+
 def _change(
     settings: BreakerSettings, circuit: Circuit, signal: Signal, now: float, reason: str = ""
 ) -> Circuit:
@@ -366,6 +396,7 @@ def _change(
         evidence=begun(settings.window, now),
         weight=_weight(settings, circuit, signal, now),
         key=circuit.key,
+        is_voted=circuit.is_voted and state is CircuitState.HALF_OPEN,
     )
 
 
@@ -400,15 +431,21 @@ def moved_to(settings: BreakerSettings, circuit: Circuit, by: float) -> Circuit:
     return replace(circuit, since=circuit.since + by, probes=probes, evidence=seen)
 
 
+def opened_at(circuit: Circuit) -> float:
+    """When the open period of a circuit began that is open, or half open, at the latest."""
+    is_half_open = circuit.state is CircuitState.HALF_OPEN
+    return circuit.since - circuit.open_seconds if is_half_open else circuit.since
+
+
 def merged(one: Circuit, other: Circuit) -> Circuit:
     """One circuit of two copies: the greater generation, then the more cautious state."""
     return max(one, other, key=_rank)
 
 
-def _rank(circuit: Circuit) -> tuple[int, int, float, int, bytes]:
+def _rank(circuit: Circuit) -> tuple[int, int, int, float, bytes]:
     caution = CAUTION.index(circuit.state)
     text = msgspec.json.encode(circuit)  # so that equals only are equal
-    return circuit.generation, caution, circuit.since, circuit.failures, text
+    return circuit.generation, caution, circuit.failures, circuit.since, text
 
 
 def encode(circuit: Circuit) -> bytes:

@@ -5,7 +5,8 @@ its own failures, or because most of the live nodes have opened by theirs. So on
 network opens its own circuit and no other. A circuit that was opened by the others has no vote. If
 no node of a table is live, a new node inherits the circuits of the last ones; otherwise those of
 its own host that have left. So short-lived processes of one host count failures together, also
-beside a long-running one.
+beside a long-running one. If the probe of a node has succeeded, the circuits that were open then
+close.
 
 An operator's order is in the table, with a number. Each node follows it once, at its next step, and
 its seat holds that number; a seat from before the order has no vote, and a node that inherits it
@@ -30,6 +31,7 @@ _KEPT = 86_400.0
 """Seconds for which the last seats of a table are remembered."""
 _MOST_LEFT = 16
 """Seats of nodes that have left, kept beside those of live ones."""
+_TRIPPED = (CircuitState.OPEN, CircuitState.HALF_OPEN)
 
 
 class Seat(Struct, frozen=True):
@@ -44,6 +46,8 @@ class Seat(Struct, frozen=True):
     """The number of the last order that the circuit has followed."""
     silence: float = 10.0
     """Seconds without a renewal after which the node counts as gone."""
+    process: str = ""
+    """The process on its machine, for those that can find out whether it has ended."""
 
 
 class Order(Struct, frozen=True):
@@ -68,6 +72,38 @@ class Table(Struct, frozen=True):
     order: Order | None = None
 
 
+class Prospect(Struct, frozen=True):
+    """What a new node begins with: by what the others of the table have left, or have open."""
+
+    circuit: Circuit | None = None
+    """Of those whose place it takes."""
+    places: frozenset[str] = frozenset()
+    """The nodes whose place that is."""
+    open_until: float = 0.0
+    """Most of the live nodes have it open until then; 0.0 if they have not."""
+    order: Order | None = None
+    obeyed: int = 0
+    """The last order that it need not follow."""
+
+    @property
+    def rank(self) -> int:
+        """How much it matters if not all can be kept; 0 if the node may begin without it."""
+        if self.open_until > 0.0 or (self.order is not None and self.order.is_standing):
+            return 3
+        if self.circuit is None:
+            return 0
+        if self.circuit.state is not CircuitState.CLOSED:
+            return 2
+        return 1 if _has_history(self.circuit) else 0
+
+
+def _has_history(circuit: Circuit) -> bool:
+    """Whether a closed circuit has failures that count, or has been open lately."""
+    seen = circuit.evidence
+    in_window = seen.failed or seen.slow or any(each[2] or each[3] for each in seen.buckets)
+    return bool(circuit.failures or circuit.openings or in_window)
+
+
 def sit(
     value: bytes | None,
     node: str,
@@ -75,18 +111,19 @@ def sit(
     now: float,
     silence: float,
     jumps: tuple[Jump, ...] = (),
+    places: frozenset[str] = frozenset(),
 ) -> tuple[Change, Table]:
     """Takes or renews a seat; the answer is the table. `jumps` are those of the store's clock.
 
     Seats of nodes that are gone stay while no node is live, so that the next one inherits their
     circuits. Of those that have left, some stay beside the live ones, until a new
-    node of their host takes over.
+    node of their host takes over. Those whose place this node has taken go at once: or the next
+    one would find what they knew beside what became of it.
     """
     table = Table() if value is None else decode(value)
+    kept = {name: each for name, each in table.seats.items() if name not in places}
     seats = {
-        name: each
-        for name, each in _in_time(table.seats, now, jumps).items()
-        if now - each.seen < _KEPT
+        name: each for name, each in _in_time(kept, now, jumps).items() if now - each.seen < _KEPT
     }
     seats[node] = replace(seat, seen=now)
     live = {name: each for name, each in seats.items() if is_live(each, now, silence)}
@@ -136,30 +173,91 @@ def is_live(seat: Seat, now: float, silence: float) -> bool:
     return not seat.has_left and abs(now - seat.seen) < silence
 
 
+def without_ended(table: Table, ended: frozenset[str]) -> Table:
+    """The table after the processes that have ended have left it.
+
+    >>> table = Table({"a": Seat(0.0, process="7")})
+    >>> without_ended(table, frozenset({"7"})).seats["a"].has_left
+    True
+    """
+    seats = {
+        name: replace(seat, has_left=True) if seat.process in ended else seat
+        for name, seat in table.seats.items()
+    }
+    return Table(seats, table.order)
+
+
 def is_voted_open(table: Table, node: str, now: float, silence: float) -> float:
-    """For how long most of the nodes have the circuit open, by their own evidence; 0.0 if not."""
-    live = [seat for seat in table.seats.values() if is_live(seat, now, silence)]
-    last = 0 if table.order is None else table.order.number
-    waits = sorted(_open_for(seat, now) for seat in live if last in (0, seat.obeyed))
+    """For how long most of the nodes have the circuit open, by their own evidence; 0.0 if not.
+
+    A node that has no seat yet counts as one that has it closed. What opened before a probe
+    succeeded has no vote: it is about to close.
+    """
+    live = {name: seat for name, seat in table.seats.items() if is_live(seat, now, silence)}
+    voters, since = _up_to_date(table, live), _last_recovery(table, table.seats)
+    waits = sorted(_open_for(seat, now, since) for seat in voters)
     votes = [wait for wait in waits if wait > 0.0]
-    if table.seats.get(node) is None or len(votes) * 2 <= len(live):
+    if len(votes) * 2 <= len({*live, node}):
         return 0.0
     return votes[len(votes) // 2]
 
 
-def _open_for(seat: Seat, now: float) -> float:
+def has_recovered(table: Table, node: str, opened: float) -> bool:
+    """Whether a probe of another node has succeeded since the circuit of this one opened."""
+    mine = table.seats[node].circuit
+    if mine is None or mine.state not in _TRIPPED:
+        return False
+    others = {name: seat for name, seat in table.seats.items() if name != node}
+    return _last_recovery(table, others) > opened
+
+
+def _last_recovery(table: Table, seats: dict[str, Seat]) -> float:
+    """When a probe of one of these nodes last closed its circuit.
+
+    A circuit that has closed because of another's probe does not count again: its time is later
+    than that of the probe.
+    """
+    closed = [seat.circuit for seat in _up_to_date(table, seats) if seat.circuit is not None]
+    return max(
+        (
+            each.since
+            for each in closed
+            if each.state is CircuitState.CLOSED and each.reason == Signal.RECOVERED.value
+        ),
+        default=0.0,
+    )
+
+
+def _up_to_date(table: Table, seats: dict[str, Seat]) -> list[Seat]:
+    """Those that are not from before the last order."""
+    last = 0 if table.order is None else table.order.number
+    return [seat for seat in seats.values() if last in (0, seat.obeyed)]
+
+
+def prospect(table: Table, node: str, now: float, silence: float) -> Prospect:
+    """What a new node begins with."""
+    left = _left_behind(table, node, now, silence)
+    seconds = is_voted_open(table, node, now, silence)
+    return Prospect(
+        circuit=_merged([circuit for circuit, _ in left.values()]),
+        places=frozenset(left),
+        open_until=now + seconds if seconds > 0.0 else 0.0,
+        order=table.order,
+        obeyed=_obeyed_before(table.order, [number for _, number in left.values()]),
+    )
+
+
+def _open_for(seat: Seat, now: float, recovery: float) -> float:
     circuit = seat.circuit
     if circuit is None or circuit.is_voted or circuit.state is not CircuitState.OPEN:
+        return 0.0
+    if recovery > circuit.since:
         return 0.0
     return max(0.0, min(circuit.since, now) + circuit.open_seconds - now)
 
 
-def inherited(value: bytes | None, node: str, now: float, silence: float) -> Circuit | None:
-    """The circuit that a new node inherits: of the last nodes, if none is live.
-
-    If others are live, of those that have left, on the same host.
-    """
-    circuits = [circuit for circuit, _ in _left_behind(value, node, now, silence)]
+def _merged(circuits: list[Circuit]) -> Circuit | None:
+    """One circuit of those that are left behind; its probes are not those of the new node."""
     if not circuits:
         return None
     last = circuits[0]
@@ -169,17 +267,18 @@ def inherited(value: bytes | None, node: str, now: float, silence: float) -> Cir
 
 
 def _left_behind(
-    value: bytes | None, node: str, now: float, silence: float
-) -> list[tuple[Circuit, int]]:
-    """The circuits that a new node takes over, each with the last order it has followed."""
-    if value is None:
-        return []
-    seats = _in_time(decode(value).seats, now)
-    others = {name: seat for name, seat in seats.items() if name != node}
+    table: Table, node: str, now: float, silence: float
+) -> dict[str, tuple[Circuit, int]]:
+    """The circuits that a new node takes over, each with the last order it has followed.
+
+    Those of the last nodes, if none is live. If others are live, of those that have left, on the
+    same host.
+    """
+    others = {name: seat for name, seat in _in_time(table.seats, now).items() if name != node}
     if any(is_live(seat, now, silence) for seat in others.values()):
         host = _host_of(node)
         others = {n: each for n, each in others.items() if each.has_left and _host_of(n) == host}
-    return [(s.circuit, s.obeyed) for s in others.values() if s.circuit is not None]
+    return {n: (s.circuit, s.obeyed) for n, s in others.items() if s.circuit is not None}
 
 
 # --- an operator's orders -------------------------------------------------------------------------
@@ -202,16 +301,14 @@ def give(
     return _kept(table, now), table
 
 
-def obeyed_before(value: bytes | None, node: str, now: float, silence: float) -> int:
+def _obeyed_before(order: Order | None, followed: list[int]) -> int:
     """The last order that a new node need not follow.
 
     What it takes over may have followed it already. One that takes over nothing has nothing to
     reset, but follows an order that stands.
     """
-    order = None if value is None else decode(value).order
     if order is None:
         return 0
-    followed = [number for _, number in _left_behind(value, node, now, silence)]
     return min(followed, default=0 if order.is_standing else order.number)
 
 

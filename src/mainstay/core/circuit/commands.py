@@ -94,6 +94,8 @@ _VERBS: dict[str, Callable[..., Circuit]] = {
     "order": core.order,
     "passed": _passed,
     "record": _record,
+    "recovered_elsewhere": core.recovered_elsewhere,
+    "relapsed_elsewhere": core.relapsed_elsewhere,
     "vote": core.voted,
     "withdraw": _withdraw,
 }
@@ -105,6 +107,8 @@ _ARGUMENTS: dict[str, Any] = {
     "order": tuple[Signal, float, str],
     "passed": tuple[float, int],
     "record": tuple[Ticket | None, float, bool, bool, int],
+    "recovered_elsewhere": tuple[int, float],
+    "relapsed_elsewhere": tuple[int, float, float],
     "vote": tuple[float, float],
     "withdraw": tuple[Ticket],
 }

@@ -126,12 +126,16 @@ async def drive(
     send = call.flow.send
     try:
         while True:
+            if call.pending is not None:
+                await confirm(call)
             effect = send(answer)
             if type(effect) is float:
                 answer = await wait(call, effect) if call.attempts or call.holds else None
                 answer = answer or call.admit()
+                if call.pending is not None:
+                    answer = answer or await confirm(call)
                 answer = answer or call.ended(await _attempt(call, function, args, kwargs))
-                if call.is_quiet and type(answer) is Returned:
+                if call.is_quiet and type(answer) is Returned and call.pending is None:
                     return call.returned(answer)
             elif isinstance(effect, BaseException):
                 raise effect
@@ -186,6 +190,13 @@ async def _bounded(
         return call.failure
     scope.ended()
     return Returned(value)
+
+
+async def confirm(call: Call) -> Stop | None:
+    """Awaits what guards have begun in a store, as sync.confirm waits for it."""
+    for job in call.pending or ():
+        await job.awaited(call.patience(job))
+    return call.confirm()
 
 
 async def wait(call: Call, delay: float) -> Stop | None:

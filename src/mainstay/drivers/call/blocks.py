@@ -62,6 +62,8 @@ class Attempts:
             is_first = not self._call.attempts and self._call.holds is None
             late = None if is_first else sync.wait(self._call, self._delay)
             late = late or self._call.admit()
+            if self._call.pending is not None:
+                late = late or sync.confirm(self._call)
         except BaseException as stop:
             self._interrupted(stop)
             raise
@@ -86,6 +88,8 @@ class Attempts:
             is_first = not self._call.attempts and self._call.holds is None
             late = None if is_first else await aio.wait(self._call, self._delay)
             late = late or self._call.admit()
+            if self._call.pending is not None:
+                late = late or await aio.confirm(self._call)
         except BaseException as stop:
             self._interrupted(stop)
             raise
@@ -129,6 +133,8 @@ class Attempts:
         self._is_open = False
         call.failure = outcome if isinstance(outcome, BaseException) else None
         answer: Answer = outcome if isinstance(outcome, Stop) else call.ended(outcome)
+        if call.pending is not None:
+            sync.confirm(call)  # which does not wait in the thread of an event loop
         while True:
             effect = call.flow.send(answer)
             if type(effect) is float:

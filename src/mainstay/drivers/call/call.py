@@ -14,7 +14,7 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.drivers.call import followers as following
 from mainstay.drivers.call.callables import check_callable, name_of
-from mainstay.drivers.call.guard import guards_around
+from mainstay.drivers.call.guard import WAIT, guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.runtime.context import CANCEL, current_bound
 from mainstay.runtime.enclosing import FRAMES, aside
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.guard import GuardTicket, Witness
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Follower, Sink
+    from mainstay.runtime.background import Job
     from mainstay.runtime.enclosing import Enclosure
 
 _warned: set[object] = set()
@@ -74,6 +75,7 @@ class Call:
         "is_bounded",
         "is_quiet",
         "listeners",
+        "pending",
         "site",
         "tickets",
         "until",
@@ -117,8 +119,8 @@ class Call:
         self.handled = id(sys.exception())
         """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
         self.gate = site.gate
-        self.tickets: list[GuardTicket] | None = None
-        """The guards' leave for the attempt under way."""
+        self.tickets: list[GuardTicket] | None = None  # the guards' leave for the attempt
+        self.pending: list[Job] | None = None  # steps of a store that guards have begun
         self.begun = now if begun is None else begun
         self.attempts = 0
         self.failure: Any = None
@@ -204,9 +206,34 @@ class Call:
         self.begun = clock.current.monotonic()
         riding = [guard for each in self.around for guard in guards_around(each)]
         answer = self.gate.enter(self.attempts > 0, self.begun, riding, self._witness)
-        if not isinstance(answer, Refused):
-            self.tickets = answer
+        if isinstance(answer, Refused):
+            return self._refused(answer)
+        self.tickets = answer
+        if self.gate.waits:
+            self.pending = self.gate.pending(answer) or None
+        return None
+
+    def confirm(self) -> Stop | None:
+        """After the wait for what was pending: an attempt that has yet to begin may be refused."""
+        self.pending = None
+        if self.tickets is None or self.gate is None:
             return None
+        self.begun = clock.current.monotonic()
+        riding = [guard for each in self.around for guard in guards_around(each)]
+        tickets, self.tickets = self.tickets, None
+        answer = self.gate.confirm(tickets, self.attempts > 0, self.begun, riding, self._witness)
+        if isinstance(answer, Refused):
+            return self._refused(answer)
+        self.tickets = answer
+        return None
+
+    def patience(self, job: Job) -> float:
+        """Until how many seconds after it was posted a step of a store is waited for."""
+        if self.until == NEVER:
+            return WAIT
+        return min(WAIT, job.age + self.until - clock.current.monotonic())
+
+    def _refused(self, answer: Refused) -> Stop:
         if self.attempts:
             return self.not_made(Stop(self.site.shown(str(answer))))
         if self.builder is not None:
@@ -242,6 +269,8 @@ class Call:
             failure = outcome if isinstance(outcome, BaseException) else None
             tickets, self.tickets = self.tickets, None
             self.gate.left(tickets, failure, now - self.begun, now)
+            if self.gate.waits:
+                self.pending = self.gate.pending() or None
         return outcome
 
     def returned(self, end: Returned) -> UserValue:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.value import Value
     from mainstay.core.circuit.breaker import Ticket
+    from mainstay.runtime.background import Job
     from mainstay.runtime.enclosing import Enclosure
 
     GuardTicket: TypeAlias = "Ticket | Riding | int | str | None"
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     """Keeps what a decision was made on, as core/audit/replay_guard.py reads it.
 
     The guard's label, its state, and the decision."""
+
+
+WAIT = 0.1
+"""Seconds for which a call waits at most for a step of a store that a guard has begun."""
 
 
 class Riding:
@@ -48,9 +53,10 @@ class Standing:
         is_failing: whether attempts must be announced by `enter`, and successes by `left`.
         refuse: makes the error if every call is refused for a while, and counts it; None if the
             guard must be asked after all.
+        waits: whether `pending` may have something that a call waits for.
     """
 
-    __slots__ = ("is_failing", "refuse", "ticket")
+    __slots__ = ("is_failing", "refuse", "ticket", "waits")
 
     def __init__(
         self,
@@ -58,10 +64,12 @@ class Standing:
         *,
         is_failing: bool = False,
         refuse: Callable[[], Refused | None] | None = None,
+        waits: bool = False,
     ) -> None:
         self.ticket = ticket
         self.is_failing = is_failing
         self.refuse = refuse
+        self.waits = waits
 
 
 QUIET = Standing()
@@ -95,6 +103,20 @@ class Guard:
         self, is_retry: bool, now: float, witness: Witness | None = None
     ) -> GuardTicket | Refused:
         """A ticket for an attempt that starts now, or a Refused, which is witnessed."""
+
+    def pending(self, ticket: GuardTicket) -> Job | None:
+        """What an attempt waits for before it begins, or, without a ticket, after it has ended.
+
+        A step of a store that was begun already. The caller waits for WAIT seconds at most: a
+        thread blocks, an event loop awaits it.
+        """
+        return None
+
+    def confirm(
+        self, ticket: GuardTicket, is_retry: bool, now: float, witness: Witness | None = None
+    ) -> GuardTicket | Refused:
+        """After that wait: a ticket for the attempt, the same or another, or a Refused."""
+        return ticket
 
     def left(
         self, ticket: GuardTicket, failure: BaseException | None, seconds: float, now: float
@@ -182,6 +204,7 @@ class Gate:
         "quiet",
         "shut",
         "slow_after",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, guards: Iterable[Guard]) -> None:
@@ -195,6 +218,8 @@ class Gate:
         """The tickets of attempts that are not announced; None while calls must be."""
         self.shut: Callable[[], Refused | None] | None = None
         """Makes the error while a guard refuses every call."""
+        self.waits = False
+        """Whether a guard may have something that a call waits for."""
         for guard in self.guards:
             guard.attach(self)
         self.look()
@@ -232,6 +257,7 @@ class Gate:
             self.quiet = None if failing else [each.ticket for each in standings]
             shut = [each.refuse for each in standings if each.refuse is not None]
             self.shut = shut[0] if shut else None
+            self.waits = any(each.waits for each in standings)
 
     @property
     def is_failing(self) -> bool:
@@ -242,6 +268,15 @@ class Gate:
         """A call that was not announced has succeeded slowly, or while a guard changed."""
         self.left(tickets, None, seconds, clock.current.monotonic())
         self.succeeded()
+        for job in self.pending() if self.waits else ():
+            job.wait(WAIT)
+
+    async def apassed(self, tickets: list[GuardTicket], seconds: float) -> None:
+        """The same in an event loop."""
+        self.left(tickets, None, seconds, clock.current.monotonic())
+        self.succeeded()
+        for job in self.pending() if self.waits else ():
+            await job.awaited(WAIT)
 
     def succeeded(self) -> None:
         """A call has succeeded at once that no wrapper has counted."""
@@ -270,6 +305,35 @@ class Gate:
                 ticket = RIDING
             tickets.append(ticket)
         return tickets
+
+    def pending(self, tickets: list[GuardTicket] | None = None) -> list[Job]:
+        """What an attempt with these tickets waits for, or one that has ended."""
+        each = tickets or [None] * len(self.guards)
+        found = [guard.pending(ticket) for guard, ticket in zip(self.guards, each, strict=True)]
+        return [job for job in found if job is not None]
+
+    def confirm(
+        self,
+        tickets: list[GuardTicket],
+        is_retry: bool,
+        now: float,
+        riding: Container[Guard] = (),
+        witness: Witness | None = None,
+    ) -> list[GuardTicket] | Refused:
+        """After that wait: the tickets of the attempt, or the first refusal."""
+        final: list[GuardTicket] = []
+        for index, guard in enumerate(self.guards):
+            ticket = tickets[index]
+            answer = RIDING if ticket is RIDING else guard.confirm(ticket, is_retry, now, witness)
+            if isinstance(answer, Refused):
+                if guard not in riding:
+                    rest: list[GuardTicket] = [RIDING] * (index + 1)
+                    self.give_back(final, now)
+                    self.give_back([*rest, *tickets[index + 1 :]], now)
+                    return answer
+                answer = RIDING
+            final.append(answer)
+        return final
 
     def give_back(self, tickets: list[GuardTicket], now: float) -> None:
         """The attempt was not made, or was cut off from outside: it counts for no guard."""

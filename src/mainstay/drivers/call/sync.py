@@ -112,12 +112,16 @@ def drive(
     send = call.flow.send
     try:
         while True:
+            if call.pending is not None:
+                confirm(call)
             effect = send(answer)
             if type(effect) is float:
                 answer = wait(call, effect) if call.attempts or call.holds else None
                 answer = answer or call.admit()
+                if call.pending is not None:
+                    answer = answer or confirm(call)
                 answer = answer or call.ended(_attempt(call, function, args, kwargs))
-                if call.is_quiet and type(answer) is Returned:
+                if call.is_quiet and type(answer) is Returned and call.pending is None:
                     return call.returned(answer)
             elif isinstance(effect, BaseException):
                 raise effect
@@ -164,6 +168,13 @@ def _attempt(
     except Exception as error:
         call.failure = error
         return error
+
+
+def confirm(call: Call) -> Stop | None:
+    """Waits for what guards have begun in a store: permits for a probe, a circuit that opened."""
+    for job in call.pending or ():
+        job.wait(call.patience(job))
+    return call.confirm()
 
 
 def wait(call: Call, delay: float) -> Stop | None:

@@ -104,9 +104,9 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             ms_scope.ended()                                                         #: limited
             ms_seconds = now() - ms_started                                          #: slow
             if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
-                ms_gate.passed(ms_quiet, ms_seconds)                                 #: slow
+                await ms_gate.apassed(ms_quiet, ms_seconds)                          #: slow
             if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
-                ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
+                await ms_gate.apassed(ms_quiet, 0.0)                                 #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
             return ms_value                                                          #: kept

@@ -1,7 +1,9 @@
 """The circuit breaker as users hold it: core/circuit/breaker.py with a clock, a lock and listeners.
 
 The circuit is a frozen value in one attribute. A change holds the lock; a refusal only reads the
-attribute. Listeners are notified after the lock is released.
+attribute. Listeners are notified after the lock is released. If the circuit is shared, its link
+(drivers/guards/link.py) posts what a change means for the store; only the call that opens it, and a
+probe, wait for that, for a tenth of a second at most.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.policy import Policy
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.guard import (
+    WAIT,
     Counted,
     Gate,
-    Guard,
     Standing,
     Tally,
     label_of,
@@ -34,12 +36,8 @@ from mainstay.drivers.call.guard import (
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site, getrandbits
 from mainstay.drivers.call.wrap import wrap
-from mainstay.drivers.guards.breaker_blocks import (
-    ALONG,
-    enter_block,
-    is_inside_block,
-    leave_block,
-)
+from mainstay.drivers.guards.breaker_blocks import ALONG, Blocks, is_inside_block
+from mainstay.drivers.guards.orders import Orders
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.ports import wants_of
@@ -47,7 +45,7 @@ from mainstay.runtime.fork import make_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Self, TypeVar, Unpack
+    from typing import TypeVar, Unpack
 
     from mainstay.core.circuit.commands import Command
     from mainstay.core.circuit.events import CircuitStateChanged
@@ -55,7 +53,9 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import GuardTicket, Witness
     from mainstay.drivers.guards.breaker_blocks import Block
+    from mainstay.drivers.guards.link import CircuitLink
     from mainstay.ports import Sink
+    from mainstay.runtime.background import Job
 
     F = TypeVar("F", bound=Function)
 
@@ -66,7 +66,7 @@ now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
 
-class CircuitBreaker(Guard, Verbs):
+class CircuitBreaker(Blocks, Orders, Verbs):
     """Stops calling what keeps failing, and finds out when it is well again.
 
     One object serves threads, asyncio and trio at once: as a decorator, as a context manager, in
@@ -98,6 +98,7 @@ class CircuitBreaker(Guard, Verbs):
         "_counted",
         "_failing",
         "_gates",
+        "_link",
         "_listeners",
         "_lock",
         "_notifying",
@@ -143,6 +144,7 @@ class CircuitBreaker(Guard, Verbs):
         self._notifying = make_lock()
         self._site: Site | None = None
         self._blocks: list[Block] = []
+        self._link: CircuitLink[CircuitBreaker] | None = None
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -190,7 +192,13 @@ class CircuitBreaker(Guard, Verbs):
         >>> CircuitBreaker("payments").allow_request()
         True
         """
-        return isinstance(self._admit(clock.current.monotonic()), Ticket)
+        answer: Ticket | Refusal | CircuitOpenError = self._admit(clock.current.monotonic())
+        if self._link is None or not isinstance(answer, Ticket):
+            return isinstance(answer, Ticket)
+        if (job := self._link.pending(answer)) is not None:
+            job.wait(WAIT)
+            answer = self.confirm(answer, False, clock.current.monotonic())
+        return isinstance(answer, Ticket)
 
     def record_success(self) -> None:
         """A call that was allowed has succeeded.
@@ -213,22 +221,8 @@ class CircuitBreaker(Guard, Verbs):
 
     def _record_by_hand(self, *, failed: bool) -> None:
         self._change(lambda _, now: ("by_hand", now, failed))
-
-    def __enter__(self) -> Self:
-        enter_block(self, self._blocks, sys._getframe(1))
-        return self
-
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        leave_block(self, self._blocks, sys._getframe(1), error)
-
-    async def __aenter__(self) -> Self:
-        enter_block(self, self._blocks, sys._getframe(1))
-        return self
-
-    async def __aexit__(
-        self, _type: object, error: BaseException | None, _traceback: object
-    ) -> None:
-        leave_block(self, self._blocks, sys._getframe(1), error)
+        if (job := self.pending(None)) is not None:
+            job.wait(WAIT)
 
     def __call__(self, function: F) -> F:
         """Decorates a function, sync or async: each call is recorded, or refused."""
@@ -240,53 +234,6 @@ class CircuitBreaker(Guard, Verbs):
         if self._site is None:
             self._site = Site(_ONCE, gate=Gate((self,)))
         return self._site
-
-    # --- an operator's orders --------------------------------------------------------------------
-
-    def reset(self, reason: str = "") -> None:
-        """Closes it and forgets all failures.
-
-        >>> breaker = CircuitBreaker("payments"); breaker.force_open(); breaker.reset()
-        >>> breaker.state.name
-        'CLOSED'
-        """
-        self.obey(Signal.RESET, reason)
-
-    def force_open(self, reason: str = "") -> None:
-        """Refuses every call until another order.
-
-        >>> breaker = CircuitBreaker("payments"); breaker.force_open("maintenance")
-        >>> breaker.allow_request()
-        False
-        """
-        self.obey(Signal.FORCE_OPEN, reason)
-
-    def force_close(self, reason: str = "") -> None:
-        """Lets every call through until another order.
-
-        >>> breaker = CircuitBreaker("payments"); breaker.force_close()
-        >>> breaker.state.name
-        'FORCED_CLOSED'
-        """
-        self.obey(Signal.FORCE_CLOSE, reason)
-
-    def disable(self, reason: str = "") -> None:
-        """As if it were not there, until another order.
-
-        >>> breaker = CircuitBreaker("payments"); breaker.disable()
-        >>> breaker.state.name
-        'DISABLED'
-        """
-        self.obey(Signal.DISABLE, reason)
-
-    def observe(self, reason: str = "") -> None:
-        """Counts and reports when it would open, but lets every call through.
-
-        >>> breaker = CircuitBreaker("payments"); breaker.observe()
-        >>> breaker.state.name
-        'METRICS_ONLY'
-        """
-        self.obey(Signal.OBSERVE, reason)
 
     def listen(self, listener: Sink) -> None:
         """Notifies one more listener of every change from now on.
@@ -309,17 +256,54 @@ class CircuitBreaker(Guard, Verbs):
 
     # --- shared through a store -------------------------------------------------------------------
 
+    def share(self, link: CircuitLink[CircuitBreaker]) -> None:
+        """Lets a link bring to the store what changes from now on."""
+        with self._lock:
+            self._link = link
+            self._look()
+
+    @property
+    def link(self) -> CircuitLink[CircuitBreaker] | None:
+        """What brings its changes to a store, if it is shared."""
+        return self._link
+
     def exported(self, by: float) -> Circuit:
         """The circuit as it is now, on a clock that shows `by` seconds more."""
         return core.moved_to(self.settings, self._now(), by)
 
-    def inherit(self, circuit: Circuit, by: float) -> None:
-        """Takes over a circuit from a clock that shows `by` seconds more, unless it has its own."""
-        self._change(lambda _, now: ("inherit", circuit, by, now))
+    def inherit(self, circuit: Circuit, by: float) -> bool:
+        """Takes over a circuit from a clock that shows `by` seconds more, unless it has its own.
+
+        It has done so if it has the key of the other one.
+        """
+        after, _ = self._change(lambda _, now: ("inherit", circuit, by, now), is_own=False)
+        return after.key == circuit.key
 
     def vote_open(self, seconds: float) -> None:
         """Opens for so long because most nodes have it open; probes then find out for this one."""
         self._change(lambda _, now: ("vote", seconds, now))
+
+    def recover(self, generation: int) -> None:
+        """Closes because another node's probe succeeded, if it is still in that generation."""
+        self._change(lambda _, now: ("recovered_elsewhere", generation, now))
+
+    def pending(self, ticket: GuardTicket) -> Job | None:
+        """The permit that a probe has asked for; without a ticket, the step of an opening."""
+        return None if self._link is None else self._link.pending(ticket)
+
+    def confirm(
+        self, ticket: GuardTicket, is_retry: bool, now: float, witness: Witness | None = None
+    ) -> Ticket | CircuitOpenError:
+        """The ticket of a probe, if there is a permit for it or no answer; else it is refused.
+
+        If the other nodes know by now how the probe ended, the circuit follows them.
+        """
+        assert isinstance(ticket, Ticket)
+        command = None if self._link is None else self._link.verdict(ticket, now)
+        if command is None:
+            return ticket
+        self._change(lambda *_: command)
+        return self.enter(is_retry, now, witness)
 
     # --- as a guard ------------------------------------------------------------------------------
 
@@ -343,7 +327,9 @@ class CircuitBreaker(Guard, Verbs):
         circuit = self._circuit
         is_open = circuit.state in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
         refuse = self._refusal if is_open else None
-        return Standing(Ticket(circuit.generation), is_failing=self._failing, refuse=refuse)
+        waits = self._link is not None and (is_open or circuit.state is CircuitState.HALF_OPEN)
+        ticket = Ticket(circuit.generation)
+        return Standing(ticket, is_failing=self._failing, refuse=refuse, waits=waits)
 
     def _refusal(self) -> CircuitOpenError | None:
         """The error for a call if it is certainly open, without a lock; None if it may not be."""
@@ -377,6 +363,9 @@ class CircuitBreaker(Guard, Verbs):
 
     def _admit(self, now: float, seen: list[Circuit] | None = None) -> Ticket | Refusal:
         """Whether a call may be made; the circuit that this was decided on is put into `seen`."""
+        if self._link is not None and (wait := self._link.held(self._circuit, now)) > 0.0:
+            self._refused()
+            return Refusal(wait)
 
         def step(circuit: Circuit, _: float) -> Command:
             if seen is not None:
@@ -438,37 +427,55 @@ class CircuitBreaker(Guard, Verbs):
     # --- changing --------------------------------------------------------------------------------
 
     def _change(
-        self, step: Callable[[Circuit, float], Command]
+        self, step: Callable[[Circuit, float], Command], *, is_own: bool = True
     ) -> tuple[Circuit, Ticket | Refusal | None]:
-        """The one place where the circuit is changed; then gates and listeners are notified."""
+        """The one place where it is changed; then gates, link and listeners are notified."""
         now = clock.current.monotonic()
         with self._lock:
             before = self._circuit
             command = step(before, now)
             after, answer = apply(self.settings, before, command)
             self._circuit = after
+            if self._link is not None and is_own and after is not before:
+                self._link.changed(before, after)
             failing = _is_failing(self.settings, after, now)
             is_news, self._failing = failing is not self._failing, failing
             if is_news or after.generation != before.generation:
-                for known in self._gates:
-                    gate = known()
-                    if gate is not None:
-                        gate.look()
+                self._look()
             if after.generation != before.generation:
                 self._counted.take()  # what was counted until now speaks of the state before
                 event = changed(
                     self.name, self.settings, before, command, after, now, with_proof=self._proves
                 )
                 self._unsent.append(event)
-        # One thread at a time sends, so that changes arrive in their order. A thread that comes
-        # meanwhile, or a listener that changes the circuit, leaves its event to it; none waits.
+        if self._unsent:
+            self.send_events()
+        return after, answer
+
+    def _look(self) -> None:
+        """Has its gates ask again; the lock is held."""
+        for known in self._gates:
+            gate = known()
+            if gate is not None:
+                gate.look()
+
+    def send_events(self) -> None:
+        """Notifies the listeners of the changes that they have not received yet.
+
+        One thread at a time sends, so that changes arrive in their order. A thread that comes
+        meanwhile, or a listener that changes the circuit, leaves its event to it; none waits.
+        """
         while self._unsent and self._notifying.acquire(blocking=False):
             try:
                 while self._unsent:
                     self._notify(self._unsent.pop(0))
             finally:
                 self._notifying.release()
-        return after, answer
+
+    def begin_with(self, begin: Callable[[CircuitBreaker], object]) -> None:
+        """Changes a circuit that is new; what listeners receive of that waits for `send_events`."""
+        with self._notifying:
+            begin(self)
 
     @property
     def _proves(self) -> bool:

@@ -18,7 +18,7 @@ from mainstay.ports import methods_of
 from mainstay.runtime.fork import PROCESS, make_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from mainstay.ports import Sink
@@ -97,6 +97,10 @@ class CircuitRegistry:
         self._groups = _groups_of(groups)
         self._everything = everything
         self._listeners = tuple(listeners)
+        self.welcome: Callable[[CircuitBreaker], object] | None = None
+        """Called with each circuit that is made for an operation, before it guards a call."""
+        self.sharing: Callable[[], dict[str, int]] = dict
+        """How the probes and openings of shared circuits fared in the store, counted."""
         self._lock = make_lock()
         self._named: dict[str, CircuitBreaker] = {}
         self._own: dict[str, CircuitBreaker] = {}
@@ -156,7 +160,10 @@ class CircuitRegistry:
                 circuit = self._own[operation] = CircuitBreaker(operation, self._each)
                 for listener in self._listeners:
                     circuit.listen(listener)
-            return circuit
+                if self.welcome is not None:
+                    self.welcome(circuit)
+        circuit.send_events()
+        return circuit
 
     def _known_locked(self, operation: str) -> CircuitBreaker | None:
         """The circuit of an operation, if there is one; it is the one looked for last from now on.
@@ -199,6 +206,15 @@ class CircuitRegistry:
 
     def __len__(self) -> int:
         return len(self._named) + len(self._own)
+
+    @property
+    def makes_circuits(self) -> bool:
+        """Whether operations get circuits of their own, at their first call.
+
+        >>> CircuitRegistry(each=BreakerSettings()).makes_circuits
+        True
+        """
+        return self._each is not None
 
     @property
     def is_used(self) -> bool:

@@ -1,8 +1,14 @@
 """Shares circuits and budgets with other processes, through a store, in the background.
 
 A thread of its own brings what this node sees to the store, and what the others see from there, in
-steps some seconds apart. No call waits for it. If the store is unavailable, each process goes on
-with what it has; the log reports that once, and once again when the store is back.
+steps some seconds apart. A second thread carries out what cannot wait for the next step: a circuit
+that has opened, a probe that needs a permit. Only those two calls wait for it, a tenth of a second
+at most. If the store is unavailable, each process goes on with what it has; the log reports that
+once, and once again when the store is back.
+
+A circuit may be made at any time, by the first call of an operation, and no call reads the store.
+So the first step, when the engine is opened, looks at the tables of all circuits, and each step
+after it looks again; what a new circuit begins with is known before it is made.
 """
 
 from __future__ import annotations
@@ -11,33 +17,49 @@ import logging
 import os
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 import mainstay.runtime.clock as clock
 from mainstay.core.base.spaces import Space
 from mainstay.core.circuit import cluster as core
+from mainstay.core.circuit import permits
 from mainstay.core.circuit.cluster import Seat
 from mainstay.core.limits.budget import thousandths
 from mainstay.core.limits.shared_bucket import TokenTotals, report_totals
+from mainstay.drivers.call.guard import WAIT, Tally
 from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
+from mainstay.drivers.guards.link import CircuitLink
+from mainstay.drivers.guards.prospects import Prospects, prospect_of
 from mainstay.errors import StoredValueError
-from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.runtime.background import Background
+from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
+from mainstay.runtime.identity import process_name
 from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.core.base.change import Change
-    from mainstay.core.circuit.cluster import Order, Table
+    from mainstay.core.circuit.cluster import Order, Prospect, Table
+    from mainstay.core.circuit.permits import Answer, Permits, Settlement
     from mainstay.core.limits.shared_bucket import SharedBucket
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.ports import Store
+    from mainstay.runtime.background import Job
 
 CIRCUITS, BUDGETS = Space.CIRCUITS.value, Space.BUDGETS.value
-TOKENS = Space.TOKENS.value
+PERMITS, TOKENS = Space.PERMITS.value, Space.TOKENS.value
+RESULTS = ("granted", "denied", "alone", "stored", "late")
+_OPENING = 2.0
+"""Seconds for which an engine that is opened waits for the first step."""
+_LEAVING = 1.0
+"""Seconds for which the end of a process waits for the last one, if the engine was not closed."""
 _log = logging.getLogger("mainstay")
 _SPARE = 1000
 """Names of circuits that are remembered beyond two for each that there is."""
@@ -52,8 +74,12 @@ class Sharing:
         circuits: Iterable[CircuitBreaker],
         guards: Iterable[Guard] = (),
         interval: float = 1.0,
+        *,
+        expects: bool = False,
     ) -> None:
         self.interval = interval
+        self.longest_hold = interval
+        """Seconds after which a probe that was denied a permit asks again, at most."""
         self.silence = max(10.0, interval * 5)
         self._store = store
         self._clock = clock_of(store.url)
@@ -61,11 +87,14 @@ class Sharing:
         several = tuple(guards)
         self._budgets = [guard for guard in several if isinstance(guard, RetryBudget)]
         self._tokens = [guard for guard in several if isinstance(guard, TokenBudget)]
+        self._expects = expects
+        self._jobs = Background("mainstay-circuits")
+        self._counts = {result: Tally() for result in RESULTS}
         self._lock = make_lock()
-        self._begin()
+        self._reset()
         reset_in_child(self, Sharing._begin_in_child)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """As a new node, without a thread."""
         self.node = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._reported: dict[str, TokenTotals] = {}
@@ -74,10 +103,14 @@ class Sharing:
         """The circuits that were met, and the last order each has followed."""
         self._ordered: dict[str, float] = {}
         """When that order was given: in a store that was emptied, its number comes again."""
+        self._places: dict[str, frozenset[str]] = {}
+        """The nodes whose place this one has taken at a table, until it has sat down there."""
         self._damaged: set[str] = set()
         """The circuits whose tables could not be read, or have no key."""
+        self._prospects = Prospects(self._store, self.silence) if self._expects else None
         self._is_unavailable = False
         self._stopped = threading.Event()
+        self._has_begun = threading.Event()
         self._thread: threading.Thread | None = None
 
     def _begin_in_child(self) -> None:
@@ -86,7 +119,7 @@ class Sharing:
         A child that runs another program, or ends at once, never sits at a table.
         """
         was_running = self._thread is not None and not self._stopped.is_set()
-        self._begin()
+        self._reset()
         for tokens in self._tokens:  # what was taken before is its parent's to report
             self._reported[tokens.name] = TokenTotals(*tokens.flow())
         if was_running:
@@ -94,15 +127,23 @@ class Sharing:
                 self._start_thread()
 
     def start(self) -> None:
-        """Brings what the last ones knew, and goes on in the background."""
-        self.sync()
+        """Brings what the last ones knew, and goes on in the background.
+
+        It does so in the background from the start: a store that hangs delays no engine for long.
+        """
+        for circuit in self._circuits:
+            circuit.share(CircuitLink(circuit, self))
         self._start_thread()
+        flush_at_exit(self, Sharing.leave)
+        self._has_begun.wait(_OPENING)
 
     def _start_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="mainstay-sharing", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        self.sync()
+        self._has_begun.set()
         while not self._stopped.wait(self.interval):
             self.sync()
 
@@ -110,6 +151,8 @@ class Sharing:
         """One step for every circuit and budget; whether the store was there."""
         with self._lock:
             try:
+                if self._prospects is not None and not leaving:
+                    self._prospects.look(self.node, self._obeyed)
                 circuits = list(self._circuits)
                 for circuit in circuits:
                     self._share_readable(circuit, leaving)
@@ -146,33 +189,69 @@ class Sharing:
                 _log.error("the circuit %r is not shared: %s", circuit.name, reason)
 
     def _share_circuit(self, circuit: CircuitBreaker, leaving: bool) -> None:
-        name, is_new = circuit.name, circuit.name not in self._obeyed
+        is_new = circuit.name not in self._obeyed
         if is_new:
             self._meet(circuit)
-
-        def seat(by: float, now: float) -> Seat:
-            return Seat(
-                now, circuit.exported(by), has_left=leaving, obeyed=self._obeyed[name],
-                silence=self.silence,
-            )  # fmt: skip
-
-        table, now = self._sit(CIRCUITS, name, seat)
+        table, now = self._seated(circuit, leaving)
         if leaving:
             return
+        self._renew(circuit)
         self._obey(circuit, table.order)
+        mine, link = table.seats[self.node].circuit, circuit.link
+        assert mine is not None
+        assert link is not None
+        opened = link.opened(mine, now - clock.current.monotonic())
+        if core.has_recovered(table, self.node, opened):
+            circuit.recover(mine.generation)
+            return
         seconds = core.is_voted_open(table, self.node, now, self.silence)
         # If many start at once, those with a seat already may not be most of them.
         if seconds > 0.0 and not is_new:
             circuit.vote_open(seconds)
 
+    def _seated(self, circuit: CircuitBreaker, leaving: bool = False) -> tuple[Table, float]:
+        """Brings the circuit to its table, as it is at that moment."""
+
+        def seat(by: float, now: float) -> Seat:
+            return Seat(
+                now, circuit.exported(by), has_left=leaving, silence=self.silence,
+                obeyed=self._obeyed.get(circuit.name, 0), process=process_name(),
+            )  # fmt: skip
+
+        places = self._places.get(circuit.name, frozenset())
+        answer = self._sit(CIRCUITS, circuit.name, seat, places)
+        self._places.pop(circuit.name, None)
+        return answer
+
+    # --- a circuit that is new to this node -------------------------------------------------------
+
+    def welcome(self, circuit: CircuitBreaker) -> None:
+        """Begins a circuit that was made just now with what the last step has found of it."""
+        circuit.share(CircuitLink(circuit, self))
+        found = None if self._prospects is None else self._prospects.of(circuit.name)
+        if found is not None:
+            prospect, by = found
+            circuit.begin_with(lambda new: self._begin(new, prospect, by))
+
     def _meet(self, circuit: CircuitBreaker) -> None:
-        """Takes over what the nodes before it have left."""
+        """The same with what the store has of it now."""
         value, now = self._store.read(CIRCUITS, circuit.name)
-        last = core.inherited(value, self.node, now, self.silence)
-        if last is not None:
-            circuit.inherit(last, now - clock.current.monotonic())
-        obeyed = core.obeyed_before(value, self.node, now, self.silence)
-        self._obeyed[circuit.name] = obeyed
+        table = core.Table() if value is None else core.decode(value)
+        if not self._has_begun.is_set():
+            prospect = prospect_of(table, self.node, now, self.silence)
+        else:  # it has let calls through: no vote, and no process that was killed meanwhile
+            prospect = core.prospect(table, self.node, now, self.silence)
+            prospect = replace(prospect, open_until=0.0)
+        self._begin(circuit, prospect, now - clock.current.monotonic())
+
+    def _begin(self, circuit: CircuitBreaker, prospect: Prospect, by: float) -> None:
+        if prospect.circuit is not None and circuit.inherit(prospect.circuit, by):
+            self._places[circuit.name] = prospect.places
+        self._obeyed.setdefault(circuit.name, prospect.obeyed)
+        self._obey(circuit, prospect.order)
+        seconds = prospect.open_until - by - clock.current.monotonic()
+        if prospect.open_until > 0.0 and seconds > 0.0:
+            circuit.vote_open(seconds)
 
     def _obey(self, circuit: CircuitBreaker, order: Order | None) -> None:
         """Does what an operator wants, once."""
@@ -208,17 +287,86 @@ class Sharing:
         budget.agree(bucket.tokens, (taken, given))
 
     def _sit(
-        self, space: str, name: str, seat: Callable[[float, float], Seat]
+        self,
+        space: str,
+        name: str,
+        seat: Callable[[float, float], Seat],
+        places: frozenset[str] = frozenset(),
     ) -> tuple[Table, float]:
         """Takes the seat at a table; the answer is the table and the store's time."""
 
         def decide(value: bytes | None, now: float) -> tuple[Change, tuple[Table, float]]:
             mine = seat(now - clock.current.monotonic(), now)
             jumps = self._clock.look(now).jumps
-            change, table = core.sit(value, self.node, mine, now, self.silence, jumps)
+            change, table = core.sit(value, self.node, mine, now, self.silence, jumps, places)
             return change, (table, now)
 
         return self._store.transact(space, name, decide)
+
+    # --- what cannot wait for the next step: posted by the links, under locks of circuits ---------
+
+    def token(self, ticket: int) -> str:
+        """The name of a permit; no other node and no other probe has it."""
+        return f"{self.node}#{ticket}"
+
+    def count(self, result: str) -> None:
+        """Counts one of RESULTS."""
+        self._counts[result].count()
+
+    def counts(self) -> dict[str, int]:
+        """Probes by the permit they had; changes of state by whether the store had them in time."""
+        return {result: tally.total() for result, tally in self._counts.items()}
+
+    def ask(self, circuit: CircuitBreaker, token: str, opened: float) -> Job:
+        """Asks for a permit for a probe."""
+        settings = circuit.settings
+        lease = min(settings.probe_timeout, self.silence)
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, Answer]:
+            return permits.take(
+                value, self.node, token, limit=settings.half_open_probes, lease=lease, now=now,
+                opened=opened + now - clock.current.monotonic(),
+            )  # fmt: skip
+
+        return self._jobs.post(lambda: self._store.transact(PERMITS, circuit.name, decide))
+
+    def settle(
+        self, circuit: CircuitBreaker, tokens: frozenset[str], ended: Settlement, at: float
+    ) -> Job:
+        """Returns permits, with how their probes ended."""
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, Permits]:
+            return permits.settle(
+                value, self.node, tokens, ended.outcome, now=now, wait=ended.wait,
+                at=at + now - clock.current.monotonic(),
+                threshold=circuit.settings.success_threshold,
+            )  # fmt: skip
+
+        return self._jobs.post(lambda: self._store.transact(PERMITS, circuit.name, decide))
+
+    def publish(self, circuit: CircuitBreaker) -> Job:
+        """Brings a circuit that has changed its state to the store, before the next step does."""
+        posted = time.monotonic()
+
+        def work() -> None:
+            if circuit.name not in self._obeyed:
+                self._meet(circuit)
+            self._seated(circuit)
+            self.count("stored" if time.monotonic() - posted <= WAIT else "late")
+
+        return self._jobs.post(work)
+
+    def _renew(self, circuit: CircuitBreaker) -> None:
+        """Begins the leases of the permits again that probes under way hold."""
+        tokens = frozenset() if circuit.link is None else circuit.link.tokens
+        if not tokens:
+            return
+        lease = min(circuit.settings.probe_timeout, self.silence)
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, bool]:
+            return permits.renew(value, tokens, lease, now)
+
+        self._store.transact(PERMITS, circuit.name, decide)
 
     def _report(self, error: Exception | None) -> None:
         """Logs once that the store is unavailable, and once that it is back."""
@@ -231,9 +379,19 @@ class Sharing:
         elif was_unavailable and error is None:
             _log.info("circuits and budgets are shared again")
 
+    def leave(self) -> None:
+        """At the end of a process that has not closed its engine: leaves the tables, bounded.
+
+        A forked child that has not begun as a node of its own does not leave for its parent.
+        """
+        is_mine = self.node.split(":")[-2] == str(os.getpid())
+        if is_mine and not self._stopped.is_set():
+            self._jobs.post(lambda: self.sync(leaving=True)).wait(_LEAVING)
+
     def close(self) -> None:
         """Leaves the tables to the processes that come next."""
         self._stopped.set()
+        self._jobs.close(2.0)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)
         self.sync(leaving=True)
