@@ -181,6 +181,22 @@ def test_the_state_of_a_circuit_is_a_gauge(sink, registry):
     assert value(registry, "mainstay_circuit_changes_total", **opened) == 1.0
 
 
+def test_what_the_store_answered_to_shared_circuits_is_counted(registry, sink, tmp_path):
+    """Permits of probes and openings, by their result; none without sharing."""
+    settings = BreakerSettings(failure_threshold=1)
+    url = f"sqlite:///{tmp_path}/shared.db"
+    with Engine(url, breaker=settings, sinks=[sink], audit=False) as engine:
+        sink.watch(engine)
+        engine.run("pay", scripted(OSError("down")))
+        engine.close()
+        found = {
+            result: value(registry, "mainstay_circuit_shared_total", engine="main", result=result)
+            for result in ("granted", "denied", "alone", "stored", "late")
+        }
+    assert (found["granted"], found["denied"], found["alone"]) == (0.0, 0.0, 0.0)
+    assert found["stored"] + found["late"] == 1.0
+
+
 def test_what_a_budget_has_left_is_read(sink, registry):
     """Retries of a share, or tokens; and calls that were given up for it are counted."""
     budgets = [RetryBudget("share", floor=2, ratio=0.0), TokenBudget("tokens", capacity=100)]

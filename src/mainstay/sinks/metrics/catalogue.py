@@ -115,6 +115,13 @@ METRICS: dict[str, Metric] = {
             "Calls that a circuit refused",
         ),
         _read(
+            "mainstay_circuit_shared_total",
+            "counter",
+            "engine result",
+            "Probes of shared circuits by their permit: granted, denied, alone (no answer);"
+            " openings and recoveries: stored within 100 ms, late",
+        ),
+        _read(
             "mainstay_budget_left",
             "gauge",
             "engine budget",

@@ -85,7 +85,7 @@ class WatchingMeter(Meter):
             yield "mainstay_forks_total", (), float(PROCESS.forks)
             yield "mainstay_fork_refusals_total", (), float(PROCESS.refusals)
         for name, (engine, outbox_age) in watched:
-            for read in (self._circuits, _budgets, _records, self._sinks):
+            for read in (self._circuits, _sharing, _budgets, _records, self._sinks):
                 yield from self._tried(read, engine, name)
             yield from self._tried(_outbox, outbox_age, name)
 
@@ -123,6 +123,11 @@ class WatchingMeter(Meter):
             for key, metric in _BUFFERED.items():
                 if key in counts:
                     yield metric, (name, type(sink).__name__), float(counts[key])
+
+
+def _sharing(engine: Any, name: str) -> Iterator[Reading]:
+    for result, count in engine.circuits.sharing().items():
+        yield "mainstay_circuit_shared_total", (name, result), float(count)
 
 
 def _budgets(engine: Any, name: str) -> Iterator[Reading]:
