@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
+from mainstay.core.circuit.breaker import (
+    Circuit,
+    CircuitState,
+    Refusal,
+    Signal,
+    Ticket,
+    opened_at,
+)
 from mainstay.core.circuit.commands import (
     apply,
     changed,
@@ -93,6 +100,14 @@ def test_a_node_follows_the_probe_of_another():
     for circuit, number in [(probing, generation - 1), (closed, closed.generation)]:
         assert after(ONE, circuit, ("recovered_elsewhere", number, 4.0)) is circuit
         assert after(ONE, circuit, ("relapsed_elsewhere", number, 1.0, 4.0)) is circuit
+
+
+def test_an_open_period_goes_on_while_it_is_half_open():
+    """It began when the circuit opened; half open is noticed at a call or a step, perhaps late."""
+    circuit = opened()
+    assert opened_at(circuit) == circuit.since == 1.0
+    assert opened_at(after(ONE, circuit, ("advance", 2.0))) == 1.0
+    assert opened_at(after(ONE, circuit, ("advance", 5.0))) == 4.0
 
 
 def test_who_was_opened_by_vote_keeps_its_silence_through_another_nodes_probe():
