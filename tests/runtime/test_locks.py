@@ -17,9 +17,14 @@ MADE = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore", 
 RESET = {
     "sinks/delivery/backlog.py": "Backlog.reset is called by Buffer's; a ticket is one caller's",
     "sinks/delivery/buffer.py": "Buffer._reset is registered",
+    "sinks/delivery/losses.py": "Losses.reset is called by Buffer's",
+    "sinks/delivery/pressure.py": "Pressure.reset is called by Buffer's",
     "sinks/telemetry/sink.py": "TelemetrySink._reset is registered",
     "sinks/alerts.py": "Alerts._reset makes its event anew",
+    "drivers/idempotency/late_steps.py": "LateSteps.reset is registered with the first step",
     "drivers/idempotency/lease_renewal.py": "LeaseRenewal.reset is registered",
+    "drivers/idempotency/purging.py": "Purging._reset is registered",
+    "runtime/background.py": "Background's reset is registered; a job is one call's",
     "drivers/guards/shared.py": "Sharing._begin_in_child makes its event anew",
 }
 """Modules that make their locks in a function that is registered by `reset_in_child`."""
@@ -32,6 +37,7 @@ SHORT = {
     "drivers/process/capture.py": "one run of a subprocess",
     "drivers/process/group.py": "one run of a subprocess",
     "sinks/notify/base.py": "one notification",
+    "stores/group_commit.py": "the steps of one thread; the writer's lock is made by make_lock",
     "sinks/telemetry/sink.py": "the thread's own",
 }
 """Modules whose locks belong to one call, which a forked child does not continue."""

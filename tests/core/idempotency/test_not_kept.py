@@ -241,11 +241,13 @@ def test_a_large_failure_within_the_limit_is_whole():
     assert repr(replayed(store)[1].exception) == repr(ValueError("x" * 5000))
 
 
-def test_a_failure_that_the_store_takes_in_no_form_is_raised_with_a_note():
-    """It is not hidden by the store."""
+def test_a_failure_that_the_store_takes_in_no_form_is_the_cause_of_what_is_raised():
+    """As any final failure that could not be recorded: the key may run again."""
     failure = ValueError(LARGE)
-    assert make(Store(takes=300), failure)[1] is failure
-    assert "could not be recorded" in failure.__notes__[0]
+    raised = make(Store(takes=300), failure)[1]
+    assert isinstance(raised, ValueTooLarge)
+    assert raised.__cause__ is failure
+    assert "could not be recorded" in raised.__notes__[0]
 
 
 # --- laws -----------------------------------------------------------------------------------------

@@ -151,13 +151,14 @@ def test_of_a_store_that_cannot_be_read_either_the_first_trouble_is_told(chargin
 
 def test_a_file_that_somebody_else_has_locked_still_replays(charging, tmp_path):
     """With the real lock, of another connection."""
-    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=0.05&synchronous=NORMAL")
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=0.3&synchronous=NORMAL")
     engine, call, calls = charging(store)
     begin(call)
     other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     assert call("order-3", 5) == ["order-3", 5]
-    with pytest.raises(StoreUnavailable, match="locked"):
+    # An event loop gives up by itself if the writer thread has no answer in twice the time.
+    with pytest.raises(StoreUnavailable, match="locked|no answer within"):
         call("another", 5)
     other.execute("ROLLBACK")
     other.close()

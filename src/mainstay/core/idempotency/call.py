@@ -174,7 +174,8 @@ def keyed(call: Keyed, policy: Policy) -> KeyedFlow:
     if type(answer) is Busy:
         answer = yield from _wait(call, begin, answer)
     if type(answer) is Run:
-        left = max(1, policy.max_attempts - answer.attempts + 1)
+        left = policy.max_attempts - answer.attempts + 1
+        left = left if left > 1 else 1  # noqa: FURB136 -- max() is one more call for each key
         outcome = yield Invoke(answer.epoch, left, answer.attempts)
         if outcome is OVERDUE:
             answer, outcome = yield from _claim_again(call, policy, begin)

@@ -142,7 +142,8 @@ class KeyedCall:
         """Makes what only a call that is not replayed needs."""
         keying = self.keying
         draft = keying.draft or self.records.draft_of(keying)
-        self.call = replace(draft, key=self.key, fingerprint=self.fingerprint, owner=new_owner())
+        owner = urandom(16).hex()  # as new_owner() makes one
+        self.call = replace(draft, key=self.key, fingerprint=self.fingerprint, owner=owner)
         self.flow = keyed(self.call, self.site.policy)
         self.cancel = self.site.cancel or CANCEL.get()
 

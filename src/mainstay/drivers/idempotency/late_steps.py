@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mainstay.errors import StoreUnavailable
 from mainstay.ports import many_of
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import flush_at_exit, reset_in_child
+from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from mainstay.ports import Step, Store
@@ -40,13 +40,13 @@ class LateSteps:
 
     def reset(self) -> None:
         """Without any: those of its parent are not a forked child's."""
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(make_lock())
         self._steps: list[Late] = []
         self._thread: threading.Thread | None = None
         self._is_closed = self._is_known = False
 
     def add(self, step: Step, seconds: float = 0.0) -> None:
-        """Takes a step soon, and again for so many seconds while the store is unavailable.
+        """Takes a step soon, and again for some seconds while the store is unavailable.
 
         If too many wait already, it is left to its lease.
         """

@@ -102,10 +102,10 @@ class LeaseRenewal:
             if age > length / 20.0:  # it is not due in the order of its queue
                 heappush(self._looks, (due, next(self._numbers), lease, False))
             else:
-                queue = self._queues.get(length)
-                if queue is None:
-                    queue = self._queues[length] = OrderedDict()
-                queue[lease] = None
+                try:
+                    self._queues[length][lease] = None
+                except KeyError:  # the first of its length
+                    self._queues[length] = OrderedDict({lease: None})
             if due < self._wakes_at:
                 self._wake_locked(due)
 
@@ -126,9 +126,8 @@ class LeaseRenewal:
         """Renews this lease no more; a renewal that is under way may still finish."""
         with self._lock:
             lease.call, lease.until = None, -NEVER
-            queue = self._queues.get(lease.length)
-            if queue is not None:  # there is none in a forked child
-                queue.pop(lease, None)
+            if lease.length in self._queues:  # it is not, in a forked child
+                self._queues[lease.length].pop(lease, None)
 
     # --- the thread -------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.spaces import Space
 from mainstay.core.idempotency.purge import TURN, is_due, take_turn
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.fork import make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from mainstay.ports import Store
@@ -57,7 +57,7 @@ class Purging:
         """Without a thread: a forked child starts its own with its first record."""
         self.purged = 0
         """Records that this process has purged."""
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.is_idle = not self._is_closed

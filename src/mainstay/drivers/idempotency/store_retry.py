@@ -6,7 +6,7 @@ between callers. No try starts when the call's deadline has passed, and each ste
 moment, in the store. A step may be taken twice: a second claim of one owner finds its own.
 
 If the deadline has passed, the error of the store is raised, with a note: nothing was cut but the
-wait for the store. What the call was to write is offered again without it (later.py).
+wait for the store. What the call was to write is offered again without it (late_steps.py).
 
 If a claim was made without a read before it and the store does not take it at once, the record is
 read after all: a read needs no lock, so a call that has ended is replayed even while nothing can be

@@ -31,7 +31,7 @@ from mainstay.runtime.fork import (
     make_rlock,
     reset_in_child,
 )
-from mainstay.stores.sqlite.folder import WatchedFolder
+from mainstay.stores.sqlite.folder import open_folder, trusted
 from mainstay.stores.sqlite.waiting import SLICE
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class HeldConnection:
         "refusal",
         "rows",
         "thread",
+        "trusted",
     )
 
     def __init__(self, connection: sqlite3.Connection, file: str | None) -> None:
@@ -85,22 +86,29 @@ class HeldConnection:
         self.file = file
         """The file as an absolute path; None for a database in memory."""
         self.device, self.inode = (0, 0) if file is None else inode_of(file)
-        self.folder = WatchedFolder(file)
+        self.folder = open_folder(file)
+        """Its descriptor, if the folder shows whether the file may have been replaced."""
+        self.trusted = 0
+        """The time of change of the folder with which the file is known to be the same."""
         self.pid = getpid()
         """The process that may use it; 0 if it must be opened again."""
 
     def check_file(self) -> None:
         """Raises FileReplacedError if the path names another file by now, or none."""
-        if self.file is not None and not self.folder.is_as_before():
-            try:
-                is_same = inode_of(self.file) == (self.device, self.inode)
-                reason = _REPLACED
-            except OSError:
-                is_same, reason = False, _DELETED
-            if not is_same:
-                CONNECTIONS.retire(self)
-                raise FileReplacedError(reason)
-            self.folder.trust()
+        if self.file is None:
+            return
+        seen = 0 if self.folder is None else os.fstat(self.folder).st_mtime_ns
+        if seen and seen == self.trusted:
+            return
+        try:
+            is_same = inode_of(self.file) == (self.device, self.inode)
+            reason = _REPLACED
+        except OSError:
+            is_same, reason = False, _DELETED
+        if not is_same:
+            CONNECTIONS.retire(self)
+            raise FileReplacedError(reason)
+        self.trusted = trusted(seen)
 
     def close(self, patience: float) -> bool:
         """Closes it once it is free; False if it is still in use, or a parent process's."""
@@ -119,10 +127,19 @@ class HeldConnection:
         self.pid = 0
         if not self.is_closed:
             self.is_closed = True
-            self.folder.close()
+            self._close_folder()
             if self.rows is not None:  # SQLite keeps the file open until a reading has ended
                 self.rows.close()
             self.connection.close()
+
+    def _close_folder(self) -> None:
+        number, self.folder = self.folder, None
+        if number is not None:
+            os.close(number)
+
+    def __del__(self) -> None:
+        if hasattr(self, "folder"):  # or it was not made whole
+            self._close_folder()
 
 
 class ThreadConnection(threading.local):

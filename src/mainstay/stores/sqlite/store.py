@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
-from functools import partial
-from os import getpid
+from os import fstat, getpid
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -29,7 +28,7 @@ from mainstay.stores.sqlite.connections import (
     absolute,
     connected,
 )
-from mainstay.stores.sqlite.waiting import LockTimeoutError, ReopenError, is_busy, until_free
+from mainstay.stores.sqlite.waiting import LockTimeoutError, LockWait, is_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -253,32 +252,37 @@ class SqliteStore:
 
     def _use(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work on this thread's connection; waits for SQLite's lock, and translates errors."""
-        try:
+        wait: LockWait | None = None
+        while True:
             try:
-                return self._once(what, work, args)
-            except (ReopenError, sqlite3.OperationalError) as error:
-                if not isinstance(error, ReopenError) and not is_busy(error):
-                    raise
-            return until_free(partial(self._once, what, work, args), self.timeout)
-        except sqlite3.Error as error:
-            raise _failure(error, self, what) from error
-        except FileReplacedError as error:
-            raise StoreUnavailable(self.url, what, str(error)) from None
+                held = self._mine.held
+                if held is None or held.pid != getpid():
+                    held = self._hold()
+                with held.lock:
+                    if held.pid:  # or it was closed meanwhile, and is opened again
+                        connection = held.connection
+                        if connection.in_transaction:
+                            steps.undo(connection)  # what was interrupted has not happened
+                        done = work(connection, *args)
+                        if what != "read" and (
+                            held.folder is None or fstat(held.folder).st_mtime_ns != held.trusted
+                        ):
+                            held.check_file()
+                        return done
+            except sqlite3.Error as error:
+                wait = self._go_on_after(error, what, wait)
+            except FileReplacedError as error:
+                raise StoreUnavailable(self.url, what, str(error)) from None
 
-    def _once(self, what: str, work: Callable[..., Done], args: tuple[Any, ...]) -> Done:
-        held = self._mine.held
-        if held is None or held.pid != getpid():
-            held = self._hold()
-        with held.lock:
-            if not held.pid:  # it was closed meanwhile
-                raise ReopenError
-            connection = held.connection
-            if connection.in_transaction:
-                steps.undo(connection)  # what was interrupted has not happened
-            done = work(connection, *args)
-            if what != "read":
-                held.check_file()
-            return done
+    def _go_on_after(self, error: sqlite3.Error, what: str, wait: LockWait | None) -> LockWait:
+        """Waits a moment if another connection had the lock; raises any other error."""
+        if not is_busy(error):
+            raise _failure(error, self, what) from error
+        wait = wait or LockWait(self.timeout)
+        if not wait.goes_on():
+            late = LockTimeoutError(f"{error}: {wait.reason()}")
+            raise _failure(late, self, what) from error
+        return wait
 
     def _step(self, what: str, work: Callable[..., Done], *args: Any) -> Done:
         """The work as one transaction, or nothing of it."""
