@@ -99,3 +99,13 @@ def test_uptimes_are_compared_within_one_boot_only(boot, uptime, is_same):
     """An uptime that lies ahead is of another clock, whatever it says."""
     assert ClockView(boot="b", uptime=9.0).is_same_boot(boot, uptime) is is_same
     assert not NO_VIEW.is_same_boot(boot, uptime)
+
+
+@pytest.mark.parametrize(
+    ("since", "by", "moves"),
+    [(115.0, 3600.0, True), (115.1, 3600.0, False), (111.0, 2.0, True), (111.1, 2.0, False)],
+)
+def test_a_moment_just_after_the_last_look_counts_as_before_the_jump(since, by, moves):
+    """A process learns of a store's time by an answer, which is late; by half the jump at most."""
+    found = moved(since + 30.0, 30.0, (Jump(before=110.0, by=by),))
+    assert found == since + 30.0 + by * moves

@@ -20,6 +20,8 @@ from msgspec import Struct
 TOLERANCE, _DRIFT = 1.0, 0.001
 """Seconds by which two clocks may differ before one was set, and more for each second between two
 looks: NTP slews by 0.0005, and the answer of a server may take a part of a second."""
+_LATE = 5.0
+"""Seconds by which the moment of a jump may be wrong, if it is as long: answers come late."""
 _MOST = 8
 """Jumps that are remembered."""
 
@@ -106,5 +108,9 @@ def moved(moment: float, length: float, jumps: tuple[Jump, ...]) -> float:
     3730.0
     >>> moved(150.0, 30.0, (Jump(before=110.0, by=3600.0),))
     150.0
+
+    What was set just after the clock was last seen counts as set before the jump: a process learns
+    of the time by an answer, which is late. If it was set after the jump, that costs a longer wait.
     """
-    return moment + sum([by for before, by in jumps if moment - length <= before])
+    since = moment - length
+    return moment + sum([by for before, by in jumps if since <= before + min(by / 2.0, _LATE)])
