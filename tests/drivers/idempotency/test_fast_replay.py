@@ -158,7 +158,7 @@ def test_a_file_that_somebody_else_has_locked_still_replays(charging, tmp_path):
     other.execute("BEGIN IMMEDIATE")
     assert call("order-3", 5) == ["order-3", 5]
     # An event loop gives up by itself if the writer thread has no answer in twice the time.
-    with pytest.raises(StoreUnavailable, match="locked|no answer within"):
+    with pytest.raises(StoreUnavailable, match=r"locked|no answer within"):
         call("another", 5)
     other.execute("ROLLBACK")
     other.close()
