@@ -223,7 +223,7 @@ def test_a_claim_that_arrives_after_its_release_is_not_written(server, monkeypat
         if before == "left":
             left_by_a_crash(near, name, work)
 
-        def later(address, decide, **_):
+        def later(address, decide, _):
             released.append(near.store.transact("records", address, decide))
 
         monkeypatch.setattr(engine.records, "later", later)

@@ -123,6 +123,7 @@ class Sharing:
         for tokens in self._tokens:  # what was taken before is its parent's to report
             self._reported[tokens.name] = TokenTotals(*tokens.flow())
         if was_running:
+            self._has_begun.set()
             with suppress(RuntimeError):  # there are too many threads
                 self._start_thread()
 
@@ -142,8 +143,9 @@ class Sharing:
         self._thread.start()
 
     def _run(self) -> None:
-        self.sync()
-        self._has_begun.set()
+        if not self._has_begun.is_set():
+            self.sync()
+            self._has_begun.set()
         while not self._stopped.wait(self.interval):
             self.sync()
 
