@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
 from contextlib import suppress
+from time import time_ns
 
 import pytest
 
@@ -15,6 +17,8 @@ from mainstay.core.base.change import Change
 from mainstay.errors import StoreUnavailable
 from mainstay.stores.sqlite.connections import inode_of
 from mainstay.stores.sqlite.store import SqliteStore
+
+CONNECTIONS = "mainstay.stores.sqlite.connections"
 
 
 @pytest.fixture
@@ -41,6 +45,12 @@ def replace(folder):
     for each in folder.glob("kept.db-*"):
         each.unlink()
     (folder / "copy.db").replace(folder / "kept.db")
+
+
+def settle(monkeypatch):
+    """From the next step on, the folder is trusted: an hour has passed since its last change."""
+    monkeypatch.setattr(f"{CONNECTIONS}.TRUST", 3600.0)
+    monkeypatch.setattr("mainstay.stores.sqlite.folder.time_ns", lambda: time_ns() + 3600 * 10**9)
 
 
 def put(data):
@@ -152,12 +162,11 @@ def test_a_folder_that_has_settled_is_trusted_until_something_in_it_changes(fold
     """Then the path is looked up again, and a file that was moved away is noticed too."""
     store = SqliteStore(f"sqlite:///{folder}/kept.db")
     store.transact("s", "k", put(b"1"))
-    hour_ago = folder.stat().st_mtime_ns - 3600 * 10**9
-    os.utime(folder, ns=(hour_ago, hour_ago))
+    settle(monkeypatch)
     store.transact("s", "k", put(b"1"))
     looked_up = []
     monkeypatch.setattr(
-        "mainstay.stores.sqlite.connections.inode_of",
+        f"{CONNECTIONS}.inode_of",
         lambda file: looked_up.append(file) or inode_of(file),
     )
     store.transact("s", "k", put(b"2"))
@@ -166,6 +175,46 @@ def test_a_folder_that_has_settled_is_trusted_until_something_in_it_changes(fold
     with pytest.raises(StoreUnavailable, match="was deleted"):
         store.transact("s", "k", put(b"3"))
     assert looked_up
+    store.close()
+
+
+def restore(folder):
+    """As `rsync -a` does from a backup: the folder has its earlier time of change again."""
+    before = folder.stat()
+    shutil.copy(folder / "kept.db", folder / "copy.db")
+    (folder / "copy.db").replace(folder / "kept.db")
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def exchange(folder):
+    """As a release does: the folder is moved aside, and another one takes its name."""
+    folder.rename(folder.with_name("aside"))
+    shutil.copytree(folder.with_name("aside"), folder)
+
+
+@pytest.mark.parametrize("do", [restore, exchange])
+def test_a_file_that_was_replaced_with_its_folder_is_noticed(folder, monkeypatch, do):
+    """The next step looks the path up, whatever time of change the folder was given."""
+    (folder / "data").mkdir()
+    store = SqliteStore(f"sqlite:///{folder}/data/kept.db")
+    settle(monkeypatch)
+    store.transact("s", "k", put(b"1"))
+    do(folder / "data")
+    with pytest.raises(StoreUnavailable, match="was replaced"):
+        store.transact("s", "k", put(b"2"))
+    store.close()
+
+
+def test_a_folder_further_up_that_was_renamed_is_noticed_after_a_moment(folder, monkeypatch):
+    """The folder of the file has not changed, so it is trusted for a part of a second only."""
+    (folder / "app" / "data").mkdir(parents=True)
+    store = SqliteStore(f"sqlite:///{folder}/app/data/kept.db")
+    settle(monkeypatch)
+    monkeypatch.setattr(f"{CONNECTIONS}.TRUST", 0.0)
+    store.transact("s", "k", put(b"1"))
+    exchange(folder / "app")
+    with pytest.raises(StoreUnavailable, match="was replaced"):
+        store.transact("s", "k", put(b"2"))
     store.close()
 
 

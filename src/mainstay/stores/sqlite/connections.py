@@ -31,7 +31,7 @@ from mainstay.runtime.fork import (
     make_rlock,
     reset_in_child,
 )
-from mainstay.stores.sqlite.folder import open_folder, trusted
+from mainstay.stores.sqlite.folder import TRUST, open_folder, trusted
 from mainstay.stores.sqlite.waiting import SLICE
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class HeldConnection:
         "rows",
         "thread",
         "trusted",
+        "trusted_until",
     )
 
     def __init__(self, connection: sqlite3.Connection, file: str | None) -> None:
@@ -90,6 +91,8 @@ class HeldConnection:
         """Its descriptor, if the folder shows whether the file may have been replaced."""
         self.trusted = 0
         """The time of change of the folder with which the file is known to be the same."""
+        self.trusted_until = 0.0
+        """Until when that is enough, on the system's monotonic clock."""
         self.pid = getpid()
         """The process that may use it; 0 if it must be opened again."""
 
@@ -97,8 +100,9 @@ class HeldConnection:
         """Raises FileReplacedError if the path names another file by now, or none."""
         if self.file is None:
             return
-        seen = 0 if self.folder is None else os.fstat(self.folder).st_mtime_ns
-        if seen and seen == self.trusted:
+        seen = 0 if self.folder is None else os.fstat(self.folder).st_ctime_ns
+        moment = clock.SYSTEM.monotonic()
+        if seen and seen == self.trusted and moment < self.trusted_until:
             return
         try:
             is_same = inode_of(self.file) == (self.device, self.inode)
@@ -108,7 +112,7 @@ class HeldConnection:
         if not is_same:
             CONNECTIONS.retire(self)
             raise FileReplacedError(reason)
-        self.trusted = trusted(seen)
+        self.trusted, self.trusted_until = trusted(seen), moment + TRUST
 
     def close(self, patience: float) -> bool:
         """Closes it once it is free; False if it is still in use, or a parent process's."""

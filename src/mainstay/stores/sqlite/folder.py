@@ -1,7 +1,10 @@
 """The folder of a file, watched at the cost of one call of the system without a path.
 
-To look a path up costs a step two microseconds, and nothing changes what a path leads to without a
-new time of change of its folder. So the path is looked up again only if that time is another one.
+To look a path up costs a step two microseconds, and no name in a folder is changed without a new
+time of change of the folder. So the path is looked up again only if that time is another one: the
+one that no program can set (`st_ctime_ns`), since a backup that is restored sets the other one back
+(`st_mtime_ns`). A folder further up that is renamed shows in neither, so nothing is trusted for
+longer than `TRUST` seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import os
 from pathlib import Path
 from time import time_ns
 
+TRUST = 0.05
+"""Seconds after which the path is looked up in any case."""
 _SECOND = 1_000_000_000
 _SETTLED = _SECOND // 10
 """Nanoseconds after which a time of change is final: the system's clock ticks every 1 to 10 ms."""

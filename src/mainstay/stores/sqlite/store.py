@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import suppress
 from os import fstat, getpid
+from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -265,7 +266,9 @@ class SqliteStore:
                             steps.undo(connection)  # what was interrupted has not happened
                         done = work(connection, *args)
                         if what != "read" and (
-                            held.folder is None or fstat(held.folder).st_mtime_ns != held.trusted
+                            held.folder is None
+                            or fstat(held.folder).st_ctime_ns != held.trusted
+                            or monotonic() >= held.trusted_until
                         ):
                             held.check_file()
                         return done
