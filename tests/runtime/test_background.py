@@ -115,3 +115,18 @@ def test_a_forked_child_has_a_thread_of_its_own(background, gate):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     gate.set()
     assert waiting.wait(30.0)
+
+
+def test_work_is_refused_while_no_thread_can_be_started(background, monkeypatch):
+    """The call that posts it goes on; the next one has a thread again."""
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", refuse)
+        job = background.post(lambda: 42)
+        assert (job.is_done, job.answer) == (True, None)
+    job = background.post(lambda: 42)
+    assert job.wait(30.0)
+    assert job.answer == 42

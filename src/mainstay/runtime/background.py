@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -162,17 +163,30 @@ class Background:
         self._is_closed = False
 
     def post(self, work: Work) -> Job:
-        """Hands in work; after `close` it is refused, and the job is done at once."""
+        """Hands in work; after `close`, or without a thread, it is refused: the job is done."""
         job = Job(work)
         with self._ready:
             if not self._is_closed:
+                try:
+                    self._start_locked()
+                except RuntimeError as error:  # too many threads, or the interpreter ends
+                    return job.refuse(error)
                 self._jobs.append(job)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._thread.start()
                 self._ready.notify()
                 return job
         return job.refuse(RuntimeError("the background thread has ended"))
+
+    def start(self) -> None:
+        """Starts the thread ahead of the first job: a process that ends can start none any more."""
+        with self._ready, suppress(RuntimeError):
+            if not self._is_closed:
+                self._start_locked()
+
+    def _start_locked(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _run(self) -> None:
         while True:
