@@ -41,7 +41,7 @@ from mainstay.drivers.guards.orders import Orders
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.ports import wants_of
-from mainstay.runtime.fork import make_lock
+from mainstay.runtime.fork import make_lock, reset_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,23 +92,9 @@ class CircuitBreaker(Blocks, Orders, Verbs):
 
     layer = "breaker"
     __slots__ = (
-        "__weakref__",
-        "_blocks",
-        "_circuit",
-        "_counted",
-        "_failing",
-        "_gates",
-        "_link",
-        "_listeners",
-        "_lock",
-        "_notifying",
-        "_refusals",
-        "_refused",
-        "_site",
-        "_unsent",
-        "name",
-        "rule",
-        "settings",
+        "__weakref__", "_blocks", "_circuit", "_counted", "_failing", "_gates", "_link",
+        "_listeners", "_lock", "_notifying", "_refusals", "_refused", "_site", "_unsent", "name",
+        "rule", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -145,6 +131,16 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         self._site: Site | None = None
         self._blocks: list[Block] = []
         self._link: CircuitLink[CircuitBreaker] | None = None
+        reset_in_child(self, CircuitBreaker._begin_in_child)
+
+    def _begin_in_child(self) -> None:
+        """Without the probes of its parent's calls, which end there and are recorded there."""
+        self._unsent.clear()
+        if self._link is not None:
+            self._link.begin()
+        generation = self._circuit.generation
+        for number, _ in self._circuit.probes:
+            self.withdrawn(Ticket(generation, number), 0.0)
 
     # --- looking ---------------------------------------------------------------------------------
 

@@ -54,15 +54,19 @@ class CircuitLink(Generic[C_contra]):
     def __init__(self, circuit: C_contra, steps: Steps[C_contra]) -> None:
         self._circuit = circuit
         self._steps = steps
+        self._opened: tuple[int, float] | None = None
+        """When the open period of a half-open generation began."""
+        self._held: tuple[int, float] | None = None
+        """Until when that generation asks for no permit, since another node has it."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Without a permit or a step under way, as in a forked child: those are its parent's."""
         self._permits: dict[int, tuple[str, Job]] = {}
         """The permit that each probe has asked for, until it has ended."""
         self._spare: tuple[str, Job] | None = None
         """A permit that was asked for by a call that could not wait for the answer."""
         self._opening: Job | None = None
-        self._opened: tuple[int, float] | None = None
-        """When the open period of a half-open generation began."""
-        self._held: tuple[int, float] | None = None
-        """Until when that generation asks for no permit, since another node has it."""
 
     # --- what the circuit reports, under its lock ---------------------------------------------
 

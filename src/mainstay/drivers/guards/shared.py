@@ -60,6 +60,8 @@ _OPENING = 2.0
 """Seconds for which an engine that is opened waits for the first step."""
 _LEAVING = 1.0
 """Seconds for which the end of a process waits for the last one, if the engine was not closed."""
+_CLOSING = 5.0
+"""Seconds for which an engine that is closed waits for it."""
 _log = logging.getLogger("mainstay")
 _SPARE = 1000
 """Names of circuits that are remembered beyond two for each that there is."""
@@ -118,14 +120,17 @@ class Sharing:
 
         A child that runs another program, or ends at once, never sits at a table.
         """
-        was_running = self._thread is not None and not self._stopped.is_set()
+        is_closed, was_running = self._stopped.is_set(), self._thread is not None
+        known = self._prospects, self._obeyed, self._ordered  # as true here, with the circuits
         self._reset()
+        self._prospects, self._obeyed, self._ordered = known
         for tokens in self._tokens:  # what was taken before is its parent's to report
             self._reported[tokens.name] = TokenTotals(*tokens.flow())
-        if was_running:
-            self._has_begun.set()
+        if is_closed:
+            self._stopped.set()
+        elif was_running:
             with suppress(RuntimeError):  # there are too many threads
-                self._start_thread()
+                self._start_thread(at_once=False)
 
     def start(self) -> None:
         """Brings what the last ones knew, and goes on in the background.
@@ -134,24 +139,30 @@ class Sharing:
         """
         for circuit in self._circuits:
             circuit.share(CircuitLink(circuit, self))
-        self._start_thread()
+        self._start_thread(at_once=True)
         flush_at_exit(self, Sharing.leave)
         self._has_begun.wait(_OPENING)
 
-    def _start_thread(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="mainstay-sharing", daemon=True)
-        self._thread.start()
+    def _start_thread(self, *, at_once: bool) -> None:
+        thread = threading.Thread(
+            target=self._run, args=(at_once,), name="mainstay-sharing", daemon=True
+        )
+        thread.start()
+        self._thread = thread
 
-    def _run(self) -> None:
-        if not self._has_begun.is_set():
+    def _run(self, at_once: bool) -> None:
+        is_due = at_once
+        while is_due or not self._stopped.wait(self.interval):
             self.sync()
             self._has_begun.set()
-        while not self._stopped.wait(self.interval):
-            self.sync()
+            self._jobs.start()  # for `leave`
+            is_due = False
 
     def sync(self, *, leaving: bool = False) -> bool:
         """One step for every circuit and budget; whether the store was there."""
         with self._lock:
+            if self._stopped.is_set() and not leaving:
+                return False  # it was about to begin when the engine was closed
             try:
                 if self._prospects is not None and not leaving:
                     self._prospects.look(self.node, self._obeyed)
@@ -175,7 +186,7 @@ class Sharing:
             return
         for known in (self._obeyed, self._ordered):
             for name in known.keys() - names:
-                del known[name]
+                known.pop(name, None)  # or it was made again just now
         self._damaged &= names
 
     def _share_readable(self, circuit: CircuitBreaker, leaving: bool) -> None:
@@ -230,6 +241,9 @@ class Sharing:
     def welcome(self, circuit: CircuitBreaker) -> None:
         """Begins a circuit that was made just now with what the last step has found of it."""
         circuit.share(CircuitLink(circuit, self))
+        # One of that name may have been forgotten: the orders that it followed are not followed.
+        self._obeyed.pop(circuit.name, None)
+        self._ordered.pop(circuit.name, None)
         found = None if self._prospects is None else self._prospects.of(circuit.name)
         if found is not None:
             prospect, by = found
@@ -247,10 +261,13 @@ class Sharing:
         self._begin(circuit, prospect, now - clock.current.monotonic())
 
     def _begin(self, circuit: CircuitBreaker, prospect: Prospect, by: float) -> None:
+        order, obeyed = prospect.order, prospect.obeyed
         if prospect.circuit is not None and circuit.inherit(prospect.circuit, by):
             self._places[circuit.name] = prospect.places
-        self._obeyed.setdefault(circuit.name, prospect.obeyed)
-        self._obey(circuit, prospect.order)
+        elif order is not None and order.is_standing:
+            obeyed = 0  # it was followed by a circuit that this one has not taken over
+        self._obeyed.setdefault(circuit.name, obeyed)
+        self._obey(circuit, order)
         seconds = prospect.open_until - by - clock.current.monotonic()
         if prospect.open_until > 0.0 and seconds > 0.0:
             circuit.vote_open(seconds)
@@ -391,9 +408,12 @@ class Sharing:
             self._jobs.post(lambda: self.sync(leaving=True)).wait(_LEAVING)
 
     def close(self) -> None:
-        """Leaves the tables to the processes that come next."""
+        """Leaves the tables to the processes that come next; bounded, if the store hangs."""
         self._stopped.set()
-        self._jobs.close(2.0)
+        end = time.monotonic() + _CLOSING
+        job = self._jobs.post(lambda: self.sync(leaving=True))
+        self._jobs.close(_CLOSING)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(5.0)
-        self.sync(leaving=True)
+            self._thread.join(max(0.0, end - time.monotonic()))
+        if job.error is not None:  # no thread could be started for it
+            self.sync(leaving=True)
