@@ -133,6 +133,32 @@ def test_a_step_that_waits_for_a_lock_gives_way_to_a_fork(tmp_path):
     assert violations(tmp_path) == []
 
 
+def test_a_fork_just_after_a_connection_was_opened_costs_no_step(tmp_path):
+    """It has closed that connection too, so the step and the journal open another one."""
+    program = """
+    from mainstay.stores.sqlite.connections import SqliteConnections
+    from mainstay.stores.sqlite.store import SqliteStore
+    store = SqliteStore(url)
+    journal = store.journal()
+    journal.tail()
+    opened, forks = SqliteConnections.open, []
+    def then_fork(*args):
+        held = opened(*args)
+        if len(forks) % 2 == 0:
+            forks.append(reap(in_child(lambda: None)))
+        else:
+            forks.append(0)
+        return held
+    reap(in_child(lambda: None))
+    SqliteConnections.open = then_fork
+    store.purge()
+    assert len(forks) == 2, forks
+    journal.tail()
+    assert len(forks) == 4, forks
+    """
+    run(program, tmp_path)
+
+
 def test_a_database_in_memory_is_copied(tmp_path):
     """Parent and child have what was recorded before, and each its own from then on."""
     program = """

@@ -240,6 +240,8 @@ class SqliteJournal:
         self._last = None
         try:
             with held.lock:
+                if not held.pid:  # a fork has closed it already
+                    raise ReopenError
                 connection = held.connection
                 self._version = statements.prepare(connection, self.url, self._version)
                 self._version = self._version or statements.version_of(connection)

@@ -235,7 +235,8 @@ class SqliteStore:
             raise self._closed()
         try:
             with held.lock:
-                self._version = steps.prepare(held.connection, self.url, self._version)
+                if held.pid:  # or a fork has closed it already, and it is opened again
+                    self._version = steps.prepare(held.connection, self.url, self._version)
         except BaseException:
             held.close(0.0)
             raise
