@@ -484,3 +484,16 @@ def test_commands_of_exec_are_refused_after_their_failures(url, tmp_path):
         codes.append(done.returncode)
     assert log.read_text().count("called") == 3, codes
     assert codes[3:] == [75, 75]
+
+
+def test_a_process_that_sits_at_many_tables_is_looked_for_once(open_engine, monkeypatch):
+    """Each look at /proc costs more than to read a table, and a step reads hundreds of them."""
+    engine = open_engine()
+    for number in range(20):
+        fails(engine, name=f"pay{number}")
+    engine.catch_up()
+    asked = []
+    monkeypatch.setattr(prospects, "has_ended", lambda name: asked.append(name) or False)
+    found = prospects.Prospects(engine.store, 10.0)
+    found.look("other:1:a")
+    assert len(asked) == 1

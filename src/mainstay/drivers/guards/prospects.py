@@ -7,6 +7,7 @@ Kept are those that matter to a new node: not closed, with failures that count, 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -16,7 +17,7 @@ from mainstay.errors import StoredValueError
 from mainstay.runtime.identity import has_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
     from typing import TypeAlias
 
     from mainstay.core.circuit.cluster import Prospect, Table
@@ -52,31 +53,38 @@ class Prospects:
         """Reads on, for this node; the circuits that it has met already are passed over."""
         now = self._store.read(CIRCUITS, "")[1]
         by = now - clock.current.monotonic()
+        is_gone = cache(has_ended)  # the same processes sit at many tables
         for _ in range(self._pages):
             page = self._store.scan(CIRCUITS, self._after, _PAGE)
             for name, value in page:
-                if name not in met:
-                    self._keep(node, name, value, now, by)
+                if name not in met and (table := _decoded(value)) is not None:
+                    found = prospect_of(table, node, now, self._silence, is_gone)
+                    if found.rank:
+                        self._next[name] = found, by
             if len(page) < _PAGE:
                 self._known, self._next, self._after = _most_important(self._next), {}, ""
                 break
             self._after = page[-1][0]
         self._pages = 1
 
-    def _keep(self, node: str, name: str, value: bytes, now: float, by: float) -> None:
-        try:
-            table = core.decode(value)
-        except StoredValueError:
-            return  # it is reported when the circuit is made
-        found = prospect_of(table, node, now, self._silence)
-        if found.rank:
-            self._next[name] = found, by
+
+def _decoded(value: bytes) -> Table | None:
+    try:
+        return core.decode(value)
+    except StoredValueError:
+        return None  # it is reported when the circuit is made
 
 
-def prospect_of(table: Table, node: str, now: float, silence: float) -> Prospect:
+def prospect_of(
+    table: Table,
+    node: str,
+    now: float,
+    silence: float,
+    is_gone: Callable[[str], bool] = has_ended,
+) -> Prospect:
     """What a new node begins with; processes of this machine that have ended count as gone."""
     live = {seat.process for seat in table.seats.values() if core.is_live(seat, now, silence)}
-    ended = frozenset(each for each in live if each and has_ended(each))
+    ended = frozenset(each for each in live if each and is_gone(each))
     table = core.without_ended(table, ended) if ended else table
     return core.prospect(table, node, now, silence)
 
