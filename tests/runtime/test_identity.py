@@ -42,6 +42,23 @@ def test_a_process_elsewhere_may_run():
         assert not has_ended(name)
 
 
+@needs_proc
+def test_a_process_that_proc_does_not_show_may_run(monkeypatch, tmp_path):
+    """As with `hidepid`, or ProtectProc of systemd, if it belongs to another user."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        name = identity._name_of(other.pid)
+        for shown in ("sys/kernel/random/boot_id", "self/ns/pid"):
+            (tmp_path / shown).parent.mkdir(parents=True)
+        boot = identity._PROC / "sys/kernel/random/boot_id"
+        (tmp_path / "sys/kernel/random/boot_id").write_text(boot.read_text())
+        (tmp_path / "self/ns/pid").symlink_to((identity._PROC / "self/ns/pid").readlink())
+        monkeypatch.setattr(identity, "_PROC", tmp_path)
+        assert not has_ended(name)
+        other.communicate(b"\n", timeout=60)
+    assert has_ended(name)
+    identity._name_of.cache_clear()
+
+
 def test_without_proc_there_is_no_name(monkeypatch, tmp_path):
     """Such a process is gone when it has been silent for long enough."""
     monkeypatch.setattr(identity, "_PROC", tmp_path)

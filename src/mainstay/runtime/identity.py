@@ -7,6 +7,7 @@ started. On other systems there is no name, and a process counts as gone only wh
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,7 +40,19 @@ def has_ended(name: str) -> bool:
     world, _, rest = name.rpartition(" ")[0].rpartition(" ")
     if not world or world != _world():
         return False
-    return _started(rest) != name.rpartition(" ")[2]
+    started = _started(rest)
+    return not _exists(rest) if started is None else started != name.rpartition(" ")[2]
+
+
+def _exists(number: str) -> bool:
+    """Whether there is such a process: /proc may hide those of other users."""
+    try:
+        os.kill(int(number), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _world() -> str:
@@ -51,11 +64,14 @@ def _world() -> str:
         return ""
 
 
-def _started(number: str) -> str:
-    """When the process of that number started, in ticks since the boot; empty if there is none."""
+def _started(number: str) -> str | None:
+    """When the process of that number started, in ticks since the boot; empty if it has ended.
+
+    None if /proc does not show it.
+    """
     try:
         text = (_PROC / number / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return None
     fields = text.rpartition(")")[2].split()  # the name before may hold anything
     return "" if fields[0] in ("Z", "X") else fields[19]
