@@ -9,6 +9,7 @@ from mainstay.core.base.change import Change
 from mainstay.deadline import within
 from mainstay.errors import StoreUnavailable
 from mainstay.ports import many_of
+from mainstay.stores import group_commit
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.stores.timed import TimedStore
@@ -137,6 +138,22 @@ def test_many_steps_of_a_thread_come_after_the_async_ones_before(held):
 
     asyncio.run(main())
     assert held.read("seen", "log")[0] == b"ac"
+
+
+def test_a_thread_that_waits_has_every_answer_when_it_goes_on(monkeypatch):
+    """Also if the writer is stopped as soon as it has woken the thread."""
+    seen = []
+
+    def end(turn):
+        seen.append([answer.result for _, answer, _ in turn.items])
+        turn.is_done.set()
+
+    monkeypatch.setattr(group_commit._ThreadTurn, "end", end)
+    writer = group_commit.Writer(lambda steps: [step * 2 for step in steps], "writer")
+    writer._start()
+    assert writer.carry_out([1, 2], SOON) == [2, 4]
+    writer.close()
+    assert seen == [[2, 4]]
 
 
 def test_many_steps_that_wait_too_long_are_withdrawn(held):

@@ -244,12 +244,12 @@ def _deliver(items: list[_Item], answers: list[Any]) -> None:
 
 def _settle(items: list[_Item], answers: list[Any]) -> None:
     for (_, future, turn), answer in zip(items, answers, strict=True):
-        turn.left -= 1
-        if not turn.left:
-            turn.end()
         if future.done():
-            continue
-        if isinstance(answer, Exception):
+            pass
+        elif isinstance(answer, Exception):
             future.set_exception(answer)
         else:
             future.set_result(answer)
+        turn.left -= 1
+        if not turn.left:
+            turn.end()  # last: a thread that waits for it reads the answers at once
