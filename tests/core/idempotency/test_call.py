@@ -206,6 +206,23 @@ def test_a_call_cut_off_where_a_crash_is_for_a_person_is_left_to_its_lease():
     assert ran(cut := KeyboardInterrupt(), on_crash="unknown") == [cut]
 
 
+def test_a_function_cancelled_because_its_lease_ran_out_is_left_to_its_lease_too():
+    """Where a crash is for a person: how far it came is as unknown as after a crash."""
+    lost = LeaseLost("charge", "k")
+    lost.__cause__ = KeyboardInterrupt()
+    assert ran(lost, on_crash="unknown") == [lost]
+    assert ran(lost, Done()) == [StoreCommand(Release("me", 1)), lost]
+
+
+@pytest.mark.parametrize("cause", [None, ConnectionError()])
+def test_a_lease_that_was_lost_before_an_attempt_cuts_nothing_off(cause):
+    """No attempt was under way: the key is released."""
+    lost = LeaseLost("charge", "k")
+    lost.__cause__ = cause
+    released = [StoreCommand(Release("me", 1)), lost]
+    assert ran(lost, Done(), on_crash="unknown") == released
+
+
 def test_an_ambiguous_end_is_recorded_as_unknown_and_brought_to_a_person():
     """In this order."""
     failure = OutcomeUnknown("charge")

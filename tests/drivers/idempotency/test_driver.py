@@ -841,6 +841,28 @@ def test_a_coroutine_that_is_closed_releases_its_key(tmp_path):
         assert record_of(engine, "work", "k") is None
 
 
+def test_a_coroutine_that_is_closed_is_in_doubt_where_a_crash_is():
+    """How far it came is unknown: it is left to its lease, and a second call does not run it."""
+    runs = []
+
+    async def work():
+        runs.append(1)
+        await asyncio.sleep(60.0)
+
+    with engine_on(MemoryStore()) as engine:
+        operation = engine.operation("work", key="k", lease=0.05, on_crash="unknown")
+
+        async def main():
+            made = operation.acall(work)
+            made.send(None)
+            made.close()
+            with pytest.raises(OutcomeUnknown):
+                await operation.acall(work)
+
+        asyncio.run(main())
+    assert runs == [1]
+
+
 def test_ctrl_c_releases_the_key(engine, colour):
     """And leaves as it came."""
     function, _ = scripted(colour, KeyboardInterrupt(), "done")

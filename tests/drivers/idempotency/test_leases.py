@@ -13,7 +13,13 @@ from mainstay import Backoff, Engine, RetryPolicy, carry, lease
 from mainstay.core.codec.arguments import bound_arguments
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.idempotency.record import Begin, RecordState, Renew, Settle, decode, reduce
-from mainstay.errors import CallCancelled, LeaseLost, PolicyError, StoreUnavailable
+from mainstay.errors import (
+    CallCancelled,
+    LeaseLost,
+    OutcomeUnknown,
+    PolicyError,
+    StoreUnavailable,
+)
 from mainstay.events import LeaseExpired
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
@@ -366,6 +372,54 @@ def test_an_async_function_is_cancelled_when_its_lease_runs_out(store, engine, l
 
     assert (asyncio.run(main()) if loop == "asyncio" else trio.run(main)) == "went on"
     assert ended == [1]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_function_that_was_cancelled_is_in_doubt_where_a_crash_is(store, engine, loop):
+    """Half of it may have been done: a second call does not run it, and a person must look."""
+    runs = []
+
+    async def work():
+        runs.append(1)
+        losing(store)
+        await (asyncio if loop == "asyncio" else trio).sleep(SOON)
+
+    async def main():
+        operation = engine.operation(
+            "work", key="k", lease=0.15, on_lease_lost="cancel", on_crash="unknown"
+        )
+        with pytest.raises(LeaseLost):
+            await operation.acall(work)
+        with pytest.raises(OutcomeUnknown):
+            await operation.acall(work)
+
+    asyncio.run(main()) if loop == "asyncio" else trio.run(main)
+    assert runs == [1]
+
+
+def test_a_lease_that_runs_out_twice_cancels_a_function_once(store, engine):
+    """Its cleanup may take longer than a renewal, which is granted again meanwhile."""
+
+    async def work():
+        losing(store)
+        try:
+            await asyncio.sleep(SOON)
+        finally:
+            store.fails = ()
+            while not lease.is_held():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            losing(store)
+            while lease.is_held():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+
+    async def main():
+        operation = engine.operation("work", key="k", lease=0.15, on_lease_lost="cancel")
+        with pytest.raises(LeaseLost):
+            await operation.acall(work)
+        return asyncio.current_task().cancelling()
+
+    assert asyncio.run(main()) == 0
 
 
 def test_a_cancellation_of_the_callers_own_stays_one(store, engine):

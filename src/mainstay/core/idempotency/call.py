@@ -296,7 +296,12 @@ def _is_final(outcome: Exception, policy: Policy) -> bool:
 
 
 def _is_cut_off(outcome: Outcome) -> bool:
-    """Whether the function was cut off: how far it came is unknown."""
+    """Whether the function was cut off: how far it came is unknown.
+
+    A lease that is lost may be why it was cancelled; the cancellation is the cause then.
+    """
+    if isinstance(outcome, LeaseLost):
+        return outcome.__cause__ is not None and _is_cut_off(outcome.__cause__)
     return isinstance(outcome, BaseException) and not isinstance(outcome, Exception)
 
 

@@ -304,7 +304,8 @@ async def _ainvoke(
             value = await aio.drive(call, _aattempt(this), args, kwargs)
         return Returned(value, call.is_accepted)
     except GeneratorExit:  # its event loop is gone: there is no more waiting
-        this.cut_off(Release(this.call.owner, effect.epoch))
+        if this.call.on_crash == "retry":  # or how far it came is unknown, and left to its lease
+            this.cut_off(Release(this.call.owner, effect.epoch))
         raise
     except BaseException as error:
         return error

@@ -87,7 +87,7 @@ class _TaskScope:
             return
 
     def _cancel(self) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._is_stopped:  # it may run out again meanwhile
             self._is_stopped = True
             self._task.cancel()
 
