@@ -140,14 +140,26 @@ def test_elsewhere_a_process_that_starts_after_it_cannot_know():
     assert world.does(begin()) == Run(2, 2)
 
 
-def test_a_record_of_before_there_were_lengths_has_the_length_of_who_asks(world):
-    """An old process may have written it, or renewed it."""
+def test_a_record_of_before_there_were_lengths_has_the_length_it_was_claimed_with(world):
+    """An old process may have written it; how far its lease lies after its start has the length."""
     world.does(begin("a"))
     world.value = of_before(world.value)
     world.is_set(-DAY)
-    assert world.does(begin(lease=20.0)) == Busy(20.0)
-    world.passes(20.001)
+    assert world.does(begin(lease=20.0)) == Busy(LEASE)
+    world.passes(LEASE + 0.001)
     assert world.does(begin()) == Run(2, 2)
+
+
+def test_a_live_owner_of_an_older_version_keeps_its_longer_lease(world):
+    """A new version may come with a shorter one; the owner renews at a third of its own."""
+    world.does(begin("a", lease=10 * LEASE))
+    for _ in range(3):
+        world.value = before = of_before(world.value)
+        assert world.does(begin()) == Busy(pytest.approx(10 * LEASE))
+        assert world.value is before
+        world.passes(3 * LEASE)
+        assert isinstance(world.does(begin()), Busy)
+        assert world.does(Renew("a", 1, 10 * LEASE)) == Done()
 
 
 def test_a_small_difference_of_clocks_is_not_written_down():

@@ -289,16 +289,19 @@ def lease_of(
 ) -> tuple[Change, float]:
     """The seconds that are left of a lease, never more than its length; `usual` if it has none.
 
-    If it lies further ahead than its length, the record is changed so that it ends after that.
+    If it lies further ahead than its length, the record is changed so that it ends after that. The
+    owner of a record without a length may have chosen a longer one than is usual here: no longer
+    than from the start of the call to the end of its lease.
     """
     length = record.lease or usual
+    most = record.lease or max(usual, record.lease_until - record.started)
     if view.is_same_boot(record.boot, record.uptime):
         left = length - (view.uptime - record.uptime)
     else:
-        left = min(length, moved(record.lease_until, length, view.jumps) - now)
-    if left <= 0.0 or record.lease_until - now <= length + TOLERANCE:
+        left = min(most, moved(record.lease_until, length, view.jumps) - now)
+    if left <= 0.0 or record.lease_until - now <= most + TOLERANCE:
         return KEEP, left
-    return _written(replace(record, lease_until=now + left, lease=length)), left
+    return _written(replace(record, lease_until=now + left, lease=most)), left
 
 
 def _is_expired(record: Record, now: float, view: ClockView) -> bool:
