@@ -69,6 +69,23 @@ def test_a_step_is_taken_and_the_thread_ends():
     end(late)
 
 
+def test_a_step_waits_for_the_next_one_if_no_thread_can_be_started(monkeypatch):
+    """Whoever is cut off raises what cut it off, and no error of a thread."""
+    store = MemoryStore()
+    late = LateSteps(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        late.add(put("a"))
+    late.add(put("b"))
+    late.flush(SOON)
+    end(late)
+    assert [key for key, _ in store.scan("seen")] == ["a", "b"]
+
+
+def no_thread(_):
+    raise RuntimeError("can't start new thread")
+
+
 def test_a_step_is_offered_until_the_store_takes_it():
     """For as long as its lease lasts."""
     store = Away(5)

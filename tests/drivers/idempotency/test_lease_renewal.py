@@ -115,6 +115,44 @@ def test_a_renewal_that_fails_is_tried_again_before_the_lease_ends(lease_of):
     assert call.reports == []
 
 
+@pytest.fixture
+def no_thread(monkeypatch):
+    """The names of threads that cannot be started, each once."""
+    start, names = threading.Thread.start, []
+
+    def refuse(thread):
+        if thread.name in names:
+            names.remove(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    return names
+
+
+def test_a_lease_is_renewed_although_a_thread_could_not_be_started_at_first(lease_of, no_thread):
+    """Nor are later leases of the same store left alone."""
+    no_thread.append("mainstay-renewer")
+    store = Kept()
+    first = lease_of(Call(store, "a"), 0.3)
+    wait_until(lambda: store.count("a") > 1)
+    lease_of(Call(store, "b"))
+    wait_until(lambda: store.count("b"))
+    assert not no_thread
+    assert not first.call.reports
+
+
+def test_a_lease_that_runs_out_is_reported_although_no_thread_can_be_started(lease_of, no_thread):
+    """And the other leases are still renewed."""
+    no_thread.append("mainstay-lease-report")
+    away, store = Kept(StoreUnavailable("memory://", "write", "away")), Kept()
+    ended = lease_of(Call(away, "a"))
+    lease_of(Call(store, "b"), 0.3)
+    wait_until(lambda: ended.call.reports)
+    wait_until(lambda: store.count("b") > 1)
+    assert not no_thread
+
+
 def test_a_short_lease_is_not_kept_waiting_by_a_long_one(lease_of):
     """Whoever comes later and is due sooner goes first."""
     store = Kept()

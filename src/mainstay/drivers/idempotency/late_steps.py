@@ -11,6 +11,7 @@ for the steps for a moment.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.errors import StoreUnavailable
@@ -62,7 +63,8 @@ class LateSteps:
                 self._thread = threading.Thread(
                     target=self._run, name="mainstay-release", daemon=True
                 )
-                self._thread.start()
+                with suppress(RuntimeError):  # no thread is to be had: the next step starts one
+                    self._thread.start()
 
     def flush(self, patience: float = _AT_THE_END) -> None:
         """Waits until each was tried, or for that many seconds."""

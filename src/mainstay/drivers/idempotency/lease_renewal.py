@@ -178,12 +178,17 @@ class LeaseRenewal:
         if call is None:
             return
         store, step = call.renewing()
-        renewer = self._renewers.get(id(store))
-        if renewer is None:
-            renewer = self._renewers[id(store)] = _Renewer(self, store)
-            threading.Thread(target=renewer.run, name="mainstay-renewer", daemon=True).start()
-        lease.is_in_hand = True
+        renewer = self._renewers.get(id(store)) or _Renewer(self, store)
         renewer.due.append((lease, step))
+        if id(store) not in self._renewers:
+            try:  # it waits for the lock, which is held here
+                threading.Thread(target=renewer.run, name="mainstay-renewer", daemon=True).start()
+            except RuntimeError:  # no thread is to be had now: another try follows
+                lease.due = SYSTEM.monotonic() + _pause(lease, clock.current.monotonic())
+                heappush(self._looks, (lease.due, next(self._numbers), lease, False))
+                return
+            self._renewers[id(store)] = renewer
+        lease.is_in_hand = True
 
     def _next_wake_locked(self, now: float) -> float:
         """When the thread must look again; without a lease, when it was to look for the last one.
@@ -243,7 +248,10 @@ class LeaseRenewal:
                 found.append((call, is_taken))
         if found:
             name = "mainstay-lease-report"
-            threading.Thread(target=_report_all, args=(found,), name=name, daemon=True).start()
+            try:
+                threading.Thread(target=_report_all, args=(found,), name=name, daemon=True).start()
+            except RuntimeError:  # no thread is to be had
+                _report_all(found)
 
 
 class _Renewer:
