@@ -189,10 +189,10 @@ def test_a_claim_that_arrives_after_its_release_is_not_written(server, monkeypat
     """It was on its way when its call was cancelled; the release takes a quicker way."""
     name, decided, released = uuid.uuid4().hex, asyncio.Event(), []
 
-    def spy(value, command, now):
+    def spy(value, command, *more):
         if isinstance(command, Begin):
             decided.set()
-        return reduce(value, command, now)
+        return reduce(value, command, *more)
 
     def work():
         """Nothing."""
@@ -223,7 +223,7 @@ def test_a_claim_that_arrives_after_its_release_is_not_written(server, monkeypat
         if before == "left":
             left_by_a_crash(near, name, work)
 
-        def later(address, decide, _):
+        def later(address, decide, _seconds):
             released.append(near.store.transact("records", address, decide))
 
         monkeypatch.setattr(engine.records, "later", later)
