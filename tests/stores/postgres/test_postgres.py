@@ -18,6 +18,7 @@ import pytest
 import trio
 
 from mainstay.core.base.change import DROP, KEEP, Change
+from mainstay.deadline import within
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable
 from mainstay.stores.migrations import scripts
 from mainstay.stores.postgres import pool as postgres_pool
@@ -243,6 +244,18 @@ class TestRecords:
         assert in_threads(8, lambda _: [strict.transact("s", "k", count) for _ in range(5)])
         assert strict.read("s", "k")[0] == b"40"
         strict.close()
+
+    def test_a_record_that_somebody_holds_costs_no_other_of_many(self, store, other):
+        """It fails alone, when the time is over: the others have their answers."""
+        for key in ("a", "b", "c"):
+            store.transact("s", key, put(b"0"))
+        other.execute("SELECT 1 FROM mainstay_kept WHERE key = 'b' FOR UPDATE")
+        with within(0.5):
+            answers = store.transact_many([("s", key, put(b"1")) for key in ("a", "b", "c")])
+        assert isinstance(answers.pop(1), StoreUnavailable)
+        assert answers == [b"0", b"0"]
+        assert [value for _, value in store.scan("s")] == [b"1", b"0", b"1"]
+        other.rollback()
 
     def test_purging_passes_over_what_somebody_holds(self, store, other):
         """It never waits."""

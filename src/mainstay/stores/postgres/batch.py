@@ -3,7 +3,7 @@
 Like a single step, each write has the condition that its record is unchanged. A row that another
 transaction has locked is passed over, and no row waits for another: so two batches cannot lock each
 other, and a record in use costs the others nothing. What was passed over or changed meanwhile is
-done by a step of its own.
+left to a step of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mainstay.errors import StoreError
 from mainstay.stores.postgres.statements import CLOCK, RoundTrip, address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from mainstay.core.base.change import Change
@@ -57,21 +57,18 @@ _INSERT = (
 )
 
 
-def many(batch: Sequence[Step], alone: Callable[..., Steps[Any]]) -> Steps[list[Any]]:
-    """The answers of the steps, in their order; a decision that raises is its own answer."""
-    answers: list[Any] = [None] * len(batch)
+def many(batch: Sequence[Step], answers: list[Any]) -> Steps[list[int]]:
+    """Puts the answers into their places; returns the numbers of the steps that are left.
+
+    A decision that raises is its own answer.
+    """
     places, left = _places(batch, answers)
     rows = yield RoundTrip(_READ, _columns(list(places.values())))
     written = _decided(batch, list(places), rows, answers)
     for text, some in _by_statement(written):
         done = yield RoundTrip(text, some)
         left |= set(some["numbers"]) - {number for (number,) in done}
-    for number in sorted(left):
-        try:
-            answers[number] = yield from alone(*batch[number])
-        except Exception as error:
-            answers[number] = error
-    return answers
+    return sorted(left)
 
 
 def _places(

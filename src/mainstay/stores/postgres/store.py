@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mainstay.errors import MissingExtraError, StoreError, StoreUnavailable, ValueTooLarge
@@ -25,7 +26,7 @@ from mainstay.stores.postgres import statements as steps
 from mainstay.stores.postgres.batch import many
 from mainstay.stores.postgres.pool import Pools, TimedOutError
 from mainstay.stores.postgres.url import PostgresUrl
-from mainstay.stores.time_left import shown, time_for
+from mainstay.stores.time_left import LEAST, shown, time_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,8 +77,20 @@ class PostgresStore:
         return self._run("write", lambda: self._step(space, key, decide))
 
     def transact_many(self, batch: Sequence[Step]) -> list[Any]:
-        """Many steps in two round trips; one that loses the race for its record makes its own."""
-        return self._run("write", lambda: many(batch, self._step))
+        """Many steps in two round trips; one that loses the race for its record makes its own.
+
+        A step of its own may fail alone, and has the time that the others have left.
+        """
+        answers: list[Any] = [None] * len(batch)
+        seconds = time_for(self.timeout)
+        until = SYSTEM.monotonic() + seconds
+        for number in self._run("write", lambda: many(batch, answers), seconds):
+            alone, left = partial(self._step, *batch[number]), until - SYSTEM.monotonic()
+            try:
+                answers[number] = self._run("write", alone, max(left, LEAST))
+            except Exception as error:
+                answers[number] = error
+        return answers
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, on a connection of the running event loop."""
