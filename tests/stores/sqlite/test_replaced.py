@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 from contextlib import suppress
-from time import time_ns
 
 import pytest
 
@@ -15,10 +14,7 @@ from mainstay import Engine
 from mainstay.core.audit.chain import Entry, seal
 from mainstay.core.base.change import Change
 from mainstay.errors import StoreUnavailable
-from mainstay.stores.sqlite.connections import inode_of
 from mainstay.stores.sqlite.store import SqliteStore
-
-CONNECTIONS = "mainstay.stores.sqlite.connections"
 
 
 @pytest.fixture
@@ -45,12 +41,6 @@ def replace(folder):
     for each in folder.glob("kept.db-*"):
         each.unlink()
     (folder / "copy.db").replace(folder / "kept.db")
-
-
-def settle(monkeypatch):
-    """From the next step on, the folder is trusted: an hour has passed since its last change."""
-    monkeypatch.setattr(f"{CONNECTIONS}.TRUST", 3600.0)
-    monkeypatch.setattr("mainstay.stores.sqlite.folder.time_ns", lambda: time_ns() + 3600 * 10**9)
 
 
 def put(data):
@@ -158,23 +148,13 @@ def test_another_working_directory_is_no_other_file(folder, monkeypatch):
     assert not list((folder / "elsewhere").iterdir())
 
 
-def test_a_folder_that_has_settled_is_trusted_until_something_in_it_changes(folder, monkeypatch):
-    """Then the path is looked up again, and a file that was moved away is noticed too."""
+def test_a_file_that_was_moved_aside_is_noticed(folder):
+    """Its connections would go on writing to it under the other name."""
     store = SqliteStore(f"sqlite:///{folder}/kept.db")
     store.transact("s", "k", put(b"1"))
-    settle(monkeypatch)
-    store.transact("s", "k", put(b"1"))
-    looked_up = []
-    monkeypatch.setattr(
-        f"{CONNECTIONS}.inode_of",
-        lambda file: looked_up.append(file) or inode_of(file),
-    )
-    store.transact("s", "k", put(b"2"))
-    assert looked_up == []
     (folder / "kept.db").rename(folder / "aside.db")
     with pytest.raises(StoreUnavailable, match="was deleted"):
         store.transact("s", "k", put(b"3"))
-    assert looked_up
     store.close()
 
 
@@ -193,11 +173,10 @@ def exchange(folder):
 
 
 @pytest.mark.parametrize("do", [restore, exchange])
-def test_a_file_that_was_replaced_with_its_folder_is_noticed(folder, monkeypatch, do):
+def test_a_file_that_was_replaced_with_its_folder_is_noticed(folder, do):
     """The next step looks the path up, whatever time of change the folder was given."""
     (folder / "data").mkdir()
     store = SqliteStore(f"sqlite:///{folder}/data/kept.db")
-    settle(monkeypatch)
     store.transact("s", "k", put(b"1"))
     do(folder / "data")
     with pytest.raises(StoreUnavailable, match="was replaced"):
@@ -205,12 +184,10 @@ def test_a_file_that_was_replaced_with_its_folder_is_noticed(folder, monkeypatch
     store.close()
 
 
-def test_a_folder_further_up_that_was_renamed_is_noticed_after_a_moment(folder, monkeypatch):
-    """The folder of the file has not changed, so it is trusted for a part of a second only."""
+def test_a_folder_further_up_that_was_renamed_is_noticed(folder):
+    """The path is looked up after every write: no folder of it is trusted."""
     (folder / "app" / "data").mkdir(parents=True)
     store = SqliteStore(f"sqlite:///{folder}/app/data/kept.db")
-    settle(monkeypatch)
-    monkeypatch.setattr(f"{CONNECTIONS}.TRUST", 0.0)
     store.transact("s", "k", put(b"1"))
     exchange(folder / "app")
     with pytest.raises(StoreUnavailable, match="was replaced"):

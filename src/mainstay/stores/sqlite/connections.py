@@ -31,7 +31,6 @@ from mainstay.runtime.fork import (
     make_rlock,
     reset_in_child,
 )
-from mainstay.stores.sqlite.folder import TRUST, open_folder, trusted
 from mainstay.stores.sqlite.waiting import SLICE
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ class HeldConnection:
         "device",
         "execute",
         "file",
-        "folder",
         "inode",
         "is_closed",
         "lock",
@@ -71,8 +69,6 @@ class HeldConnection:
         "refusal",
         "rows",
         "thread",
-        "trusted",
-        "trusted_until",
     )
 
     def __init__(self, connection: sqlite3.Connection, file: str | None) -> None:
@@ -87,22 +83,12 @@ class HeldConnection:
         self.file = file
         """The file as an absolute path; None for a database in memory."""
         self.device, self.inode = (0, 0) if file is None else inode_of(file)
-        self.folder = open_folder(file)
-        """Its descriptor, if the folder shows whether the file may have been replaced."""
-        self.trusted = 0
-        """The time of change of the folder with which the file is known to be the same."""
-        self.trusted_until = 0.0
-        """Until when that is enough, on the system's monotonic clock."""
         self.pid = getpid()
         """The process that may use it; 0 if it must be opened again."""
 
     def check_file(self) -> None:
         """Raises FileReplacedError if the path names another file by now, or none."""
         if self.file is None:
-            return
-        seen = 0 if self.folder is None else os.fstat(self.folder).st_ctime_ns
-        moment = clock.SYSTEM.monotonic()
-        if seen and seen == self.trusted and moment < self.trusted_until:
             return
         try:
             is_same = inode_of(self.file) == (self.device, self.inode)
@@ -112,7 +98,6 @@ class HeldConnection:
         if not is_same:
             CONNECTIONS.retire(self)
             raise FileReplacedError(reason)
-        self.trusted, self.trusted_until = trusted(seen), moment + TRUST
 
     def close(self, patience: float) -> bool:
         """Closes it once it is free; False if it is still in use, or a parent process's."""
@@ -131,19 +116,9 @@ class HeldConnection:
         self.pid = 0
         if not self.is_closed:
             self.is_closed = True
-            self._close_folder()
             if self.rows is not None:  # SQLite keeps the file open until a reading has ended
                 self.rows.close()
             self.connection.close()
-
-    def _close_folder(self) -> None:
-        number, self.folder = self.folder, None
-        if number is not None:
-            os.close(number)
-
-    def __del__(self) -> None:
-        if hasattr(self, "folder"):  # or it was not made whole
-            self._close_folder()
 
 
 class ThreadConnection(threading.local):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
-from os import fstat, getpid
-from time import monotonic
+from os import getpid, stat
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -266,12 +265,14 @@ class SqliteStore:
                         if connection.in_transaction:
                             steps.undo(connection)  # what was interrupted has not happened
                         done = work(connection, *args)
-                        if what != "read" and (
-                            held.folder is None
-                            or fstat(held.folder).st_ctime_ns != held.trusted
-                            or monotonic() >= held.trusted_until
-                        ):
-                            held.check_file()
+                        if what != "read" and held.file is not None:
+                            try:  # check_file, without a frame
+                                found = stat(held.file)  # noqa: PTH116 -- after every write
+                            except OSError:
+                                held.check_file()
+                            else:
+                                if found.st_ino != held.inode or found.st_dev != held.device:
+                                    held.check_file()
                         return done
             except sqlite3.Error as error:
                 wait = self._go_on_after(error, what, wait)
