@@ -141,8 +141,14 @@ def verify_log(
         from mainstay.audit.keys import Checker
 
         checker = Checker(public_key)
+    outside = read_heads(heads)
     with closing(open_journal(where, reads_only=True)) as journal:
-        return _Check(journal, read_heads(heads), checker).run(progress)
+        for _ in range(_TRIES):
+            check = _Check(journal, outside, checker)
+            verdict = check.run(progress)
+            if verdict.ok or not check.was_overtaken():
+                break
+        return verdict
 
 
 class _Check:
@@ -152,6 +158,8 @@ class _Check:
         self._journal = journal
         self._checker = checker
         self._outside = outside
+        self._passed: list[Head] | None = getattr(journal, "passed", None)
+        self._own = journal.heads() if self._passed is None else []
         self._anchor: Anchor | None = journal.anchor()
         self._tail: Tail = self._anchor.tail if self._anchor is not None else Tail()
         self._begins = self._tail
@@ -159,13 +167,15 @@ class _Check:
         self._unsigned: set[int] = set()
         """The notes that no signature speaks for yet."""
         self._heads: dict[int, list[Head]] = {}
-        self._passed: list[Head] | None = getattr(journal, "passed", None)
         self._forged: Head | None = None
         self._altered: Head | None = None
         self._ahead: list[Head] = []
         """Heads of later blocks than the one they stand behind."""
         self._headed: set[int] = set()
         """The blocks that a head of the log itself is of."""
+        self._late: dict[int, list[Head]] = {}
+        """Heads that were read again, by their block, and the last block that has one."""
+        self._late_until = 0
         self._flaws: list[str] = getattr(journal, "flaws", [])
         self._writers, self._versions = Writers(), set[int]()
         self._lost, self._losses = 0, list[RecordsLost]()
@@ -175,8 +185,7 @@ class _Check:
 
     def run(self, progress: Callable[[int], object] | None) -> LogVerdict:
         self._take(self._outside)
-        if self._passed is None:
-            self._take_own(self._journal.heads())
+        self._take_own(self._own)
         for block in self._journal.blocks():
             wrong = self._look()
             if wrong is not None:
@@ -194,6 +203,10 @@ class _Check:
             if progress is not None:
                 progress(after.number)
         return self._look() or self._flawed() or self._end()
+
+    def was_overtaken(self) -> bool:
+        """Whether records were pruned meanwhile: what was read then has gaps that are no flaw."""
+        return self._journal.anchor() != self._anchor
 
     def _look(self) -> LogVerdict | None:
         """Compares the log so far with heads; in a file they stand behind the block."""
@@ -253,10 +266,21 @@ class _Check:
         if header.lost:
             self._lost += header.lost
             self._losses += _losses_in(block)[: _MOST_LOSSES - len(self._losses)]
-        if header.head and self._passed is None and header.block not in self._headed:
+        if header.head and self._passed is None and not self._has_head(header.block):
             problem = f"the head that block {header.block} announces is missing"
             return self._bad(problem, first_bad=self._agreed_number + 1)
         return None
+
+    def _has_head(self, block: int) -> bool:
+        """Whether the log has a head of a block; a writer may have appended both meanwhile."""
+        if block not in self._headed and block > self._late_until:
+            self._late = {}
+            for head in self._journal.heads():
+                self._late.setdefault(head.block, []).append(head)
+            self._late_until = max(self._late, default=0)
+        if block not in self._headed:
+            self._take_own(self._late.get(block, ()))
+        return block in self._headed
 
     def _compare(self, tail: Tail) -> LogVerdict | None:
         """The verdict if a head disagrees with the log at this point; None if all agree."""
@@ -359,6 +383,8 @@ class _Check:
 
 
 _MOST_LOSSES = 100
+_TRIES = 30
+"""How often a log is read if writers prune it meanwhile."""
 
 
 def _losses_in(block: Block) -> list[RecordsLost]:

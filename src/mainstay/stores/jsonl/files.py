@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
 from mainstay.core.audit.chain import Tail
@@ -20,7 +21,37 @@ from mainstay.stores.jsonl.lines import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
+
+_BUFFER = 256 * 1024
+"""Bytes that are read at once."""
+
+
+class _Bounded(FileIO):
+    """A file as long as it was when it was opened."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.size = os.fstat(self.fileno()).st_size
+
+    def readinto(self, buffer: Any, /) -> int:
+        left = max(0, self.size - self.tell())
+        return super().readinto(memoryview(buffer)[:left])
+
+
+class Snapshot(BufferedReader):
+    """A file to read while others append: nothing that is appended later is seen.
+
+    Else a reader could see the beginning of a write as the end of the file, and then more of it.
+
+    Attributes:
+        size: how long the file was when it was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        bounded = _Bounded(path)
+        super().__init__(bounded, _BUFFER)
+        self.size = bounded.size
 
 
 class JournalFile:

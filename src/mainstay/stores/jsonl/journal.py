@@ -23,7 +23,7 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.filelock import lock as wait_for_lock
 from mainstay.runtime.filelock import unlock
 from mainstay.runtime.fork import make_rlock
-from mainstay.stores.jsonl.files import JournalFile
+from mainstay.stores.jsonl.files import JournalFile, Snapshot
 from mainstay.stores.jsonl.lines import Reader, lines_of, start_before, tail_after
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head
     from mainstay.stores.jsonl.lines import Found
 
-
-_BUFFER = 256 * 1024
-"""Bytes that are read at once."""
+_TRIES = 10
+"""How often files are opened if one is ended meanwhile."""
 
 
 class JsonlJournal:
@@ -131,8 +130,7 @@ class JsonlJournal:
         tail: Tail | None = None if after else Tail()
         with ExitStack() as opened:
             for index, file in enumerate(self._files(opened)):
-                size = os.fstat(file.fileno()).st_size
-                start = start_before(file, size, after) if after else 0
+                start = start_before(file, file.size, after) if after else 0
                 reader = Reader(file, start, tail, goes_on=index > 0)
                 for found in reader:
                     self._pass(found)
@@ -140,7 +138,7 @@ class JsonlJournal:
                         yield found.block
                     del found  # and its lines, before the next are read
                 tail = reader.tail
-                self.torn += reader.end < size or reader.lacks_head
+                self.torn += reader.end < file.size or reader.lacks_head
 
     def _pass(self, found: Found) -> None:
         """Keeps what a reading has found beside a block."""
@@ -177,16 +175,26 @@ class JsonlJournal:
             return []
         return sorted(names, key=_number_in)
 
-    def _files(self, opened: ExitStack) -> list[BinaryIO]:
-        """All files, open; one that is being ended meanwhile is among them once."""
-        found: dict[int, BinaryIO] = {}
-        for path in (self.path, *reversed(self._older())):
-            with suppress(FileNotFoundError):
-                file = opened.enter_context(path.open("rb", buffering=_BUFFER))
-                found.setdefault(os.fstat(file.fileno()).st_ino, file)
+    def _files(self, opened: ExitStack) -> list[Snapshot]:
+        """All files, open, the oldest first; again if one is ended meanwhile."""
+        for _ in range(_TRIES):
+            with ExitStack() as attempt:
+                found = self._files_now(attempt)
+                opened.enter_context(attempt.pop_all())
+            if _is_at(self.path, found[-1] if found else None):
+                break
         if not found and self._reads_only:
             raise StoreError(f"there is no audit log at {self.path}")
-        return list(reversed(found.values()))
+        return found
+
+    def _files_now(self, opened: ExitStack) -> list[Snapshot]:
+        """The same, from the newest on: pruning begins with the oldest."""
+        found = [_opened(self.path, opened)]
+        found += [_opened(path, opened) for path in reversed(self._older())]
+        by_number: dict[int, Snapshot] = {}
+        for each in reversed(found):
+            by_number.update(each)
+        return list(by_number.values())
 
     def _starts(self) -> list[Anchor | None]:
         """What each file goes on from, the oldest first."""
@@ -216,6 +224,24 @@ class JsonlJournal:
                 os.close(lock)
 
 
+def _opened(path: Path, opened: ExitStack) -> dict[int, Snapshot]:
+    """The file at a path by its number; nothing if there is none."""
+    try:
+        file = opened.enter_context(Snapshot(path))
+    except FileNotFoundError:
+        return {}
+    return {os.fstat(file.fileno()).st_ino: file}
+
+
+def _is_at(path: Path, file: Snapshot | None) -> bool:
+    """Whether a file stands at a path still."""
+    try:
+        number = path.stat().st_ino
+    except FileNotFoundError:
+        return True
+    return file is not None and os.fstat(file.fileno()).st_ino == number
+
+
 def _put(target: JournalFile, entry: Entry, *, syncs: bool) -> None:
     tail = target.tail
     if entry.block is not None:
@@ -225,9 +251,9 @@ def _put(target: JournalFile, entry: Entry, *, syncs: bool) -> None:
     target.append(lines_of(entry), tail, syncs=syncs)
 
 
-def _tail_in(file: BinaryIO) -> Tail:
-    tail, size = Tail(), os.fstat(file.fileno()).st_size
-    for start in (start_before(file, size), 0):
+def _tail_in(file: Snapshot) -> Tail:
+    tail = Tail()
+    for start in (start_before(file, file.size), 0):
         for found in Reader(file, start):
             tail = tail_after(found, tail)
         if tail.block:
@@ -257,7 +283,7 @@ def _number_in(path: Path) -> int:
 
 def _plans_in(path: Path) -> Iterator[bytes]:
     """The records of a file that declare a plan; what a killed writer has left is none."""
-    with path.open("rb", buffering=_BUFFER) as file:
+    with Snapshot(path) as file:
         for found in Reader(file):
             if found.block is not None:
                 yield from (record for record in found.block.records if PLAN in record)
