@@ -220,3 +220,32 @@ def later_block(tail):
     header = block.header.replace(b'"version":2', b'"version":3')
     links = sha256(tail.link + header).digest()
     return Block(header, [b"{}"], links + sha256(links + b"{}").digest())
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_announced_head_cannot_be_replaced_by_that_of_another_block(tmp_path, at):
+    """A head is of the block it stands behind; a copy of an earlier one is a finding."""
+    path = tmp_path / "audit.jsonl"
+    add = writer(path)
+    for number in range(3):
+        add(b'{"a":%d}' % number, head=True)
+    lines = path.read_bytes().splitlines(keepends=True)
+    heads = [index for index, line in enumerate(lines) if line.startswith(b'{"head":')]
+    lines[heads[at]] = lines[heads[0]]
+    path.write_bytes(b"".join(lines))
+    verdict = verify_log(path)
+    assert not verdict.ok
+    assert "not the one that the block announces" in verdict.problem
+
+
+def test_an_announced_head_cannot_be_replaced_by_one_without_a_checksum(tmp_path):
+    """A block of version 2 announces a head of version 2: another time cannot be put in."""
+    path = tmp_path / "audit.jsonl"
+    writer(path)(b'{"a":1}', head=True)
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    head = msgspec.json.decode(last)["head"]
+    del head["version"], head["check"]
+    head["time"] = "1999"
+    changed = b'{"head":%b}\n' % msgspec.json.encode(head, order="sorted")
+    path.write_bytes(b"".join([*lines, changed]))
+    assert not verify_log(path).ok

@@ -232,9 +232,16 @@ class Reader:
         is_announced, self.awaits_head = self.awaits_head, False
         if is_announced:
             self.gap_from = end
+        if is_announced and not self._is_of_block(head):
+            return Found(end, head=head, flaw="a head is not the one that the block announces")
         if head.version > 1 and not is_announced:
             return Found(end, head=head, flaw="a head stands where no block announces it")
         return Found(end, head=head)
+
+    def _is_of_block(self, head: Head) -> bool:
+        """Whether a head is one of version 2 and of the last block, which has announced it."""
+        tail = self.tail
+        return head.version > 1 and tail is not None and head.block == tail.block
 
     def _anchor(self, line: bytes, end: int) -> Found:
         """The first line of a file, which repeats where the one before it ended."""
