@@ -486,3 +486,41 @@ def test_a_closed_buffer_leaves_its_files_to_the_next(tmp_path):
     assert second.close()
     assert [event.operation for event in kept] == ["kept", "new"]
     assert second.stats()["recovered"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_event_starts_another_thread_if_the_last_one_died(tmp_path):
+    """Even a SystemExit of the other side costs nothing: what was under way is delivered."""
+    kept, deaths = [], [SystemExit(1)]
+
+    def deliver(events):
+        if deaths:
+            raise deaths.pop()
+        kept.extend(each.operation for each in events)
+
+    taker = Buffer(deliver, name="test", spill=tmp_path, every=0.01)
+    taker.put(event(0))
+    eventually(lambda: not deaths)
+    eventually(lambda: taker._thread is None)
+    taker.put(event(1))
+    eventually(lambda: kept == numbers(2))
+
+
+def test_a_spilled_file_that_cannot_be_deleted_does_not_end_the_thread(
+    buffer, other, tmp_path, monkeypatch
+):
+    """What comes after it is delivered without a flush."""
+    other.is_away = True
+    taker = buffer()
+    taker.put(event(0))
+    assert taker.flush()
+    assert files_in(tmp_path)
+
+    def refuse(*_, **__):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    other.is_away = False
+    eventually(lambda: other.kept == numbers(1))
+    taker.put(event(1))
+    eventually(lambda: other.kept == numbers(2))

@@ -268,6 +268,15 @@ class Buffer:
             return True
 
     def _run(self) -> None:
+        try:
+            self._deliver_all()
+        finally:
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = None  # it died: the next event starts another
+
+    def _deliver_all(self) -> None:
+        """Delivers what comes, until there was nothing for a while."""
         self._backlog.take_over()
         if self._at_start is not None and self._backlog.has_events:
             with self._delivering, suppress(Exception):  # the first delivery reports what is wrong

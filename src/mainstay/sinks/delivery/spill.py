@@ -94,7 +94,7 @@ class Spill:
         """Deletes a file that was delivered, and its folder after the last one."""
         with suppress(ValueError):
             self.pending.remove(path)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # what cannot be deleted is delivered again by the next process
             path.unlink()
         if path.parent not in (each.parent for each in self.pending):
             self._leave(path.parent)
