@@ -200,6 +200,25 @@ def test_a_cancel_event_ends_a_wait(sink):
         call.call(scripted(ConnectionError(), 7))
 
 
+def test_a_cancel_event_ends_the_wait_of_an_async_call(sink):
+    """It is looked at while the call waits for its turn, too."""
+    sink.pressure = Pressure(turn=3600.0)
+    cancel = threading.Event()
+    call = engine(sink).operation("api", cancel=cancel)
+
+    async def main():
+        task = asyncio.ensure_future(call.acall(later(ConnectionError(), 7)))
+        await asyncio.sleep(1.0)
+        cancel.set()
+        with pytest.raises(Exception, match="cancel"):
+            await task
+
+    with virtual_time() as time:
+        start = time.monotonic()
+        asyncio.run(main())
+        assert time.monotonic() - start == pytest.approx(1.0, abs=0.1)
+
+
 @pytest.mark.parametrize("awaits", [False, True])
 def test_the_attempts_of_a_block_wait(sink, awaits):
     """Before the next attempt: a block that ends cannot await."""

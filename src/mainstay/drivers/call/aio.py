@@ -146,8 +146,8 @@ async def drive(
                 answer = None
             else:
                 answer = call.answer(effect)
-                if call.holds is not None and (turn := call.turn()):
-                    await current_sleep()(turn)
+                if call.holds is not None:
+                    await hold(call)
     finally:
         call.close()
         del send
@@ -205,8 +205,7 @@ async def wait(call: Call, delay: float) -> Stop | None:
     Even no delay lets other tasks run and a cancellation through.
     """
     if call.holds is not None:
-        if turn := call.turn():
-            await current_sleep()(turn)
+        await hold(call)
         if not call.attempts:
             return None
     if call.is_late(delay):
@@ -217,6 +216,18 @@ async def wait(call: Call, delay: float) -> Stop | None:
     else:
         await _wait_watching(call, call.cancel, delay)
     return call.not_made(TOO_LATE) if call.is_late(0.0) else None
+
+
+async def hold(call: Call) -> None:
+    """Awaits the turn of a call if a listener cannot keep up; a set cancel event ends that."""
+    end = clock.current.monotonic() + call.turn()
+    while (left := end - clock.current.monotonic()) > 0.0:
+        if call.cancel is None:
+            await current_sleep()(left)
+            return
+        if call.cancel.is_set():
+            return
+        await current_sleep()(min(left, _POLL))
 
 
 async def _wait_watching(call: Call, cancel: threading.Event, delay: float) -> None:
