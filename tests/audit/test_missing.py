@@ -15,6 +15,7 @@ from mainstay.audit import AuditLog, read_log, replay_log, verify_log
 from mainstay.audit.stream import AuditStream
 from mainstay.events import CallSucceeded
 from mainstay.sinks.delivery import pressure
+from mainstay.sinks.delivery.spill import Spill
 from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.testing import scripted
 
@@ -246,3 +247,35 @@ def test_a_log_that_is_not_written_to_its_end_is_not_closed(tmp_path, caplog):
     again.close()
     assert [record.event.operation for record in read_log(where)] == ["a", "b", "c"]
     assert len(verify_log(where).unclosed) == 1
+
+
+@pytest.mark.parametrize("ends", ["close", "at exit"])
+def test_losses_while_the_log_is_away_are_stated_by_the_next_process(tmp_path, monkeypatch, ends):
+    """They wait on disk with the events that found room, and are counted once."""
+    path, lock = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.lock"
+    lock.mkdir()  # no writer can lock it
+    log = AuditLog(path, spill=tmp_path / "spill")
+    with monkeypatch.context() as full:
+        full.setattr(Spill, "write", _refuse)
+        for number in range(5 * PUT):
+            log(CallSucceeded(operation=str(number), total_attempts=2))
+    lost = log.stats()["lost"]
+    if ends == "close":
+        log.close()
+    else:
+        log._buffer.end()
+        log._buffer.close()
+    lock.rmdir()
+    following = AuditLog(path, spill=tmp_path / "spill")
+    following(CallSucceeded(operation="last", total_attempts=2))
+    following.close()
+    verdict = verify_log(path)
+    assert verdict.ok, verdict.problem
+    assert lost > 0
+    assert verdict.lost == lost == sum(each.records for each in verdict.losses)
+    assert verdict.records - len(verdict.losses) == 5 * PUT - lost + 1
+    assert not verdict.is_complete
+
+
+def _refuse(*_, **__):
+    raise OSError(28, "No space left on device")

@@ -114,7 +114,7 @@ class AuditLog:
             spill=spill,
             strict=strict,
             batch=1_000,
-            at_end=self._count,
+            at_end=self._prepare_end,
             at_start=self._begin_writer,
         )
         self.pressure = self._buffer.pressure
@@ -125,6 +125,8 @@ class AuditLog:
         self._under_way: list[Event] | None = None
         self._records: list[bytes] = []
         self._losses: list[Loss] = []
+        self._stated = 0
+        """How many losses are stated by events of the batch: of a process before this one."""
         self._seen: int | None = None
         flush_at_exit(self, AuditLog._end_process)
 
@@ -184,11 +186,29 @@ class AuditLog:
 
     def close(self) -> None:
         """Writes what is left, and that this writer closes; a later event opens the log again."""
-        self._count()
+        self._prepare_end()
         self._buffer.close()
         self._end_writer()
         if self._journal is not None and self._pid == PROCESS.pid:
             self._journal.close()
+
+    def _prepare_end(self) -> None:
+        """What comes before the last flush: counts, and losses if the log is not available.
+
+        Those go to disk with the events that wait, and the next process writes them.
+        """
+        self._count()
+        if self._buffer.losses.waiting():
+            self._buffer.flush()
+            self._buffer.between(self._hand_over_losses)
+
+    def _hand_over_losses(self) -> None:
+        losses = self._buffer.losses.waiting()
+        self._records = self._records[: len(self._records) - len(self._losses)]
+        self._losses = []
+        for loss in losses:
+            self._buffer.append(_event_of(loss))
+        self._buffer.losses.reported(losses)
 
     def _end_process(self) -> None:
         """What the end of the process does, after the buffer's flush, which registers earlier."""
@@ -221,6 +241,7 @@ class AuditLog:
         journal = self._open()
         if self._under_way is not events:
             self._begin_batch(self._encoded(events))
+            self._stated = sum(each.records for each in events if type(each) is RecordsLost)
             self._under_way = events
         elif self._seen is not None and self._is_kept(journal, self._seen):
             self._end_batch([])
@@ -232,7 +253,7 @@ class AuditLog:
         """The records of a batch, and of what was lost: newer events, which found no room."""
         self._losses = self._buffer.losses.waiting()
         self._records = [*records, *map(_lost, self._losses)]
-        self._seen = None
+        self._seen, self._stated = None, 0
         self._batch += 1
 
     def _end_batch(self, heads: list[Head]) -> None:
@@ -261,7 +282,7 @@ class AuditLog:
                 batch=self._batch,
                 note=note,
                 head=has_head,
-                lost=sum(loss.events for loss in self._losses),
+                lost=self._stated + sum(loss.events for loss in self._losses),
             )
             heads[:] = [self._head(tail_of(block))] if has_head else []
             return Entry(block, heads[0] if heads else None)
@@ -385,14 +406,17 @@ def _signer(key: Any) -> Signer | None:
 
 def _lost(loss: Loss) -> bytes:
     """The record of a loss."""
-    lost = RecordsLost(
+    return encode(_event_of(loss))
+
+
+def _event_of(loss: Loss) -> RecordsLost:
+    return RecordsLost(
         records=loss.events,
         first_at=loss.first,
         last_at=loss.last,
         reason=loss.why,
         timestamp=stamp(clock.current.wall()),
     )
-    return encode(lost)
 
 
 def _now() -> str:

@@ -205,6 +205,21 @@ class Buffer:
                 self._at_end()
         self.flush()
 
+    def between(self, work: Callable[[], object]) -> bool:
+        """Calls `work` between two deliveries, if the last one failed; whether it did."""
+        if not self._in_a_row or not self._delivering.acquire(timeout=_FINISH):
+            return False
+        try:
+            if self._in_a_row:
+                work()
+            return bool(self._in_a_row)
+        finally:
+            self._delivering.release()
+
+    def append(self, event: Event) -> None:
+        """Takes an event even if there is no room: one that states what found none."""
+        self._queue.append(event)
+
     def finish(self, last: Callable[[], object]) -> bool:
         """Calls `last` between two deliveries, if nothing is left to deliver; whether it did."""
         if not self._delivering.acquire(timeout=_FINISH):

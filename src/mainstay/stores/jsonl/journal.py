@@ -177,6 +177,7 @@ class JsonlJournal:
 
     def _files(self, opened: ExitStack) -> list[Snapshot]:
         """All files, open, the oldest first; again if one is ended meanwhile."""
+        found: list[Snapshot] = []
         for _ in range(_TRIES):
             with ExitStack() as attempt:
                 found = self._files_now(attempt)
