@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -249,3 +250,77 @@ def test_an_announced_head_cannot_be_replaced_by_one_without_a_checksum(tmp_path
     changed = b'{"head":%b}\n' % msgspec.json.encode(head, order="sorted")
     path.write_bytes(b"".join([*lines, changed]))
     assert not verify_log(path).ok
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_kill_at_any_byte_of_a_file_is_no_finding(tmp_path, goes_on, kills):
+    """In a block, in a head, and right after the mark of it: the next writer goes on."""
+    path, begins = tmp_path / "audit.jsonl", 0
+    add = writer(path)
+    if goes_on:
+        add(b'{"a":0}', head=True)
+        other = JsonlJournal(path, rotate=1)
+        other.append(lambda tail, _: Entry(seal(tail, [b"{}"], writer="host:7:a1", time="now")))
+        begins = path.read_bytes().index(b"\n") + 1
+    else:
+        add(b'{"a":0}')
+    add(b'{"a":1}', b'{"a":2}', head=True)
+    data = path.read_bytes()
+    for cut in range(begins, len(data) + 1):
+        path.write_bytes(data[:cut])
+        if kills > 1:
+            with pytest.raises(KeyboardInterrupt):
+                JsonlJournal(path).append(_killed)
+        writer(path, "host:8:b2")(b'{"a":3}', head=True)
+        verdict = verify_log(path)
+        assert verdict.ok, (cut, verdict.problem)
+
+
+def _killed(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_disk_that_refuses_the_beginning_of_a_file_leaves_none(tmp_path, monkeypatch):
+    """A file that goes on from another is there with its first line, or not at all."""
+    path = tmp_path / "audit.jsonl"
+    writer(path)(b'{"a":1}')
+
+    def add():
+        journal = JsonlJournal(path, rotate=1)
+        journal.append(lambda tail, _: Entry(seal(tail, [b"{}"], writer="host:7:a1", time="now")))
+
+    with monkeypatch.context() as full:
+        full.setattr("mainstay.stores.jsonl.files.anchor_line", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            add()
+    assert not path.exists()
+    add()
+    assert verify_log(path).ok
+    assert verify_log(path).records == 2
+
+
+def test_a_mark_that_a_full_disk_cut_off_is_written_again(tmp_path, monkeypatch):
+    """As a whole: nothing is appended to the beginning of one."""
+    path = tmp_path / "audit.jsonl"
+    journal = JsonlJournal(path)
+    entry = {"writer": "host:7:a1", "time": "now", "log": "a1"}
+    journal.append(lambda tail, _: Entry(seal(tail, [b"{}"], **entry)))
+    with path.open("ab") as file:
+        file.write(b'{"link":"ab')
+    write, left = os.write, [5]
+
+    def short(number, data):
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        done = write(number, bytes(data)[: left[0]])
+        left[0] -= done
+        return done
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", short)
+        with pytest.raises(Exception, match="No space"):
+            journal.append(lambda tail, _: Entry(seal(tail, [b"{}"], **entry)))
+    journal.append(lambda tail, _: Entry(seal(tail, [b"{}"], **entry)))
+    assert verify_log(path).ok
+    assert verify_log(path).records == 2

@@ -64,18 +64,19 @@ class JournalFile:
         self.end = 0
         self._gap_from: int | None = 0
         self._awaits_head = False
+        self._is_torn = True
+        """Whether all that was read last is what killed writers left."""
 
     def open(self, path: Path, *, ends: Tail | None = None) -> None:
         """Opens the file if it is not open, and reads what others have appended."""
-        if self._file is None or self._is_another(path):
+        if ends is not None or self._file is None or self._is_another(path):
             self.forget()
+            if ends is not None:
+                _begin(path, ends)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
             self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=256 * 1024)
             self._pid = PROCESS.pid
         self._catch_up()
-        if ends is not None and not self.end:
-            self.write(anchor_line(ends), syncs=False)
-            self.tail, self._gap_from = ends, self.end
 
     def forget(self) -> None:
         """Closes the file; a parent's is not a child's to close."""
@@ -144,7 +145,7 @@ class JournalFile:
         self._follow(start, self.tail if self.end else None)
         if start and not self.tail.block:
             self._follow(0, None)
-        if self.end and not self.tail.block:
+        if self.end and not self.tail.block and not self._is_torn:
             raise OSError(errno.EINVAL, "the file holds something else than an audit log")
         if self.end < size:
             self._file.seek(size - 1)
@@ -158,14 +159,33 @@ class JournalFile:
         reader = Reader(self._file, start, tail)
         if tail is not None:
             reader.gap_from, reader.awaits_head = self._gap_from, self._awaits_head
+        self._is_torn = True
         for found in reader:
             self.tail = tail_after(found, self.tail)
+            self._is_torn = self._is_torn and bool(found.torn)
         self.end = reader.end
         self._gap_from, self._awaits_head = reader.gap_from, reader.awaits_head
 
     def _mark(self, count: int, ends_a_line: bool) -> None:
         """Marks what is torn; a line break that the mark brings counts with it."""
         assert self._file is not None
-        number = self._file.fileno()
-        os.write(number, torn_line(count + (not ends_a_line), ends_a_line=ends_a_line))
-        self.end = os.fstat(number).st_size
+        torn_from, self.end = self.end, os.fstat(self._file.fileno()).st_size
+        try:
+            mark = torn_line(count + (not ends_a_line), ends_a_line=ends_a_line)
+            self.write(mark, syncs=False)
+        except BaseException:
+            self.end = torn_from
+            raise
+
+
+def _begin(path: Path, ends: Tail) -> None:
+    """Makes a file that goes on from another one; it is there with its first line, or not at all.
+
+    The path is free, or an empty file is there.
+    """
+    begun = path.with_name(f"{path.name}.new")
+    with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(anchor_line(ends))
+        file.flush()
+        os.fsync(file.fileno())
+    begun.replace(path)

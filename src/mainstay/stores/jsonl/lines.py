@@ -217,18 +217,26 @@ class Reader:
         if line[_AFTER:_HEADER_AT] == _BLOCK:
             return self._block(line)
         if line.startswith(_HEAD):
-            return self._head(line, end), self._file.readline()
+            return self._head(line, end)
         if line[_AFTER:].startswith(_ANCHOR):
             return self._anchor(line, end), self._file.readline()
         if line.startswith(_TORN):
             return self._lone_mark(line, end), self._file.readline()
         return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
 
-    def _head(self, line: bytes, end: int) -> Found:
-        """A head: the one that its block announces, or one of version 1."""
-        head = _head_of(line)
+    def _head(self, line: bytes, end: int) -> tuple[Found | None, bytes]:
+        """A head, or what is left of one whose writer was killed, and the mark behind it."""
+        head, after = _head_of(line), self._file.readline()
+        if head is None or (after and not _goes_on(after)):
+            found, after = self._odd(Block(line, (), b""), end, may_be_cut=False)
+            if found is not None and found.torn:
+                return found, after
         if head is None:
-            return Found(end, flaw="a head is not as it was written")
+            return Found(end, flaw="a head is not as it was written"), after
+        return self._whole_head(head, end), after
+
+    def _whole_head(self, head: Head, end: int) -> Found:
+        """A head: the one that its block announces, or one of version 1."""
         is_announced, self.awaits_head = self.awaits_head, False
         if is_announced:
             self.gap_from = end
