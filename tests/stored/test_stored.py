@@ -24,8 +24,8 @@ from mainstay import (
     OperatorKey,
     OutcomeUnknown,
     PayloadMismatch,
-    StoredFailure,
     ResultNotKept,
+    StoredFailure,
     UsageError,
 )
 from mainstay.audit import read_log, replay_log, verify_log
