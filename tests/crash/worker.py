@@ -191,6 +191,9 @@ class _Hooked:
     def in_transaction(self) -> bool:
         return bool(self._connection.in_transaction)
 
+    def getlimit(self, category: int, /) -> int:
+        return int(self._connection.getlimit(category))
+
     def close(self) -> None:
         self._connection.close()
 

@@ -56,7 +56,7 @@ def purge(as_json: bool) -> None:
 @store_option
 @json_option
 def compact(as_json: bool) -> None:
-    """Purge, and give the free space of a SQLite file back to the disk.
+    """Purge, and shrink the file of a SQLite store.
 
     A file of an earlier version is rewritten as a whole. Meanwhile other processes can read it and
     not write to it; the folder needs room for two further copies of what the file holds.
