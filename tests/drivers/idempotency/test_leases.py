@@ -13,6 +13,7 @@ from mainstay import Backoff, Engine, RetryPolicy, carry, lease
 from mainstay.core.codec.arguments import bound_arguments
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.idempotency.record import Begin, RecordState, Renew, Settle, decode, reduce
+from mainstay.drivers.idempotency import driver
 from mainstay.errors import (
     CallCancelled,
     LeaseLost,
@@ -135,6 +136,24 @@ def test_a_claim_that_took_as_long_as_its_lease_is_made_again_before_the_functio
         assert call(operation, lambda: seen.append(lease.remaining()) or "done") == "done"
     assert store.count(Begin) == 2
     assert seen == [30.0]
+
+
+@pytest.mark.parametrize("sinks", [[], [[].append]])
+def test_a_process_that_stood_still_after_its_claim_claims_again(store, call, sinks, monkeypatch):
+    """Stopped between the answer to its claim and the function, for longer than the lease."""
+    seen, stops, enclosures = [], [31.0], driver.enclosures
+
+    def stands_still(depth):
+        if stops:
+            mainstay.runtime.clock.current.sleep(stops.pop())
+        return enclosures(depth + 1)
+
+    monkeypatch.setattr(driver, "enclosures", stands_still)
+    with virtual_time(), Engine(store, policies=[SWIFT], default="swift", sinks=sinks) as engine:
+        operation = engine.operation("work", key="k", lease=30.0)
+        assert call(operation, lambda: seen.append(lease.remaining()) or "done") == "done"
+    assert seen == [30.0]
+    assert store.count(Begin) + store.count(Renew) == 2
 
 
 def test_what_another_process_has_taken_over_meanwhile_is_replayed(store, engine, call):

@@ -189,6 +189,9 @@ def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outc
     box: list[Any] = []
     try:
         if this.is_plain(around):
+            lease = this.lease
+            if lease is not None and clock.current.monotonic() >= lease.until:
+                return this.give_up_lease()  # looked at last: a process may stand still anywhere
             this.attempts = 1
             try:
                 return Returned(this.function(*args, **kwargs))
@@ -293,6 +296,9 @@ async def _ainvoke(
     box: list[Any] = []
     try:
         if this.is_plain(around):
+            lease = this.lease
+            if lease is not None and clock.current.monotonic() >= lease.until:
+                return this.give_up_lease()
             this.attempts = 1
             try:
                 return Returned(await this.function(*args, **kwargs))

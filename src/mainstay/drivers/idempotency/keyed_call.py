@@ -12,7 +12,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
-from mainstay.core.idempotency.call import Notice, SizeLimit, keyed
+from mainstay.core.idempotency.call import OVERDUE, Notice, SizeLimit, keyed
 from mainstay.core.idempotency.record import (
     Begin,
     Done,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Change, Decide
     from mainstay.core.base.types import UserValue
-    from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, KeyedFlow
+    from mainstay.core.idempotency.call import Escalate, Invoke, Keyed, KeyedFlow, Overdue
     from mainstay.core.idempotency.record import Answer, Command
     from mainstay.drivers.call.site import Site
     from mainstay.drivers.idempotency.keys import Keying, KeyOptions
@@ -196,6 +196,13 @@ class KeyedCall:
         LEASE_RENEWAL.start(lease, age, now if current is clock.SYSTEM else None)
         self.token: Token[HeldLease | None] = LEASE.set(lease)
         return True
+
+    def give_up_lease(self) -> Overdue:
+        """The lease ran out before the function began: another claim is made next."""
+        assert self.lease is not None
+        LEASE_RENEWAL.forget(self.lease)
+        self.sent = clock.current.monotonic()
+        return OVERDUE
 
     def let_go(self) -> None:
         """The function has ended; its lease is still renewed, until that is recorded."""
