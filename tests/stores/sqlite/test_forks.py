@@ -302,11 +302,12 @@ def test_a_file_that_is_open_in_another_way_is_refused_in_the_child(tmp_path, ow
     refused_once(tmp_path, "not mainstay's; close that before the fork")
 
 
-def test_a_fork_by_c_code_is_found_by_the_process_number(tmp_path):
-    """The child refuses what was open; a new file it may use.
+@pytest.mark.parametrize("hooks", ["pass", "ctypes.pythonapi.PyOS_AfterFork_Child()"])
+def test_a_fork_by_c_code_is_found_by_the_process_number(tmp_path, hooks):
+    """Without the hooks before the fork, the child refuses what was open; a new file it may use.
 
     No other thread may be there: of an interpreter that learns of no fork, threads that waited for
-    its lock are phantoms in the child, and whatever releases the lock may hang.
+    its lock are phantoms in the child, and a thread inside SQLite leaves its locks taken.
     """
     program = """
     import ctypes
@@ -319,6 +320,7 @@ def test_a_fork_by_c_code_is_found_by_the_process_number(tmp_path):
     put(store, "before")
     pid = ctypes.PyDLL(None).fork()
     if not pid:
+        HOOKS
         try:
             put(store, "child")
         except StoreUnavailable as error:
@@ -331,40 +333,10 @@ def test_a_fork_by_c_code_is_found_by_the_process_number(tmp_path):
     put(store, "after")
     store.close()
     """
-    run(program, tmp_path)
+    run(program.replace("HOOKS", hooks), tmp_path)
     assert {line.split()[0] for line in lines(tmp_path, "answers")} == {"before", "other", "after"}
     (refused,) = lines(tmp_path, "refused")
     assert "forked by C code, without Python's hooks" in refused
-
-
-def test_a_fork_by_c_code_that_only_ends_with_pythons_hooks_is_refused(tmp_path):
-    """As uWSGI forks with threads enabled: what was open before is refused in the child."""
-    program = """
-    import ctypes
-    engine = Engine(url, share=0.05, breakers=[mainstay.CircuitBreaker("pay")])
-    once(engine, "before")
-    def fork():
-        pid = ctypes.PyDLL(None).fork()
-        if not pid:
-            ctypes.pythonapi.PyOS_AfterFork_Child()
-        return pid
-    def work():
-        once(engine, "child")
-        other = Engine(f"sqlite:///{where}/other.db")
-        assert once(other, "other")
-        other.close()
-    assert reap(in_child(work, fork=fork)) == 0
-    once(engine, "after")
-    engine.close()
-    """
-    run(program, tmp_path)
-    (tmp_path / "effects").write_text(
-        "".join(f"{each}\n" for each in lines(tmp_path, "effects") if "other" not in each)
-    )
-    (tmp_path / "answers").write_text(
-        "".join(f"{each}\n" for each in lines(tmp_path, "answers") if "other" not in each)
-    )
-    refused_once(tmp_path, "forked by C code, without Python's hooks")
 
 
 def test_a_database_in_memory_is_refused_while_a_step_is_in_it(tmp_path):
