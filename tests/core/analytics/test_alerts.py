@@ -335,3 +335,18 @@ def test_a_clock_that_is_set_back_tells_no_negative_time():
     assert len(board.due(5000.0)) == 1
     (cleared,) = board.due(10.0)
     assert cleared.lasted_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("event", "counts"),
+    [
+        (CircuitStateChanged(from_state="closed", to_state="open"), True),
+        (CircuitStateChanged(from_state="half_open", to_state="forced_open"), True),
+        (CircuitStateChanged(from_state="open", to_state="forced_open"), False),
+        (CircuitStateChanged(from_state="open", to_state="half_open"), False),
+        (CallSucceeded(), False),
+    ],
+)
+def test_a_circuit_counts_as_opened_when_it_was_not_open_before(event, counts):
+    """And no other event does."""
+    assert COUNTED["circuits_opened"](event) is counts
