@@ -204,7 +204,10 @@ def test_a_disk_that_refuses_costs_only_what_finds_no_room(buffer, other, tmp_pa
     assert any("cannot be spilled either" in record.getMessage() for record in caplog.records)
     other.is_away = False
     assert made.flush(60)
-    assert other.kept == numbers(100 - lost)
+    # The thread may take a batch out of the queue in between, which makes room for later ones.
+    assert other.kept[:40] == numbers(40)
+    assert other.kept == sorted(set(other.kept), key=int)
+    assert len(other.kept) == 100 - lost
 
 
 def test_an_event_without_a_written_form_costs_no_other(buffer, other, tmp_path):
