@@ -14,6 +14,7 @@ import contextlib
 import inspect
 import itertools
 import os
+import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -271,12 +272,13 @@ def _postgres_again(said: list[Said]) -> Callable[[str], Generator[Said, Any, No
 
 @contextlib.contextmanager
 def _noted(cls: type, name: str) -> Iterator[list[Said]]:
-    """Writes down the arguments of a method's calls."""
+    """Writes down the arguments of a method's calls in this thread: others purge and follow."""
     said: list[Said] = []
-    method = getattr(cls, name)
+    method, here = getattr(cls, name), threading.get_ident()
 
     def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        said.append((args, kwargs))
+        if threading.get_ident() == here:
+            said.append((args, kwargs))
         return method(self, *args, **kwargs)
 
     setattr(cls, name, noting)
