@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -60,17 +60,29 @@ def library() -> str | None:
 
 
 class TimeRelay:
-    """Stands before a NATS server, and shifts the time in its answers by `offset` seconds."""
+    """Stands before a NATS server, and shifts the times in its answers by `offset` seconds.
 
-    _STAMP = re.compile(rb'(?<="ts":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?=[.Z])')
-    _LONGEST = len('"ts":"2026-01-01T00:00:00.')
+    The time at which a message was written (`time`) is shifted by the offset of that moment.
+    """
+
+    _STAMP = re.compile(rb'(?<=(ts|me)":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?=((?:\.\d{1,6})?)\d*Z)')
+    _LONGEST = len('"time":"2026-01-01T00:00:00.000000000Z')
 
     def __init__(self, port: int) -> None:
-        self.offset = 0
+        self._offsets = [(datetime(2000, 1, 1), 0)]  # noqa: DTZ001 -- the server's are without a zone, too
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def offset(self) -> int:
+        """Seconds by which the server's clock seems to be ahead of its real one."""
+        return self._offsets[-1][1]
+
+    @offset.setter
+    def offset(self, seconds: int) -> None:
+        self._offsets.append((datetime.now(UTC).replace(tzinfo=None), seconds))
 
     def close(self) -> None:
         """Accepts no more connections."""
@@ -107,10 +119,13 @@ class TimeRelay:
 
     def _shifted(self, data: bytes) -> tuple[bytes, bytes]:
         """What can be passed on, and the beginning of a time whose rest is to come."""
-        at = data.rfind(b'"ts', max(0, len(data) - self._LONGEST))
+        at = data.rfind(b'"t', max(0, len(data) - self._LONGEST))
         whole = len(data) if at < 0 or self._STAMP.search(data, at) else at
         return self._STAMP.sub(self._later, data[:whole]), data[whole:]
 
     def _later(self, found: re.Match[bytes]) -> bytes:
-        moment = datetime.fromisoformat(found[0].decode()) + timedelta(seconds=self.offset)
+        moment = datetime.fromisoformat(found[0].decode())
+        exact = moment + timedelta(seconds=float(found[2] or 0))
+        past = [offset for since, offset in self._offsets if since <= exact]
+        moment += timedelta(seconds=self.offset if found[1] == b"ts" else past[-1])
         return moment.isoformat(timespec="seconds").encode()

@@ -29,6 +29,7 @@ from mainstay.stores.nats import thread as nats_thread
 from mainstay.stores.nats import wire as nats_wire
 from mainstay.stores.nats.store import NatsStore
 from mainstay.testing.stores import StoreContract
+from tests.crash.faults.clock import TimeRelay
 from tests.servers.nats import start_nats
 
 
@@ -462,6 +463,40 @@ def test_a_slow_answer_does_not_spoil_what_is_known():
     assert clock.uncertainty() < 0.01
     clock.learn(here, here + 4.0, 5000.0)
     assert clock.uncertainty() == pytest.approx(2.0)
+
+
+@pytest.fixture
+def relay(server):
+    """The server, with a clock that can be set."""
+    relay = TimeRelay(server.port)
+    yield relay
+    relay.close()
+
+
+def test_a_lease_by_the_new_time_holds_for_a_process_that_knows_the_old_one(relay, opened, space):
+    """The clock is set back a day: one process learns of it at once, the other within a second."""
+    url = f"nats://127.0.0.1:{relay.port}"
+    late, soon = opened(url), opened(url)
+
+    def begin(store, owner):
+        command = Begin(owner, "same", 60.0, 3)
+        return store.transact(space, "k", lambda value, now: reduce(value, command, now))
+
+    late.transact(space, "other", put(b"measured"))
+    relay.offset = -86_400
+    assert isinstance(begin(soon, "soon"), Run)
+    assert isinstance(begin(late, "late"), Busy)
+
+
+def test_what_is_kept_by_the_new_time_is_not_purged_by_the_old_one(relay, opened, space):
+    """The clock is set back a day; a purge that begins before it goes by the time of after it."""
+    url = f"nats://127.0.0.1:{relay.port}"
+    late, soon = opened(url), opened(url)
+    late.transact(space, "other", put(b"measured"))
+    relay.offset = -86_400
+    soon.transact(space, "k", put(b"kept", expires=3_600.0))
+    assert late.purge() == 0
+    assert soon.read(space, "k")[0] == b"kept"
 
 
 def test_the_clock_is_measured_again_when_it_is_old(store, space, monkeypatch):

@@ -24,8 +24,10 @@ from mainstay.stores.nats.wire import (
     NO_CONSUMER,
     NO_MESSAGE,
     NO_STREAM,
+    SET_BACK,
     WRONG_SEQUENCE,
     Envelope,
+    Found,
     NoResponderError,
     answer_of,
     envelopes,
@@ -60,15 +62,17 @@ class NatsStep(Operation):
         self.doing = "waiting for other steps of this process"
         async with self.thread.locks.setdefault(subject, asyncio.Lock()), self.thread.room:
             while True:
-                revision, found = await self._get(subject)
-                now = await self._now()
+                found, read = await self._get(subject), steady()
+                now = await self.now()
                 try:
-                    change, reply = decide(found.value if found else None, now)
+                    change, reply = decide(found.value, now)
+                    if change is not KEEP and self._is_doubtful(found, now, read):
+                        change, reply = decide(found.value, await self.now(read))
                 except BaseException as error:
                     return Raised(error)
-                if change is KEEP or (change.value is None and found is None):
+                if change is KEEP or (change.value is None and found.record is None):
                     return reply
-                if await self._put(subject, key, revision, change):
+                if await self._put(subject, key, found.revision, change):
                     return reply
                 self.lost_races += 1
                 pause = random.uniform(0, min(0.001 * self.lost_races, 0.01))  # noqa: S311 -- to spread
@@ -82,8 +86,8 @@ class NatsStep(Operation):
 
     async def read(self, space: str, key: str) -> tuple[bytes | None, float]:
         async with self.thread.room:
-            _, found = await self._get(self.address.subject(space, key))
-            return (found.value if found else None), await self._now()
+            found = await self._get(self.address.subject(space, key))
+            return found.value, await self.now()
 
     async def scan(self, space: str, after: str, limit: int) -> list[tuple[str, bytes]]:
         """Lists the names, sorts them by key, and reads as many as it takes."""
@@ -134,13 +138,24 @@ class NatsStep(Operation):
 
     # --- what they are made of -------------------------------------------------------------------
 
-    async def _now(self) -> float:
+    async def now(self, since: float = 0.0) -> float:
+        """The server's time; measured since a moment of the steady clock, if that is given."""
         clock = self.thread.clock
-        while clock.is_stale():
+        while clock.is_stale(since):
             async with self.thread.measuring:
-                if clock.is_stale():
+                if clock.is_stale(since):
                     await self._measured(await self.thread.connection(self))
         return clock.now()
+
+    def _is_doubtful(self, found: Found, now: float, read: float) -> bool:
+        """Whether a change of a record may rest on the time of before the clock was set back.
+
+        Another process may have measured the new time and written the record by it: by the old time
+        its lease would be over. So a record that seems not to be written just now is changed only
+        by a time that was asked for after it was read.
+        """
+        is_recent = found.record is None or abs(now - found.written) <= SET_BACK
+        return not is_recent and self.thread.clock.is_stale(read)
 
     async def _measured(self, connection: NatsConnection) -> None:
         self.doing = "reading the server's clock"
@@ -152,17 +167,18 @@ class NatsStep(Operation):
             self.thread.drop(connection)
             raise self.failed(str(error)) from None
 
-    async def _get(self, subject: str) -> tuple[int, Envelope | None]:
-        """The revision of a record, and the record; a mark that it was dropped has a revision."""
+    async def _get(self, subject: str) -> Found:
+        """The last message of a record; a mark that it was dropped has a revision."""
         asked = msgspec.json.encode({"last_by_subj": subject})
         answer = await self.api("STREAM.MSG.GET", asked, missing=NO_MESSAGE)
         if answer.message is None:
-            return 0, None
+            return Found()
         value = answer.message.value()
         if value is None:
-            return answer.message.seq, None
+            return Found(answer.message.seq)
+        written = answer.message.time.timestamp()
         try:
-            return answer.message.seq, envelopes.decode(value)
+            return Found(answer.message.seq, envelopes.decode(value), written)
         except msgspec.MsgspecError:
             raise self.failed(f"what is kept as {subject} is no record of mainstay's") from None
 
@@ -170,7 +186,7 @@ class NatsStep(Operation):
         found: list[Envelope | None] = []
         for start in range(0, len(subjects), 64):
             some = await asyncio.gather(*map(self._get, subjects[start : start + 64]))
-            found += [record for _, record in some]
+            found += [each.record for each in some]
         return found
 
     async def _names(self, pattern: str) -> list[str]:
@@ -275,11 +291,11 @@ class _Sweep:
 
     async def go_on(self, limit: int) -> int:
         """Looks at some records, and drops those of them that have expired; how many."""
-        thread = self._step.thread
-        now = thread.store_clock.before_jumps(thread.clock.now())
+        messages = await self._next()
+        now = self._step.thread.store_clock.before_jumps(await self._step.now(since=steady()))
         expired: list[tuple[str, int]] = []
         marks: list[tuple[str, int]] = []
-        for message in await self._next():
+        for message in messages:
             sequence = message.metadata.sequence.stream
             if len(expired) >= limit:
                 break

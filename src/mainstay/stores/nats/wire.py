@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MEASURE_EVERY = 1.0
 """Seconds after which the server's clock is measured again: it may be set, and until then this
 process goes by the time of before."""
-_SET_BACK = 0.5
+SET_BACK = 0.5
 """Seconds by which the server's clock goes back only if it was set."""
 _DRIFT = 200e-6
 """How far two clocks may drift apart, per second; twice what a bad quartz does."""
@@ -51,20 +51,24 @@ class Clock:
         self._offset = 0.0
         self._half = 0.0
         self._measured: float | None = None
+        self._asked = 0.0
 
     def unmeasured(self) -> Clock:
         """One that has measured nothing, and still does not go back."""
         return Clock(self._floor)
 
-    def is_stale(self) -> bool:
-        """Whether it has to be measured before it is read."""
-        return self._measured is None or steady() - self._measured > _MEASURE_EVERY
+    def is_stale(self, since: float = 0.0) -> bool:
+        """Whether it has to be measured before it is read: asked for `since`, if that is given."""
+        if self._measured is None or self._asked < since:
+            return True
+        return steady() - self._measured > _MEASURE_EVERY
 
     def learn(self, sent: float, received: float, moment: float) -> None:
         """Takes a reading of the server's clock, made between `sent` and `received`.
 
         A slow answer that agrees with what is known is less precise than that, and is left out.
         """
+        self._asked = sent
         half, offset = (received - sent) / 2, moment - (sent + received) / 2
         if self._measured is not None:
             known = self._half + _DRIFT * (received - self._measured)
@@ -75,7 +79,7 @@ class Clock:
     def now(self) -> float:
         """Seconds since the epoch."""
         now = steady() + self._offset
-        if now > self._floor or self._floor - now > _SET_BACK:
+        if now > self._floor or self._floor - now > SET_BACK:
             self._floor = now
         return self._floor
 
@@ -122,6 +126,19 @@ class Answer(Struct):
     total: int = 0
     name: str = ""
     num_pending: int = 0
+
+
+class Found(NamedTuple):
+    """The last message of a record: its revision, the record, and when the server wrote it."""
+
+    revision: int = 0
+    record: Envelope | None = None
+    written: float = 0.0
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None if there is no record."""
+        return None if self.record is None else self.record.value
 
 
 class Envelope(Struct, array_like=True):
