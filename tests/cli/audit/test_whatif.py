@@ -3,6 +3,7 @@
 import json
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,7 @@ from mainstay.cli.audit import chart_svg
 from mainstay.cli.audit.policy_file import PolicyFile
 from mainstay.cli.errors import CommandError
 from mainstay.errors import MissingExtraError, PolicyError
-from mainstay.events import CallInterrupted, CallSucceeded, encode
+from mainstay.events import CallInterrupted, CallSucceeded, decode, encode
 from mainstay.runtime.plan_registry import plan_before
 
 POLICIES = [
@@ -102,6 +103,66 @@ def test_what_is_assumed_is_said_with_the_rule(log, policy):
     assert told["total"]["new"]["succeeded"] == 4
     assert told["assumption"]["rule"] == "succeed"
     assert "(rate)" in invoke(*words)
+
+
+@pytest.fixture
+def failures_only(log):
+    """The same calls in a log that does not record what succeeded at once."""
+    path = Path(log)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if not is_at_once(decode(line))))
+    return log
+
+
+def is_at_once(event):
+    return isinstance(event, CallSucceeded) and event.total_attempts == 1
+
+
+SEEN = "* of calls that met a failure: those that succeeded at once are not in the log."
+
+
+@pytest.mark.req("CP-19")
+def test_it_is_labelled_which_calls_the_log_has(failures_only, policy):
+    """A log without first successes has no share of all calls, and neither table pretends to."""
+    out = invoke(failures_only, "--policy", policy())
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "calls that met a failure recorded new change" in lines
+    assert "calls 3 3" in lines
+    assert any(line.startswith("charge 2 6 → 4 2 50.0 % → 0.0 %*") for line in lines)
+    assert SEEN in lines
+    assert "all calls" not in out
+
+
+@pytest.mark.req("CP-19")
+def test_the_json_has_the_label_of_each_row(failures_only, policy):
+    """By the name and in the words that `mainstay audit stats --json` has."""
+    told = json.loads(invoke(failures_only, "--policy", policy(), "--json"))
+    stats = CliRunner().invoke(app, ["audit", "stats", failures_only, "--json"]).output
+    assert told["total"]["success_rate_of"] == "calls that met a failure"
+    assert told["total"]["success_rate_of"] == json.loads(stats)["total"]["success_rate_of"]
+    assert {row["success_rate_of"] for row in told["operations"]} == {"calls that met a failure"}
+
+
+@pytest.mark.req("CP-19")
+def test_a_row_without_first_successes_is_labelled_alone(log, policy):
+    """Only one of the operations had a call that succeeded at once."""
+    out = invoke(log, "--policy", policy())
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "all calls recorded new change" in lines
+    assert any(line.startswith("charge") and "%*" in line for line in lines)
+    assert not any(line.startswith("search") and "%*" in line for line in lines)
+    assert SEEN in lines
+    told = json.loads(invoke(log, "--policy", policy(), "--json"))
+    assert [row["success_rate_of"] for row in told["operations"]] == [
+        "calls that met a failure", "calls",
+    ]  # fmt: skip
+    assert told["total"]["success_rate_of"] == "calls"
+
+
+def test_a_picture_has_the_label_too(failures_only, policy, tmp_path):
+    """A picture is passed on without the table."""
+    invoke(failures_only, "--policy", policy(), "--chart", str(tmp_path / "c.svg"))
+    assert "of 3 calls that met a failure;" in (tmp_path / "c.svg").read_text("utf-8")
 
 
 def test_one_operation_alone(log, policy):

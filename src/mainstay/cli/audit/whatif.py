@@ -121,8 +121,13 @@ def _draw(chart: str, log: str, found: Comparison) -> None:
 
 def _subtitle(found: Comparison) -> str:
     total = found.total
-    of = f"{total.assumed_calls:,} of {total.calls:,} calls"
+    of = f"{total.assumed_calls:,} of {total.calls:,} {_of(total)}"
     return f"{total.assumed:,} outcomes assumed, in {of}; rule: {found.assume}"
+
+
+def _of(pair: Pair) -> str:
+    """Which calls the figures are of: all, or those that the log has."""
+    return str(pair.to_dict()["success_rate_of"])
 
 
 def _bars(found: Comparison) -> Iterator[Bar]:
@@ -142,7 +147,8 @@ def _show(log: str, file: str, found: Comparison, traffic: Traffic) -> None:
 
     screen = Screen()
     screen.show(fields([("log", shielded(log)), ("policy", shielded(file))]), "")
-    screen.show(table(("all calls", "recorded", "new", "change"), _total_rows(found)), "")
+    of = "all calls" if found.total.knows_first_successes else _of(found.total)
+    screen.show(table((of, "recorded", "new", "change"), _total_rows(found)), "")
     screen.show(_operations(found), "")
     for text in _notes(found, traffic):
         screen.print(text, style="dim", soft_wrap=True)
@@ -192,7 +198,8 @@ def _row(name: str, pair: Pair) -> tuple[str, ...]:
         f"{pair.calls:,}",
         f"{was['attempts']:,} → {now['attempts']:,}",
         f"{pair.saved:,}",
-        f"{percent(was['success_rate'])} → {percent(now['success_rate'])}",
+        f"{percent(was['success_rate'])} → {percent(now['success_rate'])}"
+        + "*" * (not pair.knows_first_successes),
         f"{seconds(was['waited_p99'])} → {seconds(now['waited_p99'])}",
         f"{pair.assumed:,}",
     )
@@ -207,11 +214,13 @@ def assumed_text(found: Comparison) -> str:
         return "No outcome is assumed: the record holds every attempt."
     return (
         f"{total.assumed:,} outcomes are assumed, in {total.assumed_calls:,} of {total.calls:,}"
-        f" calls: an attempt that was never made {WORDS[found.assume]} ({found.assume})."
+        f" {_of(total)}: an attempt that was never made {WORDS[found.assume]} ({found.assume})."
     )
 
 
 def _notes(found: Comparison, traffic: Traffic) -> Iterator[str]:
+    if not all(pair.knows_first_successes for _, pair in found.rows()[0]):
+        yield "* of calls that met a failure: those that succeeded at once are not in the log."
     yield assumed_text(found)
     yield "Attempt n has its recorded outcome, also if it is made at another time."
     if found.unchanged:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.analytics.aggregates import MET_A_FAILURE
 from mainstay.core.analytics.sketch import Sketch
 from mainstay.core.analytics.top_k import Ranking
 from mainstay.core.audit.recorded_calls import Traffic
@@ -105,12 +106,20 @@ class Side:
 class Pair:
     """One operation under both policies."""
 
-    __slots__ = ("assumed", "assumed_calls", "calls", "missed", "new", "recorded", "weight")
+    __slots__ = ("assumed", "assumed_calls", "at_once", "calls", "missed", "new", "recorded",
+                 "weight")  # fmt: skip
 
     def __init__(self) -> None:
         self.recorded, self.new = Side(), Side()
         self.calls = self.assumed = self.assumed_calls = 0
+        self.at_once = 0
+        """Calls whose first attempt succeeded; without any, the record leaves them out."""
         self.weight = self.missed = 0
+
+    @property
+    def knows_first_successes(self) -> bool:
+        """Whether calls that never failed are in the record; otherwise no figure has them."""
+        return bool(self.at_once)
 
     @property
     def saved(self) -> int:
@@ -119,6 +128,7 @@ class Pair:
 
     def add(self, call: Call, was: Outcome, now: Outcome) -> None:
         self.calls += call.count
+        self.at_once += 0 if call.met_a_failure else call.count
         self.recorded.add(was, call.count, met_a_failure=call.met_a_failure)
         self.new.add(now, call.count, met_a_failure=call.met_a_failure)
         self.assumed += now.assumed
@@ -126,6 +136,7 @@ class Pair:
 
     def merge(self, other: Pair) -> None:
         self.calls += other.calls
+        self.at_once += other.at_once
         self.assumed += other.assumed
         self.assumed_calls += other.assumed_calls
         self.recorded.merge(other.recorded)
@@ -134,6 +145,7 @@ class Pair:
     def to_dict(self) -> dict[str, Any]:
         return {
             "calls": self.calls,
+            "success_rate_of": "calls" if self.knows_first_successes else MET_A_FAILURE,
             "recorded": self.recorded.to_dict(),
             "new": self.new.to_dict(),
             "attempts_saved": self.saved,
