@@ -7,7 +7,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from mainstay import Backoff, Engine, Jitter, RetryPolicy, UsageError
+from mainstay import Backoff, BreakerSettings, Engine, Jitter, RetryPolicy, UsageError
 from mainstay.core.telemetry.record import first_try
 from mainstay.profiles.pipelines import (
     SCHEMAS,
@@ -51,7 +51,7 @@ def ran(path, *outcomes):
     sink = TelemetrySink(path, pipeline_id="etl_stac_ingest_v10.3.1", every=3600.0)
     with Engine(sinks=[sink], policies=[POLICY], default="stac") as engine, virtual_time():
         engine.run("poll_stac_api", scripted(*outcomes))
-    return compliance_records(path, POLICY)
+    return compliance_records(path)
 
 
 @pytest.mark.req("PL-11")
@@ -108,19 +108,67 @@ def test_a_call_that_has_not_ended_has_no_record():
         ComplianceRecord.of([], "exp_full_jitter", "t.json")
 
 
-@pytest.mark.parametrize(
-    ("backoff", "jitter", "label"),
-    [
-        (Backoff.exponential(1.0), Jitter.full(), "exp_full_jitter"),
-        (Backoff.exponential(1.0), Jitter.none(), "exp_no_jitter"),
-        (Backoff.linear(1.0), Jitter.equal(), "linear_equal_jitter"),
-    ],
-)
-def test_a_policy_is_called_as_the_document_does(path, backoff, jitter, label):
-    """By its curve and its jitter."""
-    ran(path, "page")
-    policy = RetryPolicy(backoff=backoff, jitter=jitter)
-    assert [each.retry_policy for each in compliance_records(path, policy)] == [label]
+@pytest.mark.req("PL-11")
+def test_a_record_names_the_policy_that_its_stage_ran_under(path):
+    """Stages of one file ran under several policies; the telemetry has each, by its label."""
+    sink = TelemetrySink(path, pipeline_id="etl", every=3600.0)
+    policies = {
+        "poll": (Backoff.exponential(1.0), Jitter.full(), "exp_full_jitter"),
+        "load": (Backoff.exponential(1.0), Jitter.none(), "exp_no_jitter"),
+        "index": (Backoff.linear(1.0), Jitter.equal(), "linear_equal_jitter"),
+    }
+    made = [RetryPolicy(name=n, backoff=b, jitter=j) for n, (b, j, _) in policies.items()]
+    with Engine(sinks=[sink], policies=made) as engine, virtual_time():
+        for stage in policies:
+            engine.run(stage, scripted("page"))
+            engine.run(stage, scripted(TimeoutError, "page"))
+            engine.run(stage, scripted(*[TimeoutError] * 3))
+    found = [(each.stage, each.retry_policy) for each in compliance_records(path)]
+    assert found == [(stage, policies[stage][2]) for stage in policies for _ in range(3)]
+    named = {(each.stage_name, each.policy) for each in read_telemetry(path).records}
+    assert named == {(stage, stage) for stage in policies}
+
+
+@pytest.mark.req("PL-11")
+def test_nobody_can_claim_another_policy_than_the_one_that_ran(path):
+    """The telemetry is evidence, an argument is not."""
+    ran(path, Unavailable, "page")
+    (record,) = compliance_records(path, RetryPolicy(jitter=Jitter.none()))
+    assert record.retry_policy == "exp_full_jitter"
+
+
+@pytest.mark.req("PL-11")
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_a_call_that_is_interrupted_names_its_policy_too(path, failures):
+    """In its first attempt by the name alone: no failure before it has referred to the plan."""
+    sink = TelemetrySink(path, pipeline_id="etl", every=3600.0)
+    stage = scripted(*[Unavailable] * failures, KeyboardInterrupt)
+    engine = Engine(sinks=[sink], policies=[POLICY], default="stac")
+    with engine, virtual_time(), pytest.raises(KeyboardInterrupt):
+        engine.call("poll", stage)
+    (record,) = compliance_records(path)
+    assert record.retry_policy == ("exp_full_jitter" if failures else "stac")
+
+
+@pytest.mark.req("PL-11")
+def test_a_call_that_a_circuit_refuses_names_its_policy_too(path):
+    """It made no attempt."""
+    sink = TelemetrySink(path, pipeline_id="etl", every=3600.0)
+    with Engine(sinks=[sink], policies=[POLICY], default="stac",
+                breaker=BreakerSettings()) as engine, virtual_time():  # fmt: skip
+        engine.breaker("poll").force_open()
+        engine.run("poll", scripted("page"))
+    (record,) = compliance_records(path)
+    assert (record.attempts, record.retry_policy) == (0, "exp_full_jitter")
+
+
+@pytest.mark.req("PL-11")
+def test_telemetry_of_an_older_version_needs_the_policy():
+    """Without it the record would name none, and a record without a policy proves nothing."""
+    with pytest.raises(UsageError, match="stage 'poll' does not name its policy"):
+        ComplianceRecord.of([first_try("etl", "poll")], None, "t.json")
+    record = ComplianceRecord.of([first_try("etl", "poll")], POLICY, "t.json")
+    assert record.retry_policy == "exp_full_jitter"
 
 
 @pytest.mark.req("PL-10", "PL-11")

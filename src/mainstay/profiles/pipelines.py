@@ -12,7 +12,13 @@ from msgspec import Meta, Struct
 
 from mainstay.core.base.sums import in_order
 from mainstay.core.telemetry.energy import EnergyModel, Statement
-from mainstay.core.telemetry.record import Telemetry, TelemetryRecord, schema_of, sequences
+from mainstay.core.telemetry.record import (
+    Telemetry,
+    TelemetryRecord,
+    label_of,
+    schema_of,
+    sequences,
+)
 from mainstay.errors import UsageError
 from mainstay.sinks.telemetry.file import read_telemetry
 from mainstay.sinks.telemetry.sink import TelemetrySink
@@ -61,14 +67,15 @@ class ComplianceRecord(Struct, frozen=True, kw_only=True):
     def of(
         cls,
         records: Sequence[TelemetryRecord],
-        retry_policy: Policy | str,
+        retry_policy: Policy | str | None,
         telemetry_ref: str | os.PathLike[str],
     ) -> ComplianceRecord:
         """The record of one call, from the telemetry of all its attempts.
 
         Args:
             records: the attempts, in order; the last one is final.
-            retry_policy: what it ran under: a policy, or what to call it.
+            retry_policy: what it ran under, a policy or its label, if the records do not name
+                it: those of older versions.
             telemetry_ref: where the telemetry is.
 
         >>> ComplianceRecord.of([], "exp_full_jitter", "t.json")
@@ -85,7 +92,7 @@ class ComplianceRecord(Struct, frozen=True, kw_only=True):
             pipeline_id=last.pipeline_id,
             stage=last.stage_name,
             attempts=last.attempt,
-            retry_policy=retry_policy if isinstance(retry_policy, str) else label(retry_policy),
+            retry_policy=_named(last, retry_policy),
             errors=[each.error_class for each in records if each.error_class is not None],
             final_status=last.outcome,
             circuit_open=any(each.circuit_open for each in records),
@@ -95,10 +102,25 @@ class ComplianceRecord(Struct, frozen=True, kw_only=True):
         )
 
 
+def _named(last: TelemetryRecord, given: Policy | str | None) -> str:
+    """The policy that a call ran under: what the telemetry has, or else what was given."""
+    if last.retry_policy:
+        return last.retry_policy
+    if not given:
+        raise UsageError(
+            f"the telemetry of stage {last.stage_name!r} does not name its policy",
+            hint="it is of an older version: give retry_policy",
+        )
+    return given if isinstance(given, str) else label(given)
+
+
 def compliance_records(
-    path: str | os.PathLike[str], retry_policy: Policy | str
+    path: str | os.PathLike[str], retry_policy: Policy | str | None = None
 ) -> list[ComplianceRecord]:
     """A record for each call in a telemetry file that has ended and of which all is there.
+
+    Each names the policy that its stage ran under, which is in the telemetry. `retry_policy` is for
+    records of older versions, which do not have it.
 
     >>> import tempfile
     >>> from mainstay import Engine
@@ -106,8 +128,8 @@ def compliance_records(
     >>> with Engine(sinks=[TelemetrySink(path, pipeline_id="etl")]) as engine:
     ...     engine.call("poll", int, "7")
     7
-    >>> [record.final_status for record in compliance_records(path, "exp_full_jitter")]
-    ['success']
+    >>> [(record.retry_policy, record.final_status) for record in compliance_records(path)]
+    [('exp_percent_jitter', 'success')]
     """
     ended = sequences(read_telemetry(path))
     return [ComplianceRecord.of(records, retry_policy, path) for records in ended]
@@ -120,9 +142,7 @@ def label(policy: Policy) -> str:
     >>> label(RetryPolicy(jitter=Jitter.full()))
     'exp_full_jitter'
     """
-    curve = "exp" if policy.backoff.kind == "exponential" else policy.backoff.kind
-    spread = "no" if policy.jitter.kind == "none" else policy.jitter.kind
-    return f"{curve}_{spread}_jitter"
+    return label_of(policy.backoff.kind, policy.jitter.kind)
 
 
 SCHEMAS: dict[str, tuple[type[Struct], str]] = {

@@ -56,6 +56,21 @@ class TelemetryRecord(Struct, frozen=True, kw_only=True):
     is_final: bool = True
     """Whether the call has ended with it."""
     timestamp: str = ""
+    policy: str = ""
+    """The name of the policy that the call ran under."""
+    retry_policy: str = ""
+    """That policy by its curve and jitter, as the document names them: `exp_full_jitter`."""
+
+
+def label_of(backoff: str, jitter: str) -> str:
+    """What the document calls a policy with such a curve and such a jitter.
+
+    >>> label_of("exponential", "full"), label_of("linear", "none")
+    ('exp_full_jitter', 'linear_no_jitter')
+    """
+    curve = "exp" if backoff == "exponential" else backoff
+    spread = "no" if jitter == "none" else jitter
+    return f"{curve}_{spread}_jitter"
 
 
 def first_try(pipeline_id: str, stage_name: str) -> TelemetryRecord:

@@ -21,8 +21,9 @@ from mainstay.core.retry.events import (
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.core.telemetry.record import first_try
+from mainstay.core.telemetry.record import first_try, label_of
 from mainstay.runtime.context import is_in_event_loop
+from mainstay.runtime.plan_registry import plan_numbered
 from mainstay.sinks.telemetry.cpu_meter import Meters
 
 if TYPE_CHECKING:
@@ -72,7 +73,13 @@ class Recorder:
         record = None if does is None else does(event)
         if record is None:
             return None
-        return replace(record, sequence=event.call_id, timestamp=event.timestamp)
+        return replace(
+            record,
+            sequence=event.call_id,
+            timestamp=event.timestamp,
+            policy=event.policy,
+            retry_policy=_label(event) or record.retry_policy or event.policy,
+        )
 
     def _attempt_failed(self, event: AttemptFailed) -> None:
         key = (event.operation, event.call_id)
@@ -82,7 +89,7 @@ class Recorder:
         else:  # of its first attempt nothing is known, and nothing is due to retrying
             if len(self._sequences) >= _MOST:
                 self._sequences.pop(next(iter(self._sequences))).end()
-            sequence = self._sequences[key] = _Sequence(self._meters.meter)
+            sequence = self._sequences[key] = _Sequence(self._meters.meter, _label(event))
         sequence.failed = replace(
             self._failure(event, event.attempt_number, _error_class(event)),
             retryable=event.retryable,
@@ -117,9 +124,11 @@ class Recorder:
         cpu, waited = sequence.used()
         sequence.end()
         if sequence.failed is not None:
-            return replace(sequence.failed, is_final=True)
+            return replace(sequence.failed, is_final=True, retry_policy=sequence.retry_policy)
         last = self._failure(event, event.total_attempts, error_class)
-        return replace(last, cpu_seconds=cpu, waiting_seconds=waited)
+        return replace(
+            last, cpu_seconds=cpu, waiting_seconds=waited, retry_policy=sequence.retry_policy
+        )
 
     def _succeeded(self, event: CallSucceeded) -> TelemetryRecord:
         record = first_try(self._pipeline_id, event.operation)
@@ -155,9 +164,9 @@ class Recorder:
 class _Sequence:
     """A call that is being retried: what it has used up to the last event of it."""
 
-    __slots__ = ("_at", "_mark", "_meter", "delay", "failed")
+    __slots__ = ("_at", "_mark", "_meter", "delay", "failed", "retry_policy")
 
-    def __init__(self, meter: CpuMeter) -> None:
+    def __init__(self, meter: CpuMeter, retry_policy: str) -> None:
         self._meter = meter
         self._mark = meter.begin()
         self._at = clock.current.monotonic()
@@ -165,6 +174,8 @@ class _Sequence:
         """The attempt that has failed, until it is known what follows."""
         self.delay = 0.0
         """The wait that was to follow the last attempt."""
+        self.retry_policy = retry_policy
+        """An interruption has no proof, and so no plan: the failures before it had."""
 
     def used(self) -> tuple[float, float]:
         """The CPU seconds since the last event of it, and the seconds waited.
@@ -190,3 +201,12 @@ def _error_class(event: AttemptFailed) -> str:
     if evidence is None or evidence.status is None:
         return event.exception_type
     return f"HTTP_{evidence.status}"
+
+
+def _label(event: Event) -> str:
+    """The policy of a call by its curve and jitter; empty if the event does not refer to it."""
+    proof = event.proved
+    plan = None if proof is None else plan_numbered(proof.plan)
+    if plan is None:
+        return ""
+    return label_of(plan.fields["backoff"]["kind"], plan.fields["jitter"]["kind"])
