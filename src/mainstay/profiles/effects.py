@@ -49,9 +49,6 @@ class EffectRetryConfig:
             check.note("max_attempts", self.max_attempts, "an integer from 1 to 10")
         for name, (low, high) in RANGES.items():
             check.number(name, getattr(self, name), low, high)
-        if not check.problems and self.max_delay_seconds < self.initial_delay_seconds:
-            low = self.initial_delay_seconds
-            check.note("max_delay_seconds", self.max_delay_seconds, f"at least {low:g}")
         check.close()
 
     def policy(self, name: str = "effect") -> RetryPolicy:
@@ -59,10 +56,8 @@ class EffectRetryConfig:
         return RetryPolicy(
             name=name,
             max_attempts=self.max_attempts,
-            backoff=Backoff.exponential(
-                self.initial_delay_seconds,
-                factor=self.exponential_base,
-                max_delay=self.max_delay_seconds,
+            backoff=_curve(
+                self.initial_delay_seconds, self.exponential_base, self.max_delay_seconds
             ),
             jitter=Jitter.percent(self.jitter_factor),
         )
@@ -87,16 +82,27 @@ def calculate_backoff_delay(
 ) -> float:
     """The delay after an attempt, counted from 0; `u` in [0, 1) makes it reproducible.
 
+    The cap holds from the first delay on, also if `initial_delay` is above it.
+
     >>> calculate_backoff_delay(2, u=0.5)
     4.0
+    >>> calculate_backoff_delay(0, initial_delay=90.0, u=0.5)
+    60.0
     """
     check = Checker("calculate_backoff_delay")
     if type(attempt) is not int or attempt < 0:
         check.note("attempt", attempt, "an integer of at least 0")
     check.close()
-    backoff = Backoff.exponential(initial_delay, factor=exponential_base, max_delay=max_delay)
+    backoff = _curve(initial_delay, exponential_base, max_delay)
     drawn = getrandbits(52) * 2.0**-52 if u is None else u
     return Jitter.percent(jitter_factor).spread(backoff.base(attempt + 1), drawn, 0.0, backoff)
+
+
+def _curve(initial: float, base: float, most: float) -> Backoff:
+    """The document's formula, `min(initial × base^attempt, most)`: `most` may be the lower one."""
+    if type(initial) in (int, float) and type(most) in (int, float):
+        initial = min(initial, most)
+    return Backoff.exponential(initial, factor=base, max_delay=most)
 
 
 def log_retry_attempt(
