@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
 import pickle
 import threading
 
 import pytest
 
 from mainstay import CircuitOpenError, PolicyError, StoreError, retry
+from mainstay.events import CallRefused
 from mainstay.profiles import clients
 from mainstay.profiles.clients import (
     CircuitBreaker,
@@ -16,6 +19,7 @@ from mainstay.profiles.clients import (
     CircuitOpenException,
     CircuitState,
 )
+from mainstay.sinks.telemetry.records import Recorder
 from mainstay.testing import virtual_time
 
 
@@ -105,11 +109,27 @@ def test_threads_lose_no_failure():
 
 
 @pytest.mark.req("CL-08")
-def test_the_exception_is_ours_under_the_documents_name():
-    """It carries the operation's name and the state, and survives pickling."""
-    assert CircuitOpenException is CircuitOpenError
-    error = pickle.loads(pickle.dumps(CircuitOpenException("s3.get", CircuitState.OPEN)))
-    assert (error.operation_name, error.state) == ("s3.get", CircuitState.OPEN)
+def test_the_exception_takes_the_documents_arguments_and_has_its_words():
+    """By place or by name: the operation's name and the state, and no others are needed."""
+    for error in (
+        CircuitOpenException("s3.get", CircuitState.OPEN),
+        CircuitOpenException(operation_name="s3.get", state=CircuitState.OPEN),
+    ):
+        assert (error.operation_name, error.state) == ("s3.get", CircuitState.OPEN)
+        assert str(error) == "Circuit breaker open for s3.get"
+    parameters = inspect.signature(CircuitOpenException).parameters.values()
+    assert [p.name for p in parameters if p.default is p.empty] == ["operation_name", "state"]
+
+
+@pytest.mark.req("CL-08")
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_the_exception_is_one_of_ours_and_survives_pickling(again):
+    """Code that catches ours catches it, and reads from it how long to wait."""
+    error = again(CircuitOpenException("s3.get", CircuitState.HALF_OPEN, 2.5))
+    assert type(error) is CircuitOpenException
+    assert isinstance(error, CircuitOpenError)
+    assert (error.operation_name, error.state) == ("s3.get", CircuitState.HALF_OPEN)
+    assert (str(error), error.retry_after) == ("Circuit breaker open for s3.get", 2.5)
 
 
 @pytest.mark.req("CL-08", "CL-07")
@@ -124,8 +144,35 @@ def test_it_guards_a_retry():
     with virtual_time():
         with pytest.raises(ConnectionError):
             get()
-        with pytest.raises(CircuitOpenException, match=r"circuit 's3\.get' is open"):
+        with pytest.raises(CircuitOpenException, match=r"^Circuit breaker open for s3\.get$") as it:
             get()
+        assert (it.value.operation_name, it.value.state) == ("s3.get", CircuitState.OPEN)
+        breaker.force_open()
+        with pytest.raises(CircuitOpenException) as forced:
+            get()
+        assert (forced.value.state, forced.value.retry_after) == (CircuitState.FORCED_OPEN, None)
+
+
+@pytest.mark.req("CL-08")
+def test_a_full_half_open_circuit_raises_it_too():
+    """The probe is under way; the second call is refused with the same exception."""
+    breaker = CircuitBreaker("s3.get", CircuitBreakerConfiguration(failure_threshold=1))
+    with virtual_time() as time:
+        breaker.record_failure()
+        time.advance(30.0)
+        assert breaker.allow_request()
+        with pytest.raises(CircuitOpenException) as caught, breaker:
+            pass
+        assert caught.value.state is CircuitState.HALF_OPEN
+
+
+def test_telemetry_counts_it_as_an_open_circuit():
+    """The record of a refused call has `circuit_open` under this name too."""
+    recorder = Recorder("etl", cpu=lambda: 0.0)
+    names = ("mainstay.CircuitOpenError", "mainstay.profiles.clients.CircuitOpenException")
+    for name in names:
+        record = recorder.record_of(CallRefused(operation="s3.get", by=name))
+        assert record.circuit_open
 
 
 @pytest.mark.req("CL-06")

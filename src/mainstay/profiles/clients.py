@@ -161,6 +161,32 @@ class CircuitBreakerConfiguration:
         )
 
 
+class CircuitOpenException(CircuitOpenError):
+    """Raised when the circuit breaker of an operation is open; with the document's arguments.
+
+    A `CircuitOpenError` with the document's wording; `retry_after` is there too.
+
+    >>> error = CircuitOpenException("s3.get", CircuitState.OPEN)
+    >>> print(error)
+    Circuit breaker open for s3.get
+    >>> error.operation_name, error.state.value
+    ('s3.get', 'open')
+    """
+
+    def __init__(
+        self, operation_name: str, state: CircuitState, retry_after: float | None = None
+    ) -> None:
+        super().__init__(operation_name, state, retry_after)
+
+    @property
+    def message(self) -> str:  # type: ignore[override]
+        """What happened, in the document's words."""
+        return f"Circuit breaker open for {self.operation_name}"
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class CircuitBreaker(_CircuitBreaker):
     """The breaker of the client document: by the operation's name, with its configuration.
 
@@ -171,6 +197,8 @@ class CircuitBreaker(_CircuitBreaker):
     >>> breaker.record_failure(); breaker.allow_request()
     False
     """
+
+    _refusal_type = CircuitOpenException
 
     def __init__(
         self,
@@ -206,6 +234,3 @@ class CircuitBreaker(_CircuitBreaker):
         """
         if self._sharing is not None:
             self._sharing.close()
-
-
-CircuitOpenException = CircuitOpenError

@@ -91,6 +91,8 @@ class CircuitBreaker(Blocks, Orders, Verbs):
     """
 
     layer = "breaker"
+    _refusal_type: type[CircuitOpenError] = CircuitOpenError
+    """What a call is refused with; a front door may have a class of its own."""
     __slots__ = (
         "__weakref__", "_blocks", "_circuit", "_counted", "_failing", "_gates", "_link",
         "_listeners", "_lock", "_notifying", "_refusals", "_refused", "_site", "_unsent", "name",
@@ -334,10 +336,10 @@ class CircuitBreaker(Blocks, Orders, Verbs):
             wait = circuit.since + circuit.open_seconds - (moment := now())
             if wait > 0.0 and moment >= circuit.since:
                 self._refused()
-                return CircuitOpenError(self.name, _OPEN, wait)
+                return self._refusal_type(self.name, _OPEN, wait)
         elif circuit.state is CircuitState.FORCED_OPEN:
             self._refused()
-            return CircuitOpenError(self.name, circuit.state, None)
+            return self._refusal_type(self.name, circuit.state, None)
         return None
 
     def enter(
@@ -355,7 +357,7 @@ class CircuitBreaker(Blocks, Orders, Verbs):
             return ALONG
         if witness is not None and seen:
             witness(label_of(self), [seen[0], now], answer.retry_after)
-        return CircuitOpenError(self.name, self._circuit.state, answer.retry_after)
+        return self._refusal_type(self.name, self._circuit.state, answer.retry_after)
 
     def _admit(self, now: float, seen: list[Circuit] | None = None) -> Ticket | Refusal:
         """Whether a call may be made; the circuit that this was decided on is put into `seen`."""

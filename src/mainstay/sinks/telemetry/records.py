@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _MOST = 10_000
 """Calls and circuits of which something is remembered; one that never ends must not stay."""
 _OPEN = ("open", "forced_open")
+_BY_CIRCUIT = ("CircuitOpenError", "CircuitOpenException")
 
 
 class Recorder:
@@ -144,7 +145,7 @@ class Recorder:
     def _refused(self, event: CallRefused) -> TelemetryRecord:
         name = event.by.rpartition(".")[2]
         record = self._failure(event, 0, name)
-        return replace(record, circuit_open=record.circuit_open or name == "CircuitOpenError")
+        return replace(record, circuit_open=record.circuit_open or name in _BY_CIRCUIT)
 
     def _circuit_changed(self, event: CircuitStateChanged) -> None:
         self._open_circuits.pop(event.operation, None)
