@@ -113,8 +113,45 @@ def test_the_agent_documents_block_loads_to_its_values(put):
     }
     assert found.default == "standard"
     assert found.breaker == BreakerSettings(
-        failure_threshold=5, recovery_timeout=30.0, half_open_probes=1
+        failure_threshold=5, recovery_timeout=30.0, half_open_probes=1, count="all"
     )
+
+
+@pytest.mark.req("AG-07")
+@pytest.mark.parametrize(
+    ("breaker", "count"),
+    [
+        ("{}", "all"),
+        ("true", "all"),
+        ("{failureThreshold: 3}", "all"),
+        ("{count: dependency}", "dependency"),
+        ("{countOn: OSError}", "dependency"),
+    ],
+)
+def test_circuits_of_the_agents_file_count_every_failure(
+    put, tmp_path, monkeypatch, breaker, count
+):
+    """Its document records a failure before it asks whether that is retryable; a key overrides."""
+    text = f"circuitBreaker: {breaker}\nbreakers: {{global: {breaker}, named: {{x: {breaker}}}}}"
+    put("agent/config.yml", text.replace("x: true", "x: {}"))
+    for folder, path in ((tmp_path, None), (tmp_path / "agent", "config.yml")):
+        monkeypatch.chdir(folder)
+        found = settings(path)
+        assert found.breaker.count == count
+        assert found.global_breaker.count == count
+        assert found.breakers[0].settings.count == count
+
+
+def test_circuits_of_any_other_file_count_failures_of_the_dependency(put):
+    """Unless they have `count: all`."""
+    assert settings(put("mainstay.yml", "circuitBreaker: true")).breaker.count == "dependency"
+    path = put("agents/config.yml", "circuitBreaker: true")
+    assert settings(path).breaker.count == "dependency"
+    path = put("mainstay.yml", "circuitBreaker: {count: all}")
+    assert settings(path).breaker == BreakerSettings(count="all")
+    problem = "must be one of dependency, all"
+    path = put("mainstay.yml", "circuitBreaker: {count: most}")
+    assert any(problem in each for each in problems(path)), problems(path)
 
 
 EVERYTHING = """\

@@ -10,11 +10,12 @@ import threading
 import pytest
 
 import mainstay
-from mainstay import Backoff, Engine, RetryPolicy
+from mainstay import Backoff, CircuitState, Engine, RetryPolicy
 from mainstay.errors import AttemptTimeout, CallCancelled, CommandFailed, UsageError
 from mainstay.profiles import agents
 from mainstay.profiles.agents import (
     AGGRESSIVE,
+    CIRCUIT_BREAKER,
     NO_RETRY,
     STANDARD,
     file_operation,
@@ -22,7 +23,7 @@ from mainstay.profiles.agents import (
     run_tool,
     write_file,
 )
-from mainstay.testing import virtual_time
+from mainstay.testing import scripted, virtual_time
 from tests.processes import wait_until
 
 posix = pytest.mark.skipif(os.name == "nt", reason="commands of a POSIX shell")
@@ -102,6 +103,31 @@ def test_the_documents_policies_are_here():
     )
     assert (STANDARD.max_attempts, STANDARD.name, NO_RETRY.max_attempts) == (3, "standard", 1)
     assert sorted(agents.__all__) == agents.__all__
+
+
+@pytest.mark.req("NFR-041-13")
+def test_the_documents_circuit_records_every_failure():
+    """Retryable or not, as its loop does: five forbidden files in a row open it for 30 s."""
+    engine = Engine(breaker=CIRCUIT_BREAKER, sinks=[])
+    with engine, virtual_time() as time:
+        for _ in range(5):
+            engine.run("file", scripted(PermissionError))
+        assert engine.breaker("file").state is CircuitState.OPEN
+        assert engine.breaker("file").retry_after == 30.0
+        time.advance(30.0)
+        assert engine.run("file", scripted("read")).value == "read"
+        assert engine.breaker("file").state is CircuitState.CLOSED
+
+
+@pytest.mark.req("NFR-041-13")
+def test_the_documents_circuit_records_no_cancellation():
+    """Ctrl+C, five times, says nothing of the tool."""
+    engine = Engine(breaker=CIRCUIT_BREAKER, sinks=[])
+    with engine:
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                engine.call("tool", scripted(KeyboardInterrupt))
+        assert engine.breaker("tool").snapshot().failure_count == 0
 
 
 # --- files ----------------------------------------------------------------------------------------

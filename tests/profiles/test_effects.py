@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay import PolicyError
-from mainstay.profiles.effects import EffectRetryConfig, calculate_backoff_delay
+from mainstay import CircuitBreaker, CircuitOpenError, CircuitState, PolicyError, retry
+from mainstay.profiles.effects import (
+    CIRCUIT_BREAKER,
+    EffectRetryConfig,
+    calculate_backoff_delay,
+)
+from mainstay.testing import scripted, virtual_time
 
 BELOW_ONE = 1.0 - 2.0**-52
 
@@ -115,3 +120,26 @@ def test_an_attempt_is_a_number_from_zero(attempt):
     """Anything else is refused by name."""
     with pytest.raises(PolicyError, match="attempt"):
         calculate_backoff_delay(attempt)
+
+
+@pytest.mark.req("EF-11")
+def test_the_documents_circuit_records_every_failure_before_it_asks_whether_to_retry():
+    """Five failures that are not retried open it for 60 s; a success before the fifth resets it."""
+    breaker = CircuitBreaker("postgresql-primary", CIRCUIT_BREAKER)
+    guarded = EffectRetryConfig().policy()
+    function = scripted(*[ValueError] * 4, "row", *[ValueError] * 5, "never")
+    query = retry(policy=guarded, breaker=breaker)(function)
+    with virtual_time() as time:
+        for _ in range(4):
+            with pytest.raises(ValueError):
+                query()
+        assert query() == "row"
+        for _ in range(5):
+            assert breaker.state is CircuitState.CLOSED
+            with pytest.raises(ValueError):
+                query()
+        with pytest.raises(CircuitOpenError) as refused:
+            query()
+        assert (refused.value.retry_after, len(function.script.calls)) == (60.0, 10)
+        time.advance(60.0)
+        assert breaker.state is CircuitState.HALF_OPEN

@@ -9,7 +9,16 @@ from collections.abc import Awaitable, Callable
 from typing import assert_type
 
 import mainstay
-from mainstay import Backoff, Engine, Jitter, KindRule, RetryPolicy, RetryResult
+from mainstay import (
+    Backoff,
+    BreakerSettings,
+    CircuitBreaker,
+    Engine,
+    Jitter,
+    KindRule,
+    RetryPolicy,
+    RetryResult,
+)
 
 policy = RetryPolicy(
     name="api",
@@ -50,6 +59,11 @@ class Client:
     @mainstay.retry(on=OSError)
     def parse(text: str) -> float:
         return float(text)
+
+
+breaker = CircuitBreaker("pay", failure_threshold=3, count="all")
+typo = CircuitBreaker("pay", count="every")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+assert_type(BreakerSettings(count="dependency").counts(ValueError()), bool)
 
 
 def sync_results() -> None:

@@ -21,8 +21,13 @@ _MADE = ("enabled", "operations", "recovery_timeout", "recovery_jitter", "window
          "ignore")  # fmt: skip
 
 
-def breaker_of(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
-    """The settings of a section; None if it is switched off, or wrong."""
+def breaker_of(
+    checked: Mapping[str, Any], place: ConfigMapping, count: str = "dependency"
+) -> BreakerSettings | None:
+    """The settings of a section; None if it is switched off, or wrong.
+
+    `count` is which failures count if the section does not have it.
+    """
     before = len(place.report.problems)
     fields: dict[str, Any] = {k: v for k, v in checked.items() if k not in _MADE}
     if "recovery_timeout" in checked:
@@ -35,6 +40,8 @@ def breaker_of(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSetti
     for name, like in (("count_on", "retry_on"), ("ignore", "never_retry_on")):
         if name in checked:
             fields[name] = from_plain(Checker(name), like, checked[name])
+    if "count_on" not in checked:
+        fields.setdefault("count", count)
     if len(place.report.problems) > before:
         return None
     made = place.build(lambda: BreakerSettings(**fields))

@@ -14,6 +14,7 @@ from mainstay.config.shapes import (
     duration,
 )
 from mainstay.core.base.validate import MAX_ATTEMPTS
+from mainstay.core.circuit.settings import COUNTED
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.policy_fields import LOG_LEVELS, NESTED_MODES, TIMEOUT_MODES
@@ -145,6 +146,9 @@ BREAKER_FIELDS = (
     Field("min_calls", Whole(1, MOST), "with fewer calls in the window it does not open", "10"),
     duration("ramp", "over which calls are let through again after it closed", "0"),
     duration("stable_after", "after this time closed, the next opening counts as a first", "60 s"),
+    Field("count", Text(choices=COUNTED),
+          "which failures count: those of the dependency, or all but cancellations",
+          "dependency; all in `agent/config.yml`"),
     rules("count_on", "only these failures count", "failures that the other side causes"),
     rules("ignore", "these never count", "nothing more"),
 )  # fmt: skip

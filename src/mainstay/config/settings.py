@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from mainstay.config.fields import (
     RETRY,
     SINKS_SECTION,
 )
+from mainstay.config.files.load_file import is_agents
 from mainstay.config.policies import BUILT_IN, policies_of
 from mainstay.config.report import nearest
 from mainstay.config.retry_fields import BREAKER, NAMED_BREAKER
@@ -83,15 +86,15 @@ def settings_of(
     _check_names(retry, place)
     _check_redaction(checked.get("redaction", EMPTY), place)
     _check_alerts(checked.get("alerts", EMPTY), place)
-    breakers = checked.get("breakers", EMPTY)
+    breakers, count = checked.get("breakers", EMPTY), _counted_in(file)
     return Settings(
         file=file,
         policies=tuple(policies),
         operations=_frozen(retry.get("operation_policies", EMPTY)),
         default=retry.get("default_policy", BUILT_IN),
-        breaker=_each(checked, place),
-        global_breaker=_global(breakers, place),
-        breakers=_shared(breakers.get("named", EMPTY), place),
+        breaker=_each(checked, place, count),
+        global_breaker=_global(breakers, place, count),
+        breakers=_shared(breakers.get("named", EMPTY), place, count),
         budgets=_frozen(_budgets(checked.get("budgets", EMPTY), place)),
         store=_frozen(checked.get("store", EMPTY)),
         sinks=_frozen(_sinks(checked.get("sinks", EMPTY), place)),
@@ -143,7 +146,18 @@ def _check_alerts(alerts: Mapping[str, Any], place: ConfigMapping) -> None:
 _EACH = (("circuit_breaker",), ("retry", "circuit_breaker"), ("breakers", "default"))
 
 
-def _each(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
+def _counted_in(file: str | None) -> str:
+    """Which failures count in the circuits of a file, unless it has `count`.
+
+    The agent's document records every failure before it asks whether that is retryable.
+    """
+    with suppress(OSError):  # the working directory was removed under us
+        if file is not None and is_agents(Path(file).absolute()):
+            return "all"
+    return "dependency"
+
+
+def _each(checked: Mapping[str, Any], place: ConfigMapping, count: str) -> BreakerSettings | None:
     """The one section for the circuits of single operations, wherever it stands."""
     given = []
     for names in _EACH:
@@ -157,20 +171,24 @@ def _each(checked: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings |
         place.problem(names, f"means the same as {first}, which is given too; keep one of them")
     if not given:
         return None
-    return breaker_of(given[0][1], place.below(BREAKER, *given[0][0]))
+    return breaker_of(given[0][1], place.below(BREAKER, *given[0][0]), count)
 
 
-def _global(breakers: Mapping[str, Any], place: ConfigMapping) -> BreakerSettings | None:
+def _global(
+    breakers: Mapping[str, Any], place: ConfigMapping, count: str
+) -> BreakerSettings | None:
     if "global" not in breakers:
         return None
-    return breaker_of(breakers["global"], place.below(BREAKER, "breakers", "global"))
+    return breaker_of(breakers["global"], place.below(BREAKER, "breakers", "global"), count)
 
 
-def _shared(named: Mapping[str, Any], place: ConfigMapping) -> tuple[SharedBreaker, ...]:
+def _shared(
+    named: Mapping[str, Any], place: ConfigMapping, count: str
+) -> tuple[SharedBreaker, ...]:
     found, taken = [], {}  # type: list[SharedBreaker], dict[str, str]
     here = place.below(BREAKERS, "breakers")
     for name, checked in named.items():
-        settings = breaker_of(checked, here.below(NAMED_BREAKER, "named", name))
+        settings = breaker_of(checked, here.below(NAMED_BREAKER, "named", name), count)
         operations = tuple(checked.get("operations", (name,)))
         for each in operations:
             if taken.setdefault(each, name) != name:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import mainstay.deadline as deadline
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.process import run as process
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGGRESSIVE",
+    "CIRCUIT_BREAKER",
     "NO_RETRY",
     "STANDARD",
     "ToolResult",
@@ -58,6 +60,11 @@ AGGRESSIVE = RetryPolicy(
 """The document's: 5 attempts, 0.05 s doubled up to 30 s, plus or minus 20 %."""
 NO_RETRY = RetryPolicy(name="noRetry", max_attempts=1)
 """The document's: one attempt."""
+CIRCUIT_BREAKER = BreakerSettings(
+    failure_threshold=5, recovery_timeout=30.0, half_open_probes=1, count="all"
+)
+"""The document's, for `Engine(breaker=...)`: opens for 30 s after 5 failures in a row, retryable or
+not. Circuits of `agent/config.yml` and of `mainstay exec` count the same failures."""
 
 
 class ToolResult(Struct, frozen=True):

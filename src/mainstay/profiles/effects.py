@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.call.site import getrandbits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 __all__ = [
+    "CIRCUIT_BREAKER",
     "EffectRetryConfig",
     "calculate_backoff_delay",
     "log_compensation_action",
@@ -27,6 +29,11 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+CIRCUIT_BREAKER = BreakerSettings(failure_threshold=5, recovery_timeout=60.0, count="all")
+"""The document's, for a `CircuitBreaker` or an engine: opens for 60 s after 5 failures in a row.
+
+Every failure is recorded, before it is asked whether it is retryable."""
 
 
 @dataclass(frozen=True, slots=True)

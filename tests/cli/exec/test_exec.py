@@ -12,6 +12,10 @@ from functools import partial
 
 import pytest
 
+from mainstay.cli.exec.engine import engine_of
+from mainstay.cli.exec.report import Reporter
+from mainstay.cli.exec.request import ExecRequest
+from mainstay.config.load import load
 from tests.cli.conftest import RUN
 from tests.processes import assert_nobody_is_left, in_session, needs_proc, wait_until
 
@@ -362,6 +366,24 @@ def test_processes_count_failures_together_until_the_circuit_opens(mainstay, tmp
     assert b"mainstay: not run: circuit 'sh' is open" in done.stderr
     assert (tmp_path / "ran").read_text() == "x\n" * 5
     assert mainstay("--operation", "other", *sh("exit 0")).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        ("", "all"),
+        ("store: memory://", "all"),
+        ("circuitBreaker: {failureThreshold: 7}", "dependency"),
+        ("retry: {nonsense: 1}", "all"),
+    ],
+)
+def test_its_own_circuit_counts_every_failure(tmp_path, config, count):
+    """As the agent's document does; a circuit of the configuration is as it is there."""
+    path = tmp_path / "mainstay.yml"
+    path.write_text(config, encoding="utf-8")
+    request = ExecRequest(command=("true",), operation="true", store="memory://")
+    with engine_of(request, load(path), Reporter(quiet=True, as_json=False)) as engine:
+        assert engine.breaker("true").settings.count == count
 
 
 def test_failures_count_together_beside_a_process_that_goes_on(mainstay, started):

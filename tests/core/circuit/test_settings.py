@@ -9,6 +9,7 @@ import urllib.error
 import pytest
 
 from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
 from mainstay.core.retry.backoff import Backoff
@@ -152,6 +153,7 @@ def test_every_problem_is_told_at_once():
         "min_calls": "10",
         "ramp": -1,
         "stable_after": math.inf,
+        "count": "some",
         "count_on": 3,
         "ignore": "",
         "window": 10,
@@ -287,6 +289,75 @@ def test_rules_look_into_groups():
     assert not BreakerSettings(ignore=Throttled).counts(group)
     assert not BreakerSettings(ignore=ExceptionGroup).counts(group)
     assert BreakerSettings(count_on=ExceptionGroup).counts(group)
+
+
+CANCELLED = [
+    asyncio.CancelledError(),
+    concurrent.futures.CancelledError(),
+    KeyboardInterrupt(),
+    SystemExit(1),
+    GeneratorExit(),
+    CallCancelled("other", 1),
+    ExceptionGroup("all cancelled", [concurrent.futures.CancelledError()]),
+    BaseExceptionGroup("stopped", [KeyboardInterrupt(), ConnectionError()]),
+]
+NOT_MADE = [
+    CircuitOpenError("other", "open", 1.0),
+    CallShed("other", 0.5),
+    BulkheadFull("other", 1, 0, 0.0),
+    Refused("no"),
+]
+"""Calls that were refused here: nothing was called that could have failed."""
+
+
+def is_in(failure, several):
+    return any(repr(failure) == repr(each) for each in several)
+
+
+@pytest.mark.req("NFR-041-13")
+@pytest.mark.parametrize(
+    "failure",
+    [each for each in COUNTED + NOT_COUNTED if not is_in(each, CANCELLED + NOT_MADE)],
+    ids=repr,
+)
+def test_with_count_all_every_failure_counts(failure):
+    """Retryable or not: the caller's mistakes, statuses of 4xx and deadlines that ran out too."""
+    assert BreakerSettings(count="all").counts(failure)
+
+
+@pytest.mark.req("NFR-041-13")
+@pytest.mark.parametrize("failure", CANCELLED + NOT_MADE, ids=repr)
+def test_count_all_counts_no_cancellation_and_no_call_that_was_not_made(failure):
+    """A task that is cancelled says nothing of the other side, and neither does a refusal."""
+    assert not BreakerSettings(count="all").counts(failure)
+
+
+def test_ignore_takes_failures_out_of_all():
+    """Of a group, the members that are left decide."""
+    settings = BreakerSettings(count="all", ignore=(ValueError, DeadlineExceeded))
+    assert not settings.counts(ValueError())
+    assert not settings.counts(DeadlineExceeded(1.0))
+    assert settings.counts(TypeError())
+    assert settings.counts(ExceptionGroup("two", [ValueError(), TypeError()]))
+    assert not settings.counts(ExceptionGroup("one", [ValueError()]))
+
+
+@pytest.mark.parametrize("value", ["every", "", None, True, ("all",)])
+def test_count_is_one_of_two_words(value):
+    """What is not known is refused with both of them."""
+    with pytest.raises(PolicyError, match="one of dependency, all"):
+        BreakerSettings(count=value)
+
+
+def test_all_failures_and_some_failures_is_a_contradiction():
+    """`count_on` leaves failures out; with "all" one of the two would do nothing."""
+    assert problems(count="all", count_on=ValueError) == ["count"]
+    assert BreakerSettings(count="dependency", count_on=ValueError).counts(ValueError())
+
+
+def test_what_counts_is_not_a_part_of_the_recorded_rule():
+    """Which failures count is settled before the machine is asked; old records replay."""
+    assert settings_to_plain(BreakerSettings(count="all")) == settings_to_plain(BreakerSettings())
 
 
 def test_attributes_that_raise_say_nothing():

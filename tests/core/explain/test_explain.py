@@ -550,6 +550,7 @@ NOTED = [
         (calm(), breaker(success_threshold=2)),
         (calm(), breaker(success_threshold=2, half_open_probes=2)),
     ),
+    ("breaker-counts-all", (calm(), breaker(count="all")), (calm(), breaker())),
     ("hedge-not-counted", (calm(), {"layers": ["hedge"]}), (calm(), {"layers": ["bulkhead"]})),
 ]
 

@@ -434,6 +434,21 @@ def run_by(driver, way, function, breaker, policy):
     return None
 
 
+@pytest.mark.req("NFR-041-13")
+@pytest.mark.parametrize("way", ["wrap", "heard", "block", "result"])
+def test_with_count_all_a_failure_that_is_not_retried_is_recorded(driver, way):
+    """The caller's mistakes open the circuit, but for those that are ignored."""
+    breaker = CircuitBreaker("pay", failure_threshold=3, count="all", ignore=KeyError)
+    for failure, failures in ((ValueError, 1), (KeyError, 1), (ValueError, 2)):
+        run_by(driver, way, driver.scripted(failure), breaker, POLICY)
+        assert breaker.snapshot().failure_count == failures
+    run_by(driver, way, driver.scripted(ValueError), breaker, POLICY)
+    assert breaker.state is OPEN
+    by_default = CircuitBreaker("pay", failure_threshold=2)
+    run_by(driver, way, driver.scripted(ValueError), by_default, POLICY)
+    assert by_default.snapshot().failure_count == 0
+
+
 class Operation(CircuitBreaker):
     """The verbs of a site of one's own."""
 

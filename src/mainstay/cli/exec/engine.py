@@ -56,14 +56,16 @@ def _usable(loaded: Loaded, reporter: Reporter) -> Loaded | None:
 def _made(request: ExecRequest, loaded: Loaded | None, url: str | None) -> Engine:
     """The engine of the configuration; without a circuit there, each operation gets one.
 
-    A command that could not be run, and an exit that is final, do not count against it.
+    It counts every failure, as the agent's document does; but a command that could not be run and
+    an exit that is final do not count against it.
     """
     ignored = ["CommandNotRun", *rules_of(request.never_on)]
     if loaded is None:
-        return Engine(url or "memory://", breaker=BreakerSettings(ignore=ignored))
+        return Engine(url or "memory://", breaker=BreakerSettings(count="all", ignore=ignored))
     overrides = [] if url is None else [f"store={url}"]
     if settings_in(loaded).breaker is None:
         overrides.append("circuitBreaker.failureThreshold=5")
+        overrides.append("circuitBreaker.count=all")
         overrides.append(f"circuitBreaker.ignore=[{', '.join(ignored)}]")
     loaded.override(overrides)
     return build_from(Engine, loaded)

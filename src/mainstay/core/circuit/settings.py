@@ -10,14 +10,16 @@ from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.classify import first_match
 from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, kind_of, qualified_name, status_of
 from mainstay.core.retry.policy_fields import CHECKS
-from mainstay.errors import Refused
+from mainstay.errors import DeadlineExceeded, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, Self, TypedDict
+    from typing import Any, Literal, Self, TypeAlias, TypedDict
 
     from mainstay.core.retry.classify import Rule
+
+    Counted: TypeAlias = Literal["dependency", "all"]
 
     class BreakerFields(TypedDict, total=False):
         """The settings as keywords."""
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
         min_calls: int
         ramp: float
         stable_after: float
+        count: Counted
         count_on: Rule | Iterable[Rule] | None
         ignore: Rule | Iterable[Rule]
 
 
 _MOST = 1_000_000
+COUNTED = ("dependency", "all")
+"""Which failures count: those of the other side, or every one."""
 
 
 class BreakerSettings(Value):
@@ -61,6 +66,9 @@ class BreakerSettings(Value):
         min_calls: fewer calls in the window do not open it.
         ramp: seconds over which calls are let through again, little by little, after it closed.
         stable_after: closed for so long, and the next opening counts as a first one.
+        count: which failures count: "dependency", those of the other side and unknown ones, not the
+            caller's mistakes; "all", every failure, retryable or not, but neither cancellations nor
+            calls that mainstay refused to make.
         count_on: only these failures count: exception classes, names or codes, Kinds, functions.
         ignore: these never count.
 
@@ -69,6 +77,7 @@ class BreakerSettings(Value):
     """
 
     __slots__ = (
+        "count",
         "count_on",
         "failure_rate",
         "failure_threshold",
@@ -98,6 +107,7 @@ class BreakerSettings(Value):
     min_calls: int
     ramp: float
     stable_after: float
+    count: str
     count_on: tuple[Rule, ...] | None
     ignore: tuple[Rule, ...]
 
@@ -117,6 +127,7 @@ class BreakerSettings(Value):
         min_calls: int = 10,
         ramp: float = 0.0,
         stable_after: float = 60.0,
+        count: Counted = "dependency",
         count_on: Rule | Iterable[Rule] | None = None,
         ignore: Rule | Iterable[Rule] = (),
     ) -> None:
@@ -135,6 +146,7 @@ class BreakerSettings(Value):
             "min_calls": check.count("min_calls", min_calls, _MOST),
             "ramp": check.seconds("ramp", ramp),
             "stable_after": check.seconds("stable_after", stable_after),
+            "count": check.choice("count", count, COUNTED),
             "count_on": CHECKS["retry_on"](check, "count_on", count_on),
             "ignore": CHECKS["never_retry_on"](check, "ignore", ignore),
         }
@@ -154,18 +166,24 @@ class BreakerSettings(Value):
         """Whether a failure counts against the other side.
 
         Cancellations, refusals of our own, the caller's mistakes and HTTP statuses from 400 to 499
-        do not. A group does if one of its members does.
+        do not. A group does if one of its members does. With `count="all"` mistakes, statuses and
+        deadlines that ran out do, too.
 
         >>> BreakerSettings().counts(ConnectionError()), BreakerSettings().counts(ValueError())
         (True, False)
+        >>> BreakerSettings(count="all").counts(ValueError())
+        True
         """
+        counts_all = self.count == "all"
+        if counts_all and isinstance(failure, DeadlineExceeded):
+            return first_match(failure, self.ignore) is None
         if _is_ours(failure) or first_match(failure, self.ignore) is not None:
             return False
         if self.count_on is not None and first_match(failure, self.count_on) is not None:
             return True
         if isinstance(failure, ExceptionGroup):
             return any(map(self.counts, failure.exceptions))
-        return self.count_on is None and _is_theirs(failure)
+        return counts_all or (self.count_on is None and _is_theirs(failure))
 
 
 def _is_ours(failure: BaseException) -> bool:
@@ -226,6 +244,8 @@ def _check_together(check: Checker, values: dict[str, Any]) -> None:
     elif window is not None and window.kind == "calls" and values["min_calls"] > window.size:
         allowed = f"at most the {window.size:g} calls of the window, or it could never open"
         check.note("min_calls", values["min_calls"], allowed)
+    if values["count"] == "all" and values["count_on"] is not None:
+        check.note("count", "all", "given without count_on, which leaves some failures out")
     if (values["slow_rate"] is None) != (values["slow_after"] is None):
         pair = (values["slow_after"], values["slow_rate"])
         check.note("slow_after, slow_rate", pair, "given together")

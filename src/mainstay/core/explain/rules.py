@@ -310,6 +310,15 @@ def _breaker_closes_slowly(case: Case) -> Iterator[str]:
             yield f"breaker {name!r} closes after {wanted} probes that succeed, {at_once} at a time"
 
 
+def _breaker_counts_all(case: Case) -> Iterator[str]:
+    for name, settings in case.breakers:
+        if settings.count == "all":
+            yield (
+                f"breaker {name!r} counts every failure but cancellations, also the caller's"
+                " mistakes and statuses from 400 to 499"
+            )
+
+
 def _hedge_not_counted(case: Case) -> Iterator[str]:
     if "hedge" in case.layers:
         yield "a hedge may start further attempts beside each one; they are not counted here"
@@ -341,6 +350,7 @@ RULES: tuple[tuple[str, str, Callable[[Case], Iterator[str]]], ...] = (
     ("hang-takes-all", "note", _hang_takes_all),
     ("breaker-traffic", "note", _breaker_traffic),
     ("breaker-closes-slowly", "note", _breaker_closes_slowly),
+    ("breaker-counts-all", "note", _breaker_counts_all),
     ("hedge-not-counted", "note", _hedge_not_counted),
 )
 """Every rule: its code, whether it warns or notes, and what looks."""
