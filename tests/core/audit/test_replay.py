@@ -338,10 +338,10 @@ def test_a_call_is_replayed_by_the_rules_that_it_was_decided_by():
     lines = a_log()
     first = next(i for i, line in enumerate(lines) if b'"opening"' in line)
     event = json.loads(lines[first])
-    assert decode(json.dumps(event).encode()).proof.rule == 1
+    assert decode(json.dumps(event).encode()).proof.rule == RULE
     whole = replayed(lines)
-    for rule, calls in ((1, whole.calls), (RULE + 1, whole.calls - 1)):
-        answers = [{"rule": rule}, *event["proof"].get("answers", [])]
+    for rule, calls in ((RULE, whole.calls), (RULE + 1, whole.calls - 1)):
+        answers = [{"rule": rule}, *event["proof"]["answers"][1:]]
         stated = {**event, "proof": {**event["proof"], "answers": answers}}
         report = replayed([*lines[:first], json.dumps(stated), *lines[first + 1 :]])
         assert (report.ok, report.calls) == (True, calls)
@@ -685,7 +685,10 @@ def test_a_key_that_was_drawn_before_is_an_answer_like_any_other():
     """On the first attempt; later the beginning was told before, and is not told again."""
     plan = Plan(RetryPolicy(), "op", 1)
     verdict = RetryPolicy().classification(ConnectionError())
-    for attempts, answers, has_opening in ((1, [7], True), (2, [], False)):
+    for attempts, answers, has_opening in (
+        (1, [*stated(RULE), 7], True),
+        (2, [*stated(RULE)], False),
+    ):
         builder = EventBuilder(plan, 0.0, opening=Opening(), plan_id="p")
         builder.goes_on(7, attempts)
         proof = builder.attempt_failed(ConnectionError(), verdict, attempts, 3, 7).proved

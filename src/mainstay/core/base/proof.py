@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mainstay.core.base.types import Answer  # noqa: TC001  msgspec reads the annotations
 
-RULE = 1
+RULE = 2
 """The version of the rules by which calls decide now. A decision that comes out otherwise on the
 same outcomes and answers is a new version; replay decides by the version that a call has."""
 
