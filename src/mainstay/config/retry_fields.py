@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstay.config.shapes import (
+    Either,
     Field,
     Flag,
     Listing,
@@ -27,6 +28,7 @@ NEVER_RETRIED = (
     "BaseExceptionGroup",
     "GeneratorExit",
     "KeyboardInterrupt",
+    "MemoryError",
     "SystemExit",
 )
 MOST = 1_000_000
@@ -109,7 +111,8 @@ POLICY = Section(
     duration("max_retry_after", "the longest Retry-After that is waited for", "60 s"),
     Field("nested", Text(choices=NESTED_MODES), "what happens inside another retry",
           "`retry.nested`"),
-    Field("log_level", Text(choices=LOG_LEVELS), "at which a scheduled retry is logged", "WARNING"),
+    Field("log_level", Either(Text(choices=LOG_LEVELS), Whole(10, 50)),
+          "at which a scheduled retry is logged; also as logging's number", "WARNING"),
     refused={
         "name": "is not a field: a policy's name is its key",
         **dict.fromkeys(("retry_if_result", "before_retry", "after_retry"), _FUNCTION),

@@ -180,14 +180,14 @@ def test_the_attempts_are_counted_and_the_last_error_is_raised(attempts):
 @pytest.mark.req("CP-21", "FR-041-23", "FR-041-25", "NFR-041-16", "AC-011", "AC-013")
 @pytest.mark.parametrize("listening", [False, True])
 def test_a_failure_that_is_not_retryable_is_raised_at_once(listening):
-    """It is never delayed: no wait, no other attempt, no note, the same object."""
+    """It is never delayed: no wait, no other attempt, the same object; its note has the rule."""
     for failure in (ValueError("mine"), PermissionError(), KeyError("k"), RuntimeError()):
         plan = plan_of(max_attempts=5)
         builder = teller_of(plan) if listening else None
         driver, end = run(plan, failure, builder=builder)
         assert end is failure
         assert driver.waits == [0.0]
-        assert note_of(end) is None
+        assert note_of(end).startswith(f"mainstay: not retried: {type(failure).__name__} is ")
 
 
 @pytest.mark.req("CP-21", "FR-041-25")
@@ -593,7 +593,7 @@ def test_a_final_failure_stays_final_after_the_deadline():
     failure = ValueError()
     _, end = run(plan_of(), (9.0, failure), until=1.0)
     assert end is failure
-    assert note_of(end) is None
+    assert note_of(end).startswith("mainstay: not retried: ValueError is permanent")
 
 
 def test_an_error_that_is_false_is_an_error():
@@ -1231,7 +1231,8 @@ def test_a_call_does_what_the_specification_says(case, script):
         else:
             assert end is outcomes[index - 1]
         if attempts == 1 and ending in ("not retryable", "no attempt left"):
-            assert note_of(end) is None
+            has_note = ending == "not retryable" and plan.policy.max_attempts > 1
+            assert (note_of(end) or "").startswith("mainstay: not retried: ") is has_note
         else:
             assert f"after {attempts} attempt" in note_of(end)
             assert ending in note_of(end)

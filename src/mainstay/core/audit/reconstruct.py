@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import mainstay.errors as errors
 from mainstay.core.audit.plan_codec import PLAIN, RULES
+from mainstay.core.base.proof import RULE
 from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
@@ -139,8 +140,10 @@ class _Matching(type):
         return cls.__dict__["_mainstay_name"] in getattr(type(instance), "_mainstay_names", ())
 
 
-def policy_of(fields: dict[str, Any], bases: deque[float]) -> Policy:
+def policy_of(fields: dict[str, Any], bases: deque[float], version: int = RULE) -> Policy:
     """The policy that was declared; `bases` are the delays that functions of its own gave.
+
+    `version` is that of the rules by which it decides.
 
     >>> from mainstay import RetryPolicy
     >>> from mainstay.core.audit.plan_codec import declared
@@ -158,11 +161,13 @@ def policy_of(fields: dict[str, Any], bases: deque[float]) -> Policy:
     values["per_kind"] = {k: _kind_rule(rule, fields, bases) for k, rule in per_kind} or None
     if fields["retry_if_result"]:
         values["retry_if_result"] = lambda value: value is REJECTED
-    return Policy(**values)
+    return Policy(**values).by_version(version)
 
 
 def _rule(tagged: list[str]) -> Any:
     sort, text = tagged
+    if text.replace(":", ".").removeprefix("builtins.") == "MemoryError":
+        return _out_of_memory(repr(text) if sort == "name" else "MemoryError")
     if sort == "kind":
         return Kind(text)
     if sort == "name":
@@ -171,6 +176,16 @@ def _rule(tagged: list[str]) -> Any:
         return _asked_again(text)
     base = ExceptionGroup if sort == "group" else Exception
     return _real(text) or _named(text, (base,), {"_mainstay_name": text}, _Matching)
+
+
+def _out_of_memory(shown: str) -> Callable[[Any], bool]:
+    """Stands for the class: version 1 of the rules let a policy name it, which is refused now."""
+
+    def predicate(failure: Any) -> bool:
+        return any(cls.__name__ == "MemoryError" for cls in type(failure).__mro__)
+
+    predicate.__qualname__ = shown
+    return predicate
 
 
 def _asked_again(name: str) -> Callable[[Any], bool]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.types import Answer
     from mainstay.core.retry.effects import Outcome
+    from mainstay.core.retry.policy import Policy
 
 Recorded = list[tuple[int, Event]]
 """The events of one call, each with its number in the log."""
@@ -37,9 +38,14 @@ class Declared:
     def __init__(self, event: PlanDeclared) -> None:
         self.bases: deque[float] = deque()
         self.policy = policy_of(event.fields, self.bases)
+        self._before = policy_of(event.fields, self.bases, 1)
         self.idempotency = event.idempotency
         self.rules = {each["guard"]: each["rule"] for each in event.guards}
         self.is_guarded = bool(event.guards)
+
+    def policy_by(self, rule: int) -> Policy:
+        """The policy by the version of the rules that a call was decided by."""
+        return self._before if rule == 1 else self.policy
 
 
 class CallReplay:
@@ -60,9 +66,11 @@ class CallReplay:
     def __iter__(self) -> Iterator[Event | str]:
         """The events of the flow; a sentence if it does something that was not recorded."""
         first = self._call[0]
-        opening = first.proved and first.proved.opening
+        assert first.proved, "a call without a proof is not replayed"
+        opening = first.proved.opening
         assert opening, "a call whose beginning is not in the log is not replayed"
-        plan = Plan(self._declared.policy, first.operation, 1, self._declared.idempotency)
+        policy = self._declared.policy_by(first.proved.rule)
+        plan = Plan(policy, first.operation, 1, self._declared.idempotency)
         plan.is_guarded = self._declared.is_guarded
         flow = call_flow(
             plan,

@@ -282,8 +282,8 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
 
 _RECORDED = EmitEvent("record")
 _SUCCEEDED, _FAILED = RecordState.SUCCEEDED, RecordState.FAILED
-_OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError)
-"""Failures of ours that may be gone the next time."""
+_OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError, MemoryError)
+"""Failures of ours, and of the machine, that may be gone the next time."""
 
 
 def _is_final(outcome: Exception, policy: Policy) -> bool:

@@ -18,6 +18,15 @@ from mainstay.core.retry.kinds import (
     qualified_name,
     status_of,
 )
+from mainstay.core.retry.not_retried import (
+    OUT_OF_MEMORY,
+    by_kind,
+    excluded,
+    in_group,
+    not_covered,
+    not_named,
+    note_for,
+)
 from mainstay.core.retry.retry_after import Hint, hint_of
 from mainstay.errors import AttemptTimeout, CallCancelled
 
@@ -45,7 +54,7 @@ class Classification:
     ('transient', True)
     """
 
-    __slots__ = ("asked", "errors", "hint", "is_ambiguous", "kind", "reason", "retryable")
+    __slots__ = ("asked", "errors", "hint", "is_ambiguous", "kind", "note", "reason", "retryable")
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class Classification:
         hint: Hint | None = None,
         errors: tuple[Exception, ...] = (),
         asked: tuple[bool, ...] = (),
+        note: str = "",
     ) -> None:
         self.kind = kind
         self.retryable = retryable
@@ -65,6 +75,9 @@ class Classification:
         """What the user's own predicates raised while they were asked."""
         self.asked = asked
         """What they answered, in the order they were asked, those of a group's members included."""
+        self.note = note
+        """Which rule made it final, for the exception; empty if it is retryable, or a
+        cancellation."""
 
     @property
     def retry_after(self) -> float | None:
@@ -72,7 +85,8 @@ class Classification:
         return self.hint.seconds if self.hint is not None else None
 
     def __setstate__(self, state: tuple[None, dict[str, Kind | Hint | str | bool | None]]) -> None:
-        """Reads a pickle; version 1 called `errors` by another name."""
+        """Reads a pickle; version 1 called `errors` by another name, and had no note."""
+        self.note = ""
         for name, value in state[1].items():
             setattr(self, name if name in Classification.__slots__ else "errors", value)
 
@@ -84,14 +98,17 @@ class Classification:
 class Rules:
     """A policy's rules, sorted once into what types can settle and what only instances can."""
 
-    __slots__ = ("classify", "never_retry_on", "retry_on", "settled")
+    __slots__ = ("classify", "never_retry_on", "retry_on", "settled", "version")
 
     def __init__(
         self,
         retry_on: tuple[Rule, ...] | None = None,
         never_retry_on: tuple[Rule, ...] = (),
         classify: Mapping[Rule, Kind] | None = None,
+        version: int = 2,
     ) -> None:
+        self.version = version
+        """Version 1 retried a MemoryError if a rule covered it; replay still does."""
         self.retry_on = retry_on
         self.never_retry_on = never_retry_on
         self.classify = tuple(classify.items()) if classify else ()
@@ -125,7 +142,7 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     if hint is None:
         return answer
     return Classification(
-        answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked
+        answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked, answer.note
     )
 
 
@@ -141,7 +158,7 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
-    __slots__ = ("asked", "by_type", "errors", "exception", "known", "rules")
+    __slots__ = ("asked", "by_type", "errors", "exception", "known", "rules", "why")
 
     def __init__(self, exception: BaseException, rules: Rules) -> None:
         self.exception = exception
@@ -149,14 +166,16 @@ class _Inquiry:
         self.by_type = True
         self.errors: list[Exception] = []
         self.asked: list[bool] = []
+        self.why = ""
+        """Why it is final, for the note on the exception."""
         self.known = self._know()
         if isinstance(exception, OSError) and not self.known.by_type:
             self.by_type = False  # the next one may carry another errno
 
     def answer(self) -> Classification:
         kind, retryable, reason = self._decide()
-        asked = tuple(self.asked)
-        return Classification(kind, retryable, reason, None, tuple(self.errors), asked)
+        asked, note = tuple(self.asked), note_for(self.exception, self.why)
+        return Classification(kind, retryable, reason, None, tuple(self.errors), asked, note)
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
@@ -169,9 +188,13 @@ class _Inquiry:
         exception, known = self.exception, self.known
         if isinstance(exception, CallCancelled) or _is_never_retried(type(exception)):
             return Kind.PERMANENT, False, "a cancellation is never retried"
+        if isinstance(exception, MemoryError) and self.rules.version > 1:
+            self.why = OUT_OF_MEMORY
+            return Kind.PERMANENT, False, "running out of memory is never retried"
         rule = self.first(self.rules.never_retry_on)
         if rule is not None:
             kind = Kind.PERMANENT if known.kind in RETRIED_KINDS else known.kind
+            self.why = excluded(rule)
             return kind, False, f"never_retry_on: {show_rule(rule)}"
         if isinstance(exception, BaseExceptionGroup) and not self._is_group_named():
             return self._decide_group(exception)
@@ -199,7 +222,9 @@ class _Inquiry:
         if self.rules.retry_on is None:
             # An ambiguous failure may be repeated if the operation is idempotent; the flow checks.
             retried = known.kind in RETRIED_KINDS or known.kind is Kind.AMBIGUOUS
+            self.why = "" if retried else by_kind(known.kind, known.reason)
             return known.kind, retried, known.reason
+        self.why = not_named(rules)
         return known.kind, False, f"not in retry_on; {known.reason}"
 
     def _decide_by_rule(self, rule: Rule) -> tuple[Kind, bool, str]:
@@ -210,6 +235,7 @@ class _Inquiry:
         self.by_type = self.by_type and (exact or self.known.by_type)
         if kind is Kind.AUTH and not exact:
             named = f"retry_on: {show_rule(rule)} does not name it"
+            self.why = not_covered(self.rules.retry_on or ())
             return kind, False, f"an authentication failure; {named}"
         if kind in (Kind.UNKNOWN, Kind.PERMANENT):
             kind = Kind.TRANSIENT
@@ -223,6 +249,7 @@ class _Inquiry:
             verdict = classify(member, self.rules)
             self.asked += verdict.asked
             if not isinstance(member, Exception) or not verdict.retryable:
+                self.why = in_group(verdict.note)
                 return verdict.kind, False, f"in a group: {verdict.reason}"
             first = first or verdict
         assert first is not None, "a group is never empty"

@@ -121,6 +121,11 @@ class Policy(Value):
         """Whether a call needs more than attempts and waits."""
         return self._is_elaborate or self.first_limit is not None
 
+    def by_version(self, version: int) -> Self:
+        """This policy, set to decide by that version of the rules; for one that was just made."""
+        self._rules.version = version
+        return self
+
     def classification(self, exception: BaseException) -> Classification:
         """What this policy makes of an exception: kind, reason, whether it is retried.
 

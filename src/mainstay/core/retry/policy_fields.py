@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 NESTED_MODES = ("collapse", "warn", "refuse")
 TIMEOUT_MODES = ("client", "thread")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_LEVEL_NUMBERS = dict(zip(range(10, 60, 10), LOG_LEVELS, strict=True))
+"""The numbers that logging has for them: `logging.INFO` is 20."""
 
 
 class KindRule(Value):
@@ -70,6 +72,13 @@ def _a_jitter(check: Checker, field: str, value: Given) -> Given:
     return value
 
 
+def a_log_level(check: Checker, field: str, value: object) -> str:
+    """The name of a level, given as such or as the number that logging has for it."""
+    if type(value) is int and value in _LEVEL_NUMBERS:
+        return _LEVEL_NUMBERS[value]
+    return check.choice(field, value, LOG_LEVELS)
+
+
 def _a_function(check: Checker, field: str, value: Given) -> Given:
     check.function(field, value)
     return value
@@ -96,6 +105,9 @@ _RULES_ALLOWED = (
 )
 
 
+_NOT_MEMORY = "another class; a MemoryError is never retried, since a retry needs memory too"
+
+
 def _check_rule(check: Checker, field: str, rule: object) -> None:
     if isinstance(rule, type):
         if not issubclass(rule, BaseException):
@@ -103,11 +115,15 @@ def _check_rule(check: Checker, field: str, rule: object) -> None:
         elif field == "retry_on" and not issubclass(rule, Exception):
             allowed = "Exception or a class derived from it; KeyboardInterrupt, SystemExit,"
             check.note(field, rule, f"{allowed} GeneratorExit and cancellation are never retried")
+        elif field == "retry_on" and issubclass(rule, MemoryError):
+            check.note(field, rule, _NOT_MEMORY)
     elif isinstance(rule, str) and not isinstance(rule, Kind):
         if not rule.strip():
             check.note(field, rule, "a name that is not empty")
         elif rule in _KIND_VALUES:
             check.note(field, rule, f"Kind.{rule.upper()} for the kind; text names a class or code")
+        elif field == "retry_on" and rule in ("MemoryError", "builtins.MemoryError"):
+            check.note(field, rule, _NOT_MEMORY)
     elif not isinstance(rule, Kind) and not callable(rule):
         check.note(field, rule, _RULES_ALLOWED)
 
@@ -197,7 +213,7 @@ CHECKS: dict[str, Callable[[Checker, str, UserValue], UserValue]] = {
     "nested": lambda check, field, value: check.choice(field, value, NESTED_MODES),
     "before_retry": _a_function,
     "after_retry": _a_function,
-    "log_level": lambda check, field, value: check.choice(field, value, LOG_LEVELS),
+    "log_level": a_log_level,
 }
 
 

@@ -1,0 +1,88 @@
+"""The note on a failure that is final at once: which rule of the policy decided that.
+
+The classification has the text, so a type that is settled has it ready.
+"""
+
+from __future__ import annotations
+
+from mainstay.core.base.attributes import attribute
+from mainstay.core.retry.kinds import RETRIED_KINDS, Kind, qualified_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainstay.core.retry.classify import Rule
+
+_OURS = "mainstay: "
+_MOST = 8
+"""Rules that a note lists."""
+_KINDS = ", ".join(kind.value for kind in Kind if kind in RETRIED_KINDS)
+
+
+def note_for(exception: BaseException, why: str) -> str:
+    """The note, from the reason that is given; empty if there is none.
+
+    >>> note_for(KeyError(), "is not named by on=OSError")
+    'mainstay: not retried: KeyError is not named by on=OSError'
+    """
+    return f"{_OURS}not retried: {_named(type(exception))} {why}" if why else ""
+
+
+def not_named(rules: Iterable[Rule]) -> str:
+    """Why a failure is final that no rule of `on` matches."""
+    return f"is not named by on={_listed(rules)}"
+
+
+def not_covered(rules: Iterable[Rule]) -> str:
+    """Why an authentication failure is final that a rule of `on` covers without naming it."""
+    return f"is an authentication failure, and on={_listed(rules)} does not name it"
+
+
+def excluded(rule: Rule) -> str:
+    """Why a failure is final that a rule of `never_retry_on` matches."""
+    return f"matches never_retry_on={_shown(rule)}"
+
+
+def by_kind(kind: Kind, reason: str) -> str:
+    """Why a failure is final under a policy without `on`."""
+    return f"is {kind.value} ({reason}); a policy without on= retries what is {_KINDS}"
+
+
+OUT_OF_MEMORY = "is never retried: the process is out of memory"
+
+
+def in_group(note: str) -> str:
+    """Why a group is final, by the note for one of its members."""
+    return f"has a member that is {note.removeprefix(_OURS)}" if note else ""
+
+
+def leave(note: str, exception: BaseException) -> None:
+    """Puts the note on the exception; a note of ours that is there stays, since it came first."""
+    notes = attribute(exception, "__notes__") if exception.__dict__ else None
+    if isinstance(notes, list) and any(str(each).startswith(_OURS) for each in notes):
+        return
+    try:
+        exception.add_note(note)
+    except Exception:  # a frozen exception takes no note, and is not lost for one
+        return
+
+
+def _listed(rules: Iterable[Rule]) -> str:
+    names = [_shown(rule) for rule in rules]
+    if len(names) == 1:
+        return names[0]
+    more = [f"and {len(names) - _MOST} more"] if len(names) > _MOST else []
+    return f"({', '.join(names[:_MOST] + more)})"
+
+
+def _shown(rule: Rule) -> str:
+    if isinstance(rule, Kind):
+        return f"Kind.{rule.name}"
+    if isinstance(rule, type):
+        return _named(rule)
+    return repr(rule) if isinstance(rule, str) else getattr(rule, "__qualname__", "a function")
+
+
+def _named(cls: type) -> str:
+    return cls.__name__ if cls.__module__ == "builtins" else qualified_name(cls)
