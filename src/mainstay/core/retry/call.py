@@ -32,6 +32,7 @@ from mainstay.core.retry.effects import (
 from mainstay.core.retry.give_up import take_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.not_retried import leave
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
@@ -85,6 +86,8 @@ def fast_decision(
     if attempt >= policy.max_attempts or not verdict.retryable:
         if attempt > 1:
             plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt).put_on(failure)
+        elif verdict.note and policy.max_attempts > 1:
+            leave(verdict.note, failure)
         return GIVE_UP
     ramps = policy._ramps
     if attempt <= len(ramps):
@@ -210,6 +213,8 @@ class _Care:
             now = yield Question.NOW
             item_id = yield self.builder.gave_up(outcome, verdict, attempt, stop, now)
         end = self._end(outcome, attempt, stop)
+        if stop is NOT_RETRYABLE and verdict.note and attempt == 1 < self.limit:
+            leave(verdict.note, end)  # type: ignore[arg-type]  # no result is final at once
         if item_id is not None and isinstance(end, OutcomeUnknown):
             end.item_id = item_id
         return end
