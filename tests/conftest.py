@@ -9,6 +9,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mainstay.runtime.logs import Logs
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
 from tests.servers.valkey import valkey_url
@@ -29,6 +30,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Hundreds of programs are started: what one has compiled, the next need not.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+# pytest has a handler at the root: with it every failing call without an engine would be logged,
+# and none would take the fast path that a program without logging takes.
+_TAKES = Logs.takes
+Logs.takes = lambda *_: False
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """Calls without an engine are logged, as in a program that has configured logging."""
+    monkeypatch.setattr(Logs, "takes", _TAKES)
 
 
 @pytest.hookimpl(optionalhook=True)

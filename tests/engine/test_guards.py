@@ -123,6 +123,7 @@ def test_the_state_is_a_number_for_a_gauge():
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("logged")
 @pytest.mark.req("FR-041-60", "NFR-041-23", "AC-030")
 def test_every_change_of_state_is_logged_at_info(caplog):
     """The log of an engine tells of its circuits, and so does a breaker on its own."""
@@ -135,7 +136,7 @@ def test_every_change_of_state_is_logged_at_info(caplog):
     assert lines == [
         ("INFO", "pay: circuit closed -> open (1 failure)"),
         ("INFO", "pay: circuit open -> closed (by hand)"),
-        ("INFO", "circuit 'alone': closed -> forced_open (force open)"),
+        ("INFO", "alone: circuit closed -> forced_open (force open)"),
     ]
 
 

@@ -17,11 +17,12 @@ import msgspec
 from mainstay.core.audit.chain import Head, decode_head, encode_head
 from mainstay.core.events.describe import describe, shown
 from mainstay.errors import UsageError
+from mainstay.runtime.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_log = logging.getLogger("mainstay")
+_log = logger()
 _HINT = 'a path, "log:NAME" for a logger, or a function of one head'
 
 

@@ -9,7 +9,6 @@ names it. What finds no room is a record of the log itself: how many, when and w
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import socket
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from mainstay.core.retry.events import CallSucceeded, RecordsLost
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, wants_of
 from mainstay.runtime.fork import PROCESS, flush_at_exit
+from mainstay.runtime.logs import logger
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
 from mainstay.sinks.delivery.buffer import Buffer
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mainstay.runtime.deferred_events import Facts
     from mainstay.sinks.delivery.losses import Loss
 
-_log = logging.getLogger("mainstay")
+_log = logger()
 _DURABILITY = ("buffered", "call")
 _COUNT_EVERY = 10.0
 _PRUNES = 5

@@ -117,7 +117,9 @@ def _either(shape: Either, node: Node, path: Path, report: Report) -> Any:
             del report.problems[before:]
             return found
     del report.problems[before:]
-    report.wrong(node, path, shape.expected)
+    choices = [word for each in shape.shapes if type(each) is Text for word in each.choices]
+    near = nearest(node.value, choices) if type(node.value) is str else ""
+    report.wrong(node, path, shape.expected, near)
     return BAD
 
 

@@ -11,6 +11,7 @@ from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import caller, wrap
 from mainstay.errors import WrapError
 from mainstay.runtime.enclosing import enclosures, opened
+from mainstay.runtime.logs import LOGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class RetryPolicy(Policy, Verbs):
         nested: what happens inside another retry: "collapse", "warn" or "refuse".
         before_retry: called with a RetryInfo before the wait; may be async for async calls.
         after_retry: called with a RetryInfo when a retry has ended.
-        log_level: the level at which a scheduled retry is logged.
+        log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`.
 
     >>> policy = RetryPolicy(name="api", max_attempts=4, retry_on=(ConnectionError, "SlowDown"))
     >>> @policy
@@ -221,7 +222,7 @@ class RetryPolicy(Policy, Verbs):
         nested: str = _DEFAULT,
         before_retry: Hook | None = _DEFAULT,
         after_retry: Hook | None = _DEFAULT,
-        log_level: str = _DEFAULT,
+        log_level: str | int = _DEFAULT,
         **unknown: Any,
     ) -> None:
         fields = {**locals(), **unknown}
@@ -231,7 +232,7 @@ class RetryPolicy(Policy, Verbs):
 
     def __call__(self, function: F) -> F:
         """Decorates a function, sync or async, with this policy."""
-        decorated: F = wrap(function, Site(self))
+        decorated: F = wrap(function, Site(self, logs=LOGS))
         return decorated
 
     @property
@@ -239,7 +240,7 @@ class RetryPolicy(Policy, Verbs):
         try:
             return self._site
         except AttributeError:
-            site = Site(self)
+            site = Site(self, logs=LOGS)
             object.__setattr__(self, "_site", site)
             return site
 

@@ -6,7 +6,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.retry.plan import IDEMPOTENCY
 from mainstay.drivers.call.guard import gate_of
 from mainstay.drivers.call.listeners import listeners_of
-from mainstay.drivers.call.site import Site
+from mainstay.drivers.call.site import Site, log_beside
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import UsageError
@@ -85,10 +85,13 @@ def retry(
     listeners = listeners_of("retry", listener)
     layers = Layers(hedge=hedge, bulkhead=bulkhead, fallback=fallback)
     layers.check(idempotency)
-    gate = gate_of(breaker, guards, budget)
+    gate, logs = gate_of(breaker, guards, budget), log_beside(listeners)
 
     def decorate(function: F) -> F:
-        site = Site(chosen, idempotency=idempotency, listeners=listeners, cancel=cancel, gate=gate)
+        site = Site(
+            chosen, idempotency=idempotency, listeners=listeners, cancel=cancel, gate=gate,
+            logs=logs,
+        )  # fmt: skip
         decorated: F = layers.around(function, site)
         return decorated
 

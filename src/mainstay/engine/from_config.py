@@ -16,6 +16,7 @@ from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
+from mainstay.runtime.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     E = TypeVar("E", bound=Configured)
 
-_log = logging.getLogger("mainstay.config")
+_log = logger("mainstay.config")
 
 
 def engine_of(

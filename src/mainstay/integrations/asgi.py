@@ -22,7 +22,6 @@ Renewing leases takes an asyncio event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -52,6 +51,7 @@ from mainstay.integrations.asgi_messages import (
     values_of,
 )
 from mainstay.integrations.asgi_record import Claim, Response
+from mainstay.runtime.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mainstay.integrations.asgi_messages import App, Headers, Receive, Scope, Send
     from mainstay.integrations.asgi_record import Engine
 
-_log = logging.getLogger("mainstay")
+_log = logger()
 
 _CRASHES = 3
 """How often a request is run again after a crash, if `on_crash` allows it at all."""

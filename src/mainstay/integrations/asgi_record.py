@@ -9,7 +9,6 @@ step, the response goes out and the step is taken later.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from mainstay.core.idempotency.record import (
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, ValueTooLarge
 from mainstay.integrations.asgi_messages import declared_length, lasting, leads_on
+from mainstay.runtime.logs import logger
 
 if TYPE_CHECKING:
     from typing import Any, Protocol
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         def inbox(self) -> Inbox: ...
 
 
-_log = logging.getLogger("mainstay")
+_log = logger()
 
 SPACE = Space.RECORDS.value
 """Where an engine keeps idempotency records; ours lie among them, under our operation."""

@@ -80,7 +80,7 @@ class RetryConfiguration:
     jitter: float = 1.0
     retry_on_exceptions: tuple[Rule, ...] = RETRY_ON
     ignore_on_exceptions: tuple[Rule, ...] = IGNORE_ON
-    log_level: str = "WARNING"
+    log_level: str | int = "WARNING"
     before_retry_hook: Hook | None = None
     after_retry_hook: Hook | None = None
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events.describe import describe
 from mainstay.core.redact.redactor import REDACTOR
+from mainstay.runtime.logs import logger
 
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
 
-_log = logging.getLogger("mainstay")
+_log = logger()
 
 
 def report(

@@ -6,7 +6,6 @@ besides. That is one reading of a clock and a few comparisons: no system call on
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from functools import cache, partial
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.clock_jumps import NO_VIEW, TOLERANCE, ClockView, observed
+from mainstay.runtime.logs import logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ON_THIS_MACHINE = ("sqlite:",)
 """The stores whose processes are all on one machine, by the beginning of their URLs."""
 _LOUD = 10.0
 """Seconds by which no answer of a server is late: the clock was set, and the log has it."""
-_log = logging.getLogger("mainstay")
+_log = logger()
 _EVERY = 60.0
 """Seconds for which one reading is compared with: two clocks drift apart by less than a jump."""
 

@@ -15,11 +15,8 @@ import msgspec
 
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.describe import shown
-from mainstay.core.retry.events import (
-    CallSucceeded,
-    RetryAttempt,
-)
 from mainstay.ports import SinkWants
+from mainstay.runtime import logs
 
 if TYPE_CHECKING:
     from typing import Any
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 _ALL, _FAILURES = SinkWants(), SinkWants(successes=False)
 
 
-class LoggingSink:
+class LoggingSink(logs.EventLog):
     """Writes every event to a logger.
 
     Whether DEBUG is enabled is asked when an operation is first used.
@@ -40,20 +37,14 @@ class LoggingSink:
     >>> engine = Engine(sinks=[LoggingSink("my.retries")])
     """
 
-    def __init__(self, logger: str | logging.Logger = "mainstay") -> None:
-        self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
-        self.security = self.logger.getChild("security")
-        """For security events; what it is given, its parent's handlers get too."""
+    def __init__(self, logger: str | logging.Logger = logs.NAME) -> None:
+        """The logger's child `security` is for security events; its parent's handlers get them."""
+        super().__init__(logs.logger(logger) if isinstance(logger, str) else logger)
 
     @property
     def wants(self) -> SinkWants:
         """Calls that succeed at the first attempt are logged at DEBUG, if that is enabled."""
         return _ALL if self.logger.isEnabledFor(logging.DEBUG) else _FAILURES
-
-    def __call__(self, event: Event) -> None:
-        level, logger = level_of(event), self.security if event.is_security else self.logger
-        if logger.isEnabledFor(level):
-            logger.log(level, "%s", event.sentence(), extra={"mainstay": event.to_dict()})
 
 
 class JsonFormatter(logging.Formatter):
@@ -113,8 +104,4 @@ _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName",
 
 def level_of(event: Event) -> int:
     """The level an event is logged at."""
-    if isinstance(event, RetryAttempt):
-        return logging.getLevelNamesMapping()[event.log_level]
-    if isinstance(event, CallSucceeded) and event.total_attempts <= 1:
-        return logging.DEBUG
-    return logging.getLevelNamesMapping()[event.level]
+    return logs.LEVELS[event.logged_at]

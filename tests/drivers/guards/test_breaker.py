@@ -889,15 +889,16 @@ def test_a_listener_may_come_later(time):
     assert [event.to_state for event in heard] == ["forced_open"]
 
 
+@pytest.mark.usefixtures("logged")
 def test_without_a_listener_changes_are_logged_at_info(time, caplog):
-    """One line each, with name, states and reason."""
+    """One line each, with name, states and reason, as an engine logs them."""
     breaker = CircuitBreaker("pay", failure_threshold=2)
     with caplog.at_level(logging.INFO, logger="mainstay"):
         breaker.record_failure()
         breaker.record_failure()
     (line,) = caplog.records
-    assert (line.levelname, line.name) == ("INFO", "mainstay")
-    assert line.getMessage() == "circuit 'pay': closed -> open (2 failures in a row)"
+    assert (line.levelname, line.name) == ("INFO", "mainstay.security")
+    assert line.getMessage() == "pay: circuit closed -> open (2 failures in a row)"
 
 
 def test_changes_are_told_in_order_whoever_makes_them(hasty):

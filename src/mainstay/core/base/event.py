@@ -53,6 +53,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
         """The proof, if there is one."""
         return self.proof or None
 
+    @property
+    def logged_at(self) -> str:
+        """The level at which it is logged: its class's, unless the event decides otherwise."""
+        return self.level
+
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data, `event_type` first."""
         return msgspec.to_builtins(self)  # type: ignore[no-any-return]

@@ -64,6 +64,10 @@ class RetryAttempt(Event, frozen=True, kw_only=True, tag="retry_attempt"):
     log_level: str = "WARNING"
     level: ClassVar[str] = "WARNING"
 
+    @property
+    def logged_at(self) -> str:
+        return self.log_level
+
     def sentence(self) -> str:
         return (
             f"{self.operation}: attempt {self.attempt_number} of {self.max_attempts} failed with"
@@ -127,6 +131,10 @@ class CallSucceeded(Event, frozen=True, kw_only=True, tag="call_succeeded"):
     total_attempts: int = 0
     total_seconds: float = 0.0
     level: ClassVar[str] = "INFO"
+
+    @property
+    def logged_at(self) -> str:
+        return self.level if self.total_attempts > 1 else "DEBUG"
 
     def sentence(self) -> str:
         return (

@@ -11,6 +11,7 @@ from _random import Random  # what random.Random derives from; random itself loa
 from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
 from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.logs import LOGS, SILENT
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Pressure, Sink
+    from mainstay.runtime.logs import Logs
     from mainstay.runtime.overrides import Overrides
 
 
@@ -73,6 +75,7 @@ class Site(Plan):
         "is_clocked",
         "is_plain",
         "listeners",
+        "logs",
         "overrides",
         "plan_id",
         "pressures",
@@ -92,16 +95,19 @@ class Site(Plan):
         gate: Gate | None = None,
         redact: Redactor | None = None,
         overrides: Overrides = PROCESS_OVERRIDES,
+        logs: Logs = SILENT,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
+        self.logs = logs
+        """Where its failing calls are logged, unless an engine's sinks do that."""
         self.redact = redact
         self.gate = gate
         """The guards, if there are any."""
         self.is_guarded = gate is not None
         self.followed = _NOT_FOLLOWED
         """The ids of the listeners that follow the attempts of each call."""
-        self.reports_successes = False
+        self.reports_successes = logs.takes("DEBUG")
         """Whether a listener wants the events of calls that succeed at the first attempt."""
         self.escalates = False
         """Whether a call that is given up here becomes an item of the inbox."""
@@ -168,4 +174,11 @@ class Site(Plan):
             gate=self.gate,
             redact=self.redact,
             overrides=self.overrides,
+            logs=self.logs,
         )
+
+
+def log_beside(listeners: tuple[Sink, ...]) -> Logs:
+    """The log of a site without an engine; none if one of its own listeners writes a log."""
+    has_log = any(getattr(each, "is_log", False) for each in listeners)
+    return SILENT if has_log else LOGS

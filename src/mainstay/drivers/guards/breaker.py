@@ -8,7 +8,6 @@ probe, wait for that, for a tenth of a second at most.
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -42,6 +41,7 @@ from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.ports import wants_of
 from mainstay.runtime.fork import make_lock, reset_in_child
+from mainstay.runtime.logs import LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Function)
 
 _ONCE = Policy(name="once", max_attempts=1)
-_log = logging.getLogger("mainstay")
 _OPEN = CircuitState.OPEN
 now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
@@ -224,14 +223,17 @@ class CircuitBreaker(Blocks, Orders, Verbs):
 
     def __call__(self, function: F) -> F:
         """Decorates a function, sync or async: each call is recorded, or refused."""
-        decorated: F = wrap(function, Site(_ONCE, gate=Gate((self,))))
+        decorated: F = wrap(function, self._new_site())
         return decorated
 
     @property
     def _verb_site(self) -> Site:
         if self._site is None:
-            self._site = Site(_ONCE, gate=Gate((self,)))
+            self._site = self._new_site()
         return self._site
+
+    def _new_site(self) -> Site:
+        return Site(_ONCE, gate=Gate((self,)), logs=LOGS)
 
     def listen(self, listener: Sink) -> None:
         """Notifies one more listener of every change from now on.
@@ -483,8 +485,7 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         if self._listeners:
             emit(event, tuple(self._listeners))
         else:
-            states = f"{event.from_state} -> {event.to_state}"
-            _log.info("circuit %r: %s (%s)", self.name, states, event.reason)
+            emit(event, LOGS.listeners)
 
 
 def _is_failing(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:

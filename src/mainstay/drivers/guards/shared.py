@@ -13,7 +13,6 @@ after it looks again; what a new circuit begins with is known before it is made.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import threading
@@ -39,6 +38,7 @@ from mainstay.errors import StoredValueError
 from mainstay.runtime.background import Background
 from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
 from mainstay.runtime.identity import process_name
+from mainstay.runtime.logs import logger
 from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _LEAVING = 1.0
 """Seconds for which the end of a process waits for the last one, if the engine was not closed."""
 _CLOSING = 5.0
 """Seconds for which an engine that is closed waits for it."""
-_log = logging.getLogger("mainstay")
+_log = logger()
 _SPARE = 1000
 """Names of circuits that are remembered beyond two for each that there is."""
 

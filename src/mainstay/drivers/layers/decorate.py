@@ -12,6 +12,7 @@ from mainstay.drivers.call.emit import emit
 from mainstay.errors import WrapError
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.enclosing import aside, enclosures
+from mainstay.runtime.logs import LOGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,20 +56,20 @@ def put_around(
 
 def emit_aside(
     listeners: tuple[Sink, ...], event: Callable[..., Event], **fields: str | float | None
-) -> bool:
-    """Emits an event beside the attempts; returns whether there was a listener."""
+) -> None:
+    """Emits an event beside the attempts, to the log if nothing else listens."""
+    listeners = listeners or LOGS.listeners
     if not listeners:
-        return False
+        return
     here = CONTEXT.get()
     fields.update(tenant_id=here.tenant_id, correlation_id=here.correlation_id,
                   trace_id=here.trace_id, retry_category=here.category)  # fmt: skip
     outer = enclosures()
     if not outer:
         emit(event(**fields), listeners)
-        return True
+        return
     with aside(outer[0].plan, outer[0].end):  # what a listener calls keeps its retries
         emit(event(**fields), listeners)
-    return True
 
 
 def note_on(error: BaseException, note: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
 from mainstay.core.base.validate import Checker
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Function)
     When = type[Exception] | Callable[[Exception], object]
 
-_log = logging.getLogger("mainstay")
 _MISSING: Any = object()
 _MARK = "__mainstay_fallback__"
 """Set on a function that has a fallback; decorators copy it, so that it shows through them."""
@@ -150,15 +148,13 @@ class Fallback:
     def _report_use(self, function: Function, error: Exception) -> None:
         """Records that the answer is not the real one; without the arguments of the call."""
         name, message = describe(error, getattr(function, REDACT, None))
-        is_emitted = emit_aside(
+        emit_aside(
             (*self._listeners, *PROCESS_OVERRIDES.listeners),
             FallbackUsed,
             operation=name_of(function),
             exception_type=name,
             exception_message=message,
         )
-        if not is_emitted:
-            _log.warning("%s failed with %s; its fallback answered", name_of(function), name)
 
     def __repr__(self) -> str:
         if self.function is not None:

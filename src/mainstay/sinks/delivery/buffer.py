@@ -11,7 +11,6 @@ Everything here runs in real time: waiting for another machine gains nothing fro
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import threading
@@ -25,6 +24,7 @@ from mainstay.errors import SinkError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.deferred_events import Facts
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
+from mainstay.runtime.logs import logger
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
 from mainstay.sinks.delivery.losses import Losses
 from mainstay.sinks.delivery.pressure import Pressure
@@ -45,7 +45,7 @@ _ROOM = 4
 """How many times its size the queue may hold while its oldest events are on their way to disk."""
 _FINISH = 1.0
 """Seconds that `finish` waits for a delivery that is under way."""
-_log = logging.getLogger("mainstay")
+_log = logger()
 
 
 class Buffer:

@@ -7,7 +7,6 @@ are few and fixed: never an id, a key, a tenant or an exception's text. Names th
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import mainstay.events as events
@@ -18,6 +17,7 @@ from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
 from mainstay.ports import SinkWants
 from mainstay.runtime.fork import make_lock
+from mainstay.runtime.logs import logger
 from mainstay.sinks.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Addition: TypeAlias = tuple[str, tuple[str, ...], float]
 
-_log = logging.getLogger("mainstay")
+_log = logger()
 
 OTHER = "other"
 _KINDS = frozenset(kind.value for kind in Kind)

@@ -7,7 +7,6 @@ retries for as long as the file cannot be written; no call waits for it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.ports import SinkWants, wants_of
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
+from mainstay.runtime.logs import logger
 from mainstay.sinks.telemetry.cpu_meter import thread_time
 from mainstay.sinks.telemetry.file import add_to_file
 from mainstay.sinks.telemetry.records import Recorder
@@ -33,7 +33,7 @@ _ROOM = 256
 """Records that wait to be added up."""
 _LONGEST = 30.0
 """Seconds between two tries at a file that cannot be written."""
-_log = logging.getLogger("mainstay")
+_log = logger()
 
 
 class TelemetrySink:

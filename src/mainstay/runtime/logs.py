@@ -1,0 +1,136 @@
+"""The logger `mainstay`: who writes to it, and whether anything would take a record.
+
+A call without an engine is logged as an engine logs its calls. A failing call looks at two lists of
+handlers for that, and builds no event if both are empty; `logging` is never loaded for it, since
+without that module there is no handler. With no handler configured nothing is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mainstay.runtime.fork import make_lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
+    from mainstay.core.base.event import Event
+
+NAME = "mainstay"
+LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+"""The numbers of logging's own levels."""
+QUIET: list[object] = []
+"""What the logger `mainstay` has for handlers if the program has given it none."""
+
+
+def logger(name: str = NAME) -> logging.Logger:
+    """The logger of that name, of ours; what is written to it is not printed by default.
+
+    >>> logger("mainstay.config").name
+    'mainstay.config'
+    """
+    import logging
+
+    with _LOCK:
+        if not QUIET:
+            handler = logging.NullHandler()
+            logging.getLogger(NAME).addHandler(handler)
+            QUIET.append(handler)
+    return logging.getLogger(name)
+
+
+_LOCK = make_lock()
+
+
+class EventLog:
+    """Writes events to a logger; its child `security` takes those about permissions and control."""
+
+    __slots__ = ("logger", "security")
+    is_log = True
+    """A call that has one among its listeners is not logged a second time."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
+        self.security = logger.getChild("security")
+
+    def __call__(self, event: Event) -> None:
+        level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", event.sentence(), extra={"mainstay": event.to_dict()})
+
+
+class _NotLoaded:
+    """In place of the root logger until something loads `logging`: no handler exists before."""
+
+    __slots__ = ()
+
+    @property
+    def handlers(self) -> Sequence[object]:
+        if "logging" not in sys.modules:
+            return ()
+        LOGS.load()
+        return LOGS.root.handlers
+
+
+class _Nowhere:
+    """In place of a logger that is not there."""
+
+    handlers = QUIET
+
+
+class Logs:
+    """Where calls without an engine are logged.
+
+    A failing call asks `root.handlers or own.handlers != QUIET` in its own frame, and `takes` only
+    if that is so.
+    """
+
+    __slots__ = ("own", "root", "sink")
+
+    def __init__(self) -> None:
+        self.root: logging.Logger | _NotLoaded = _NotLoaded()
+        self.own: logging.Logger | _Nowhere = _Nowhere()
+        self.sink: EventLog | None = None
+
+    def load(self) -> None:
+        """Finds the loggers, once `logging` is loaded."""
+        own = logger()
+        self.sink = EventLog(own)
+        self.own = own
+        self.root = own.root
+
+    def takes(self, level: str = "ERROR") -> bool:
+        """Whether a record of that level would reach a handler of the program's own."""
+        if not self.root.handlers and self.own.handlers == QUIET:
+            return False
+        if self.sink is None:
+            self.load()
+        own = self.own
+        assert not isinstance(own, _Nowhere)
+        found = [*own.handlers, *(self.root.handlers if own.propagate else ())]
+        return own.isEnabledFor(LEVELS[level]) and any(each not in QUIET for each in found)
+
+    @property
+    def listeners(self) -> tuple[EventLog, ...]:
+        """The log as listeners are given: none if it takes nothing."""
+        return (self.sink,) if self.takes() and self.sink is not None else ()
+
+
+class _Silent(Logs):
+    """In place of the log where an engine's sinks do the logging."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = self.own = _Nowhere()  # type: ignore[assignment]  # it has handlers: none
+
+    def takes(self, _level: str = "ERROR") -> bool:
+        return False
+
+
+LOGS = Logs()
+"""The log of calls without an engine."""
+SILENT = _Silent()
