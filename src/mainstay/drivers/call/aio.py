@@ -12,6 +12,7 @@ from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import Notes
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import aside, enclosures, opened
+from mainstay.runtime.logs import QUIET
 
 _POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
@@ -53,7 +54,9 @@ async def recover(
     Most calls need only attempts and waits: those are made here, as in sync.recover.
     """
     is_special = site.overrides.is_active or not site.is_plain or BOUND.get() is not UNBOUND
-    if is_special or enclosures(3, own=1):
+    logs = site.logs
+    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes()
+    if is_special or is_logged or enclosures(3, own=1):
         call = Call(site, function, enclosures(3, own=1), started, box)
         return await drive(call, function, args, kwargs)
     failure: Any = box.pop()
@@ -106,8 +109,9 @@ def run_guarded(
 ) -> Coroutine[object, object, UserValue]:
     """A whole call while a guard is failing; what is certainly refused is refused at once."""
     assert site.gate is not None
-    shut = site.gate.shut
-    if shut is not None and not site.listeners and not site.overrides.is_active:
+    shut, logs = site.gate.shut, site.logs
+    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes("WARNING")
+    if not (shut is None or site.listeners or is_logged or site.overrides.is_active):
         refusal = shut()
         if refusal is not None:
             raise refusal

@@ -18,6 +18,7 @@ from mainstay.drivers.call.guard import WAIT, guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.runtime.context import CANCEL, current_bound
 from mainstay.runtime.enclosing import FRAMES, aside
+from mainstay.runtime.logs import QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,14 +101,15 @@ class Call:
         policy = site.policy
         now = clock.current.monotonic() if started is None else started
         ends = [current_bound().end, *(each.end for each in around)]
-        self.site, self.around = site, around
-        self.cancel = site.cancel or CANCEL.get()
+        self.site, self.around, self.cancel = site, around, site.cancel or CANCEL.get()
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners: tuple[Sink, ...] = site.listeners
+        if site.logs.root.handlers or site.logs.own.handlers != QUIET:
+            self.listeners += site.logs.listeners
         self.followers: tuple[Follower, ...] = ()
         if site.follows or site.overrides.is_active:
-            self.listeners, self.followers = self._listeners(site)
+            self.listeners, self.followers = self._following(site)
             limit = limit if site.overrides.has_retries else 1
         self.builder = self._builder(now, attempts, delay, limit) if self.listeners else None
         if self.builder is not None and key is not Question.DRAW:
@@ -115,10 +117,9 @@ class Call:
         has_rules = policy.retry_if_result is not None or policy.after_retry is not None
         self.is_quiet = self.builder is None and not has_rules
         """Whether a success concerns only the guards."""
-        self.is_accepted = True
+        self.is_accepted, self.gate = True, site.gate
         self.handled = id(sys.exception())
         """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
-        self.gate = site.gate
         self.tickets: list[GuardTicket] | None = None  # the guards' leave for the attempt
         self.pending: list[Job] | None = None  # steps of a store that guards have begun
         self.begun = now if begun is None else begun
@@ -132,10 +133,9 @@ class Call:
             attempt=attempts, delay=delay,
         )  # fmt: skip
 
-    @staticmethod
-    def _listeners(site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
+    def _following(self, site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
         """What receives the events, and what follows each attempt."""
-        listeners = (*site.listeners, *site.overrides.listeners)
+        listeners = (*self.listeners, *site.overrides.listeners)
         return following.begun(listeners, site) if site.follows else (listeners, ())
 
     def _resume(self, box: list[Any], attempts: int, *, has_begun: bool) -> None:

@@ -16,6 +16,7 @@ from mainstay.errors import WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
+from mainstay.runtime.logs import QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def recover(
     that no frame keeps it alive while the call waits.
     """
     is_special = site.overrides.is_active or not site.is_plain or BOUND.get() is not UNBOUND
-    if is_special or enclosures(3, own=1):
+    logs = site.logs
+    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes()
+    if is_special or is_logged or enclosures(3, own=1):
         call = Call(site, function, enclosures(3, own=1), started, box)
         return drive(call, function, args, kwargs)
     failure: Any = box.pop()
@@ -92,8 +95,9 @@ def run(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue
 def run_guarded(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
     """A whole call while a guard is failing; what is certainly refused is refused at once."""
     assert site.gate is not None
-    shut = site.gate.shut
-    if shut is not None and not site.listeners and not site.overrides.is_active:
+    shut, logs = site.gate.shut, site.logs
+    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes("WARNING")
+    if not (shut is None or site.listeners or is_logged or site.overrides.is_active):
         refusal = shut()
         if refusal is not None:
             raise refusal
