@@ -2,11 +2,13 @@
 
 import math
 import pickle
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import PolicyError
 
@@ -306,9 +308,23 @@ def test_equal_is_half_the_delay_and_up_to_the_other_half(n, u, previous):
 @pytest.mark.req("FR-041-45")
 @given(n=RETRIES, u=U, previous=st.floats(0.001, 1000.0))
 def test_decorrelated_grows_from_the_delay_before(n, u, previous):
-    """Decorrelated is min(max, initial + u · (3 · previous − initial))."""
+    """Between the initial delay and three times the one before, of which the cap is the most."""
     delay = spread(Jitter.decorrelated(), CURVE, n, u, previous)
-    assert delay == min(10.0, 2.0 + u * (3.0 * previous - 2.0))
+    assert delay == 2.0 + u * (max(2.0, min(10.0, 3.0 * previous)) - 2.0)
+
+
+@pytest.mark.req("FR-041-45")
+def test_decorrelated_delays_do_not_pile_up_at_the_cap():
+    """Of the delays 5 to 8 of 2,000 clients none is the cap, and no tenth has twice its share."""
+    curve = Backoff.exponential(0.1, max_delay=5.0)
+    found = []
+    for client in range(2000):
+        key, previous = key_of(3, client), 0.0
+        for n in range(1, 9):
+            previous = spread(Jitter.decorrelated(), curve, n, uniform(key, n), previous)
+            found += [previous] * (n >= 5)
+    assert curve.max_delay not in found
+    assert sum(delay > 4.51 for delay in found) < 0.1 * len(found)
 
 
 @pytest.mark.req("FR-041-45")
@@ -412,7 +428,7 @@ def test_a_cap_below_the_initial_delay_is_refused():
 def test_an_unknown_curve_or_jitter_is_refused_with_the_known_ones(kind):
     """An unknown kind of any type is refused, and the message lists the kinds there are."""
     assert problems(Backoff, kind) == [
-        ("kind", kind, "one of constant, linear, exponential, custom")
+        ("kind", kind, "one of constant, linear, exponential, custom, chain")
     ]
     assert problems(Jitter, kind) == [
         ("kind", kind, "one of none, percent, additive, full, equal, decorrelated")
@@ -521,10 +537,117 @@ def test_numbers_become_floats():
 def test_an_unknown_key_of_a_dictionary_is_refused_with_the_known_ones():
     """A misspelt or foreign key is named; nothing is dropped in silence."""
     assert problems(Backoff.from_dict, {"kind": "constant", "inital": 2.0, 7: 1}) == [
-        ("inital", 2.0, "left out; known: kind, initial, factor, step, max_delay"),
-        ("7", 1, "left out; known: kind, initial, factor, step, max_delay"),
+        ("inital", 2.0, "left out; known: kind, initial, factor, step, max_delay, delays, then"),
+        ("7", 1, "left out; known: kind, initial, factor, step, max_delay, delays, then"),
     ]
     assert problems(Jitter.from_dict, {"share": 0.1}) == [
         ("share", 0.1, "left out; known: kind, amount")
     ]
     assert problems(Backoff.from_dict, {"function": abs})[0][0] == "function"
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+
+@given(delays=st.lists(SECONDS, min_size=1, max_size=10), n=RETRIES)
+def test_a_chain_is_one_delay_after_the_other_and_the_last_repeats(delays, n):
+    """Retry n waits the n-th delay; beyond them, the last."""
+    assert Backoff.chain(*delays).base(n) == delays[min(n, len(delays)) - 1]
+
+
+@given(delays=st.lists(SECONDS, max_size=10), n=RETRIES)
+def test_a_chain_goes_on_by_a_curve_that_counts_from_one(delays, n):
+    """The last may be a Backoff: it begins where the delays end."""
+    chain = Backoff.chain(*delays, CURVE)
+    own = n - len(delays)
+    assert chain.base(n) == (delays[n - 1] if own < 1 else CURVE.base(own))
+
+
+def test_a_backoff_in_the_middle_of_a_chain_is_its_first_delay():
+    """Each but the last is for one retry."""
+    chain = Backoff.chain(Backoff.linear(3), CURVE, Backoff.constant(7))
+    assert [chain.base(n) for n in (1, 2, 3, 4)] == [3.0, 2.0, 7.0, 7.0]
+
+
+def test_chains_may_be_part_of_chains():
+    """The last one goes on in its own way."""
+    assert [Backoff.chain(1, Backoff.chain(2, 3)).base(n) for n in (1, 2, 3, 4)] == [1, 2, 3, 3]
+
+
+def test_a_chain_knows_its_first_and_its_longest_delay():
+    """Jitters and `explain` go by them."""
+    for chain, first, longest in (
+        (Backoff.chain(2, 0.5), 2.0, 2.0),
+        (Backoff.chain(2, CURVE), 2.0, 10.0),
+        (Backoff.chain(CURVE), 2.0, 10.0),
+        (Backoff.chain(30, CURVE), 30.0, 30.0),
+    ):
+        assert (chain.initial, chain.max_delay) == (first, longest)
+
+
+def test_decorrelated_jitter_keeps_to_the_chain():
+    """Each delay of the chain is the least, so that a first delay of 0 does not stay."""
+    chain = Backoff.chain(0, 4, 8)
+    assert spread(Jitter.decorrelated(), chain, 1, 0.5) == 0.0
+    assert spread(Jitter.decorrelated(), chain, 2, 0.5, previous=0.0) == 6.0
+    assert spread(Jitter.decorrelated(), chain, 3, 0.5, previous=6.0) == 8.0
+
+
+@pytest.mark.parametrize(
+    "chain", [Backoff.chain(1, 2), Backoff.chain(0.5, CURVE), Backoff.chain(1, Backoff.chain(2))]
+)
+def test_a_chain_is_a_value(chain):
+    """Equal, hashed, pickled, and the same after JSON."""
+    again = Backoff.from_dict(chain.to_dict())
+    assert again == chain == pickle.loads(pickle.dumps(chain))
+    assert hash(again) == hash(chain)
+    assert chain != Backoff.chain(9)
+
+
+def test_the_plain_form_of_other_curves_is_as_it_was():
+    """Records number their plans by it."""
+    assert "delays" not in Backoff.constant(1).to_dict()
+    assert Backoff.chain(1).to_dict()["delays"] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (Backoff.chain, "delays"),
+        (lambda: Backoff.chain(1, -2), "delays"),
+        (lambda: Backoff.chain(1, "2"), "delays"),
+        (lambda: Backoff.chain(Backoff.custom(len), 2), "delays"),
+        (lambda: Backoff.chain(1, Backoff.custom(len)), "then"),
+        (lambda: Backoff("chain", delays=7), "delays"),
+        (lambda: Backoff("chain", delays=[1], then=2), "then"),
+        (lambda: Backoff("constant", 1, delays=[1]), "delays"),
+        (lambda: Backoff("constant", 1, then=CURVE), "delays"),
+        (lambda: Backoff.from_dict({"kind": "chain", "then": {"kind": "x"}}), "kind"),
+    ],
+)  # fmt: skip
+def test_a_wrong_chain_is_refused(make, field):
+    """With the field, once."""
+    [(name, _, _)] = problems(make)
+    assert name == field
+
+
+# --- timedelta ------------------------------------------------------------------------------------
+
+
+def test_a_length_of_time_may_be_a_timedelta():
+    """In every curve and in additive jitter; the fields are seconds."""
+    half, minute = timedelta(milliseconds=500), timedelta(minutes=1)
+    assert Backoff.constant(half) == Backoff.constant(0.5)
+    assert Backoff.constant(2 * minute).base(1) == 120.0
+    assert Backoff.linear(half, step=minute, max_delay=2 * minute).base(2) == 60.5
+    assert Backoff.exponential(half, max_delay=minute) == Backoff.exponential(0.5, max_delay=60)
+    assert Backoff.chain(half, minute).delays == (0.5, 60.0)
+    assert Backoff.custom(lambda n: n * half).base(3) == 1.5
+    assert Jitter.additive(half) == Jitter.additive(0.5)
+
+
+@pytest.mark.parametrize("value", [timedelta(seconds=-1), timedelta(days=400)])
+def test_a_timedelta_has_the_bounds_of_seconds(value):
+    """Not below 0, not above a year."""
+    [(field, _, _)] = problems(Backoff.exponential, value, max_delay=timedelta(days=366))
+    assert field == "initial"

@@ -11,6 +11,7 @@ import urllib.error
 from types import SimpleNamespace
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -336,6 +337,7 @@ STANDARD_LIBRARY = [
     (http.client.BadStatusLine(""), "transient"),
     (http.client.RemoteDisconnected(), "transient"),
     (asyncio.IncompleteReadError(b"", 5), "transient"),
+    (trio.TooSlowError(), "timeout"),
 ]
 
 

@@ -3,7 +3,7 @@
 import calendar
 import email.utils
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from types import SimpleNamespace
 
 import pytest
@@ -239,3 +239,70 @@ def test_a_hint_holds_what_it_was_given():
     assert as_pair(Hint()) == (None, None)
     assert as_pair(Hint(3.0)) == (3.0, None)
     assert as_pair(Hint(at=3.0)) == (None, 3.0)
+
+
+# --- zones ----------------------------------------------------------------------------------------
+
+NOON = parse_date("Mon, 16 Nov 2026 12:00:00 GMT")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mon, 16 Nov 2026 12:00:00 UTC",
+        "Mon, 16 Nov 2026 12:00:00 UT",
+        "Mon, 16 Nov 2026 12:00:00 +0000",
+        "Mon, 16 Nov 2026 14:00:00 +0200",
+        "Mon, 16 Nov 2026 14:00:00 +02:00",
+        "Mon, 16 Nov 2026 06:30:00 -0530",
+        "Tue, 17 Nov 2026 01:00:00 +1300",
+        "Mon, 16 Nov 2026 07:00:00 EST",
+        "Mon, 16 Nov 2026 05:00:00 pdt",
+        "Monday, 16-Nov-26 07:00:00 EST",
+        "Monday, 16-Nov-26 14:00:00 +0200",
+        "2026-11-16T12:00:00Z",
+        "2026-11-16T14:00:00+02:00",
+        " 2026-11-16 14:00:00+02:00 ",
+        "Mon Nov 16 12:00:00 2026",
+    ],
+)
+def test_a_date_is_read_in_its_zone(text):
+    """By number or by name, in the forms of RFC 9110, RFC 5322 and ISO 8601."""
+    assert parse_date(text) == NOON
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mon, 16 Nov 2026 12:00:00 CET",
+        "Mon, 16 Nov 2026 12:00:00 X",
+        "Mon, 16 Nov 2026 12:00:00 +2",
+        "Mon, 16 Nov 2026 12:00:00 +02h0",
+        "2026-11-16T12:00:00",
+        "2026-11-16",
+        "2026-13-16T12:00:00Z",
+    ],
+)
+def test_a_date_in_no_known_zone_is_no_hint(text):
+    """The wrong zone would be hours too early: the policy's own delay is better."""
+    assert parse_date(text) is None
+    assert parse(text) is None
+
+
+def test_a_moment_with_a_zone_is_a_hint():
+    """An exception may carry a datetime, or a timedelta; one without a zone means nothing."""
+    zone = timezone(timedelta(hours=2))
+    assert parse(datetime(2026, 11, 16, 14, tzinfo=zone)).at == NOON
+    assert parse(datetime(2026, 11, 16, 14)) is None  # noqa: DTZ001 -- without a zone
+    assert parse(timedelta(minutes=2)).seconds == 120.0
+    assert parse(timedelta(seconds=-1)) is None
+
+
+class Nowhere(tzinfo):
+    def utcoffset(self, _):
+        raise RuntimeError("lost")
+
+
+def test_a_zone_that_fails_is_no_hint():
+    """A zone may be anybody's code."""
+    assert parse(datetime(2026, 11, 16, tzinfo=Nowhere())) is None

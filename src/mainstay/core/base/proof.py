@@ -68,8 +68,9 @@ class Proof(Struct, frozen=True, omit_defaults=True):
     `answers` are those that the flow received since the event before, in order: a float for a
     clock, an integer for the key, the enclosing retry as [operation, attempts] or null, the answer
     of the guards as a delay or {"stop": why}; and what it found by itself: {"inner": attempts} of
-    a retry further in, {"base": seconds} of a backoff that is a function. The first answer of a
-    call may be {"rule": version}.
+    a retry further in, {"base": seconds} of a backoff that is a function, {"wait": seconds} of
+    `wait_from`, or null if it left the wait to the policy. The first answer of a call may be
+    {"rule": version}.
     """
 
     plan: str = ""

@@ -11,6 +11,11 @@ Answer: TypeAlias = Any
 """What a driver sends into a flow, or a record of it: its type follows from the effect before."""
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
+    Seconds: TypeAlias = float | timedelta
+    """A length of time as users give it; fields hold it as a float."""
+
     Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
     """What JSON has, as Python values."""
 else:

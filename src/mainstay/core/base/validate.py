@@ -19,6 +19,20 @@ MAX_SECONDS = 31_622_400.0
 """366 days: longer than any wait, and far below what a platform's timers overflow at."""
 
 
+def in_seconds(value: object) -> object:
+    """The seconds of a timedelta; anything else as it is.
+
+    It is recognised by its method, so that datetime is not imported for it, and so that the
+    durations of other libraries are read too.
+
+    >>> from datetime import timedelta
+    >>> in_seconds(timedelta(minutes=1)), in_seconds(2.5)
+    (60.0, 2.5)
+    """
+    seconds = getattr(type(value), "total_seconds", None)
+    return value if seconds is None else seconds(value)
+
+
 class Checker:
     """Collects what is wrong with one subject."""
 
@@ -53,10 +67,15 @@ class Checker:
         return low
 
     def seconds(self, field: str, value: object, *, zero: bool = True) -> float:
+        value = in_seconds(value)
         if zero or value != 0 or type(value) not in (int, float):
-            return self.number(field, value, 0.0, MAX_SECONDS, " of seconds")
+            return self.duration(field, value, 0.0, MAX_SECONDS)
         self.note(field, value, "more than 0 seconds")
         return 0.0
+
+    def duration(self, field: str, value: object, low: float, high: float) -> float:
+        """Seconds in [low, high], or a timedelta of such a length."""
+        return self.number(field, in_seconds(value), low, high, " of seconds")
 
     def optional_seconds(self, field: str, value: object) -> float | None:
         return None if value is None else self.seconds(field, value, zero=False)

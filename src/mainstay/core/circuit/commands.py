@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mainstay.core.base.proof import Proof
+from mainstay.core.base.proof import RULE, Proof, stated
 from mainstay.core.circuit import breaker as core
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Refusal, Signal, Ticket
 from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
-from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.backoff import Backoff
+from mainstay.core.retry.past_rules import jitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +144,7 @@ def changed(
 def _proof(settings: BreakerSettings, before: Circuit, command: Command, now: float) -> Proof:
     plain: dict[str, Any] = msgspec.to_builtins(before)
     return Proof(
-        answers=[now],
+        answers=[*stated(RULE), now],
         settings=settings_to_plain(settings),
         before=plain,
         command=msgspec.to_builtins(list(command)),
@@ -155,13 +156,13 @@ def changed_again(event: CircuitStateChanged) -> CircuitStateChanged | None:
     proof = event.proved
     if proof is None or proof.settings is None or proof.command is None:
         return None
-    settings = settings_from_plain(proof.settings)
+    settings = settings_from_plain(proof.settings, proof.rule)
     before = msgspec.convert(proof.before, Circuit)
     verb, *plain = proof.command
     arguments = msgspec.convert(plain, _ARGUMENTS[verb]) if plain else ()
     command = (verb, *arguments)
     after, _ = apply(settings, before, command)
-    return changed(event.operation, settings, before, command, after, proof.answers[0])
+    return changed(event.operation, settings, before, command, after, proof.answers[-1])
 
 
 # --- settings as plain data -----------------------------------------------------------------------
@@ -187,12 +188,12 @@ def settings_to_plain(settings: BreakerSettings) -> dict[str, Any]:
     }
 
 
-def settings_from_plain(plain: dict[str, Any]) -> BreakerSettings:
-    """The settings of such a mapping."""
+def settings_from_plain(plain: dict[str, Any], rule: int = RULE) -> BreakerSettings:
+    """The settings of such a mapping, as that version of the rules reads them."""
     window = plain["window"]
     return BreakerSettings(
         **{name: plain[name] for name in _PLAIN},
         recovery_timeout=Backoff.from_dict(plain["recovery_timeout"]),
-        recovery_jitter=Jitter.from_dict(plain["recovery_jitter"]),
+        recovery_jitter=jitter_of(plain["recovery_jitter"], rule),
         window=None if window is None else Window(*window),
     )

@@ -2,20 +2,21 @@
 
 `Backoff.base(n)` is the capped delay before retry n (n counts from 1). `Jitter.spread()` turns it
 into the delay that is waited; the randomness comes in as u in [0, 1). The cap is applied before
-the jitter, so that clients at the cap still spread; additive and decorrelated are capped again.
+the jitter, so that clients at the cap still spread; additive is capped again, and of decorrelated
+the range is capped and not the delay.
 """
 
 from __future__ import annotations
 
-from mainstay.core.base.validate import MAX_SECONDS, Checker
+from mainstay.core.base.validate import MAX_SECONDS, Checker, in_seconds
 from mainstay.core.base.value import Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, TypeGuard
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
 
 
 class Backoff(Value):
@@ -27,27 +28,36 @@ class Backoff(Value):
     1.5
     """
 
-    __slots__ = ("_curve", "factor", "function", "initial", "kind", "max_delay", "step")
+    __slots__ = (
+        "_curve", "delays", "factor", "function", "initial", "kind", "max_delay", "step", "then"
+    )  # fmt: skip
     kind: str
     initial: float
     factor: float
     step: float
     max_delay: float
-    function: Callable[[int], float] | None
+    function: Callable[[int], Seconds] | None
+    delays: tuple[float, ...]
+    then: Backoff | None
     _curve: Callable[[Backoff, int], float]
 
     def __init__(
         self,
         kind: str = "exponential",
-        initial: float = 0.1,
+        initial: Seconds = 0.1,
         *,
         factor: float = 2.0,
-        step: float | None = None,
-        max_delay: float = 60.0,
-        function: Callable[[int], float] | None = None,
+        step: Seconds | None = None,
+        max_delay: Seconds = 60.0,
+        function: Callable[[int], Seconds] | None = None,
+        delays: Iterable[Seconds] = (),
+        then: Backoff | None = None,
     ) -> None:
         check = Checker(f"Backoff.{kind}" if kind in tuple(_CURVES) else "Backoff")
         kind = check.choice("kind", kind, _CURVES)
+        delays = _chained(check, kind, delays, then)
+        if kind == "chain":
+            initial, max_delay = _ends_of(delays, then)
         initial = check.seconds("initial", initial)
         factor = check.number("factor", factor, 1.0, 1000.0)
         step = initial if step is None else check.seconds("step", step)
@@ -59,21 +69,22 @@ class Backoff(Value):
         check.function("function", function)
         check.close()
         self._fill(kind=kind, initial=initial, factor=factor, step=step, max_delay=max_delay,
-                   function=function, _curve=_CURVES[kind])  # fmt: skip
+                   function=function, delays=delays, then=then, _curve=_CURVES[kind])  # fmt: skip
 
     @classmethod
-    def constant(cls, delay: float) -> Backoff:
+    def constant(cls, delay: Seconds) -> Backoff:
         """The same delay each time; 0 retries at once.
 
         >>> [Backoff.constant(0.5).base(n) for n in (1, 2, 3)]
         [0.5, 0.5, 0.5]
         """
-        ceiling = max(60.0, delay) if type(delay) in (int, float) else 60.0
+        seconds: Any = in_seconds(delay)
+        ceiling = max(60.0, seconds) if type(seconds) in (int, float) else 60.0
         return cls("constant", delay, max_delay=min(ceiling, MAX_SECONDS))
 
     @classmethod
     def linear(
-        cls, initial: float, *, step: float | None = None, max_delay: float = 60.0
+        cls, initial: Seconds, *, step: Seconds | None = None, max_delay: Seconds = 60.0
     ) -> Backoff:
         """A delay that grows by `step` (by `initial` if no step is given).
 
@@ -84,7 +95,7 @@ class Backoff(Value):
 
     @classmethod
     def exponential(
-        cls, initial: float = 0.1, *, factor: float = 2.0, max_delay: float = 60.0
+        cls, initial: Seconds = 0.1, *, factor: float = 2.0, max_delay: Seconds = 60.0
     ) -> Backoff:
         """A delay that is multiplied by `factor` each time, up to `max_delay`.
 
@@ -94,7 +105,7 @@ class Backoff(Value):
         return cls("exponential", initial, factor=factor, max_delay=max_delay)
 
     @classmethod
-    def custom(cls, function: Callable[[int], float], *, max_delay: float = 60.0) -> Backoff:
+    def custom(cls, function: Callable[[int], Seconds], *, max_delay: Seconds = 60.0) -> Backoff:
         """A delay of your own: `function(n)` gives the seconds before retry n.
 
         It must be pure, or a record of the call cannot be replayed. An answer that is no finite
@@ -104,6 +115,25 @@ class Backoff(Value):
         0.9
         """
         return cls("custom", 0.0, max_delay=max_delay, function=function)
+
+    @classmethod
+    def chain(cls, *delays: Seconds | Backoff) -> Backoff:
+        """One delay after the other; the last one repeats, or goes on by a curve of its own.
+
+        Each but the last is for one retry: seconds, or the first delay of a Backoff. If the last
+        is a Backoff, it serves all other retries, and counts them from 1.
+
+        >>> [Backoff.chain(0.1, 0.1, 5.0).base(n) for n in (1, 2, 3, 4)]
+        [0.1, 0.1, 5.0, 5.0]
+        >>> slow = Backoff.chain(0.0, 1.0, Backoff.exponential(10.0, max_delay=30.0))
+        >>> [slow.base(n) for n in (1, 2, 3, 4, 5)]
+        [0.0, 1.0, 10.0, 20.0, 30.0]
+        """
+        last = delays[-1] if delays else None
+        then = last if isinstance(last, Backoff) else None
+        first: tuple[Any, ...] = delays if then is None else delays[:-1]
+        each = [part.base(1) if _is_curve(part) else part for part in first]
+        return cls("chain", delays=each, then=then)
 
     def base(self, n: int) -> float:
         """The capped delay before retry n, without jitter.
@@ -119,7 +149,11 @@ class Backoff(Value):
         >>> Backoff.constant(1.0).to_dict()
         {'kind': 'constant', 'initial': 1.0, 'factor': 2.0, 'step': 1.0, 'max_delay': 60.0}
         """
-        return {name: getattr(self, name) for name in _BACKOFF_FIELDS}
+        plain = {name: getattr(self, name) for name in _BACKOFF_FIELDS}
+        if self.kind == "chain":
+            plain["delays"] = list(self.delays)
+            plain["then"] = None if self.then is None else self.then.to_dict()
+        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Backoff:
@@ -128,7 +162,10 @@ class Backoff(Value):
         >>> Backoff.from_dict({"kind": "constant", "initial": 2.0}).base(1)
         2.0
         """
-        return cls(**_known("Backoff", values, _BACKOFF_FIELDS))
+        known = _known("Backoff", values, (*_BACKOFF_FIELDS, "delays", "then"))
+        if hasattr(known.get("then"), "items"):  # not yet a Backoff
+            known["then"] = cls.from_dict(known["then"])
+        return cls(**known)
 
 
 class Jitter(Value):
@@ -143,7 +180,7 @@ class Jitter(Value):
     amount: float
     _share: tuple[float, float] | None
 
-    def __init__(self, kind: str = "percent", amount: float = 0.0) -> None:
+    def __init__(self, kind: str = "percent", amount: Seconds = 0.0) -> None:
         check = Checker(f"Jitter.{kind}" if kind in tuple(_JITTERS) else "Jitter")
         kind = check.choice("kind", kind, _JITTERS)
         if kind == "percent":
@@ -173,7 +210,7 @@ class Jitter(Value):
         return cls("percent", share)
 
     @classmethod
-    def additive(cls, seconds: float) -> Jitter:
+    def additive(cls, seconds: Seconds) -> Jitter:
         """Up to `seconds` more, never past the backoff's `max_delay`.
 
         >>> Jitter.additive(1.0).spread(4.0, u=0.5, previous=0.0, backoff=Backoff())
@@ -201,7 +238,7 @@ class Jitter(Value):
 
     @classmethod
     def decorrelated(cls) -> Jitter:
-        """Between the initial delay and three times the one before.
+        """Between the initial delay and three times the one before, or `max_delay` if that is less.
 
         >>> Jitter.decorrelated().spread(9.9, u=0.5, previous=1.0, backoff=Backoff.constant(1.0))
         2.0
@@ -219,8 +256,25 @@ class Jitter(Value):
             return low + span * u
         if self.kind == "additive":
             return min(delay + u * self.amount, backoff.max_delay)
-        initial = backoff.base(1)
-        return min(backoff.max_delay, initial + u * (3.0 * (previous or initial) - initial))
+        initial = delay if backoff.kind == "chain" else backoff.base(1)
+        longest = min(backoff.max_delay, 3.0 * (previous or initial))
+        return initial + u * (max(longest, initial) - initial)
+
+    def on_top(self, asked: float, u: float, longest: float) -> float:
+        """What is added to a wait that the other side asked for, so that clients spread.
+
+        Up to the share of `percent`, the seconds of `additive`, half as much again for `equal`, as
+        much again for `full` and `decorrelated`; and never more than `longest`.
+
+        >>> Jitter.percent(0.1).on_top(10.0, u=0.5, longest=60.0)
+        0.5
+        """
+        reach = self.amount if self.kind == "additive" else asked * self._above
+        return u * min(reach, longest)
+
+    @property
+    def _above(self) -> float:
+        return self.amount if self.kind == "percent" else _ABOVE[self.kind]
 
     def ramp(self, delay: float) -> tuple[float, float]:
         """Where a jitter that takes a share of the delay begins, and how far it reaches.
@@ -252,6 +306,34 @@ class Jitter(Value):
         True
         """
         return cls(**_known("Jitter", values, _JITTER_FIELDS))
+
+
+def _is_curve(part: object) -> TypeGuard[Backoff]:
+    """Whether it is a Backoff whose first delay is known."""
+    return isinstance(part, Backoff) and part.kind != "custom"
+
+
+def _chained(check: Checker, kind: str, delays: UserValue, then: UserValue) -> tuple[float, ...]:
+    """The delays of a chain; only a chain has any."""
+    if not isinstance(delays, list | tuple):
+        check.note("delays", delays, "a list of seconds")
+        return ()
+    found = tuple(check.seconds("delays", each) for each in delays)
+    if kind != "chain" and (found or then is not None):
+        check.note("delays", found or then, "left out: only Backoff.chain has delays of its own")
+    elif kind == "chain" and not found and then is None:
+        check.note("delays", found, "at least one delay")
+    if then is not None and not _is_curve(then):
+        check.note("then", then, "a Backoff without a function of yours")
+    return found
+
+
+def _ends_of(delays: tuple[float, ...], then: UserValue) -> tuple[float, float]:
+    """The first delay of a chain, and the longest there can be."""
+    rest = then if _is_curve(then) else None
+    if rest is None:
+        return (delays or (0.0,))[0], max(delays, default=0.0)
+    return (*delays, rest.base(1))[0], max(*delays, rest.max_delay, 0.0)
 
 
 def _known(
@@ -288,9 +370,15 @@ def _exponential(b: Backoff, n: int) -> float:
 
 def _custom(b: Backoff, n: int) -> float:
     assert b.function is not None
-    delay = b.function(n)
+    delay: Any = in_seconds(b.function(n))
     is_a_delay = type(delay) in (int, float) and 0 <= delay <= b.max_delay
     return float(delay) if is_a_delay else b.max_delay
+
+
+def _chain(b: Backoff, n: int) -> float:
+    if n <= len(b.delays):
+        return b.delays[n - 1]
+    return b.delays[-1] if b.then is None else b.then.base(n - len(b.delays))
 
 
 _CURVES: dict[str, Callable[[Backoff, int], float]] = {
@@ -298,6 +386,7 @@ _CURVES: dict[str, Callable[[Backoff, int], float]] = {
     "linear": _linear,
     "exponential": _exponential,
     "custom": _custom,
+    "chain": _chain,
 }
 
 
@@ -310,3 +399,6 @@ _JITTERS: dict[str, tuple[float, float] | None] = {
     "decorrelated": None,
 }
 """Where the share of the delay begins, and how far it reaches; None if it is no share of it."""
+
+_ABOVE = {"none": 0.0, "full": 1.0, "equal": 0.5, "decorrelated": 1.0}
+"""How far a jitter goes above a delay that may not be shortened, as a share of it."""

@@ -246,7 +246,7 @@ _TYPE_KINDS: tuple[tuple[type[BaseException], Kind], ...] = (
 )
 
 
-# Classes of the standard library that are expensive to import, by name.
+# Classes that are expensive to import, or of a library that need not be there, by name.
 _NAME_KINDS = {
     "ssl.SSLCertVerificationError": Kind.PERMANENT,
     "ssl.SSLEOFError": Kind.TRANSIENT,
@@ -254,6 +254,7 @@ _NAME_KINDS = {
     "http.client.IncompleteRead": Kind.TRANSIENT,
     "http.client.BadStatusLine": Kind.TRANSIENT,
     "asyncio.exceptions.IncompleteReadError": Kind.TRANSIENT,
+    "trio.TooSlowError": Kind.TIMEOUT,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.proof import RULE
 from mainstay.core.retry.give_up import GaveUp
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ class Plan:
     """What is known before a call: the policy, the operation's name and how safe repeating is."""
 
     __slots__ = (
-        "idempotency", "is_guarded", "last_note", "operation", "policy", "redact", "token"
+        "idempotency", "is_guarded", "last_note", "operation", "policy", "redact", "rule", "token"
     )  # fmt: skip
 
     def __init__(
@@ -28,6 +29,8 @@ class Plan:
         self.operation = operation
         self.token = token
         self.idempotency = idempotency
+        self.rule = RULE
+        """The version of the rules by which calls decide; of a recorded call, its own."""
         self.is_guarded = False
         """Whether guards decide too: a breaker, a budget, a limit."""
         self.redact: Redactor | None = None

@@ -2,7 +2,8 @@
 
 A hint is a number of seconds, or a date. A date is read against the response's own Date header
 if it has one, so that the two machines' clocks need not agree; otherwise against a wall clock
-that the caller supplies.
+that the caller supplies. A date without a zone, or with one that is not known, is no hint, but for
+the form of `asctime`, which is GMT by the RFC: an hour too early is worse than a delay of our own.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from __future__ import annotations
 import math
 
 from mainstay.core.base.attributes import attribute
+from mainstay.core.base.validate import in_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
 
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_ZONES = {
+    **dict.fromkeys(("GMT", "UT", "UTC", "Z"), 0),
+    "EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7,
+}  # fmt: skip
+"""The zones that have names in RFC 5322, in hours; names of others mean several things."""
 
 
 class Hint:
@@ -50,6 +57,23 @@ def hint_of(exception: BaseException) -> Hint | None:
         return None
 
 
+def hint_of_result(value: object) -> Hint | None:
+    """The hint of a result that is not accepted: its `.retry_after`, or its headers.
+
+    >>> class Response:
+    ...     headers = {"Retry-After": "7"}
+    >>> hint_of_result(Response()).seconds
+    7.0
+    """
+    hint = parse(attribute(value, "retry_after"))
+    if hint is not None:
+        return hint
+    try:
+        return _from_headers(_headers_of(value))
+    except Exception:  # headers that only look like some
+        return None
+
+
 def parse(value: object, date: object = None) -> Hint | None:
     """The hint of a header's value; None if it makes no sense.
 
@@ -57,10 +81,12 @@ def parse(value: object, date: object = None) -> Hint | None:
     120.0
     >>> parse("Sun, 06 Nov 1994 08:49:37 GMT", date="Sun, 06 Nov 1994 08:49:27 GMT").seconds
     10.0
+    >>> parse("2026-11-16T12:00:00+02:00").at == parse("Mon, 16 Nov 2026 10:00:00 GMT").at
+    True
     """
     if type(value) is Hint:
         return value
-    seconds = _number(value)
+    seconds = _number(in_seconds(value))
     if seconds is not None:
         return Hint(seconds=seconds)
     at = parse_date(value)
@@ -97,20 +123,56 @@ def _number(value: object) -> float | None:
 def parse_date(text: object) -> float | None:
     """Unix seconds of an HTTP date in any of its three forms, or None.
 
-    >>> parse_date("Sun, 06 Nov 1994 08:49:37 GMT")
-    784111777.0
+    Also of a date of RFC 5322 or ISO 8601, and of a datetime, if it has a zone.
+
+    >>> parse_date("Sun, 06 Nov 1994 08:49:37 GMT"), parse_date("Sun, 06 Nov 1994 03:49:37 -0500")
+    (784111777.0, 784111777.0)
     """
     if not isinstance(text, str):
-        return None
-    words = text.replace(",", " ").replace("-", " ").split()
+        return _unix_of(text)
+    words = text.replace(",", " ").split()
     try:
+        if len(words) <= 2:  # 1994-11-06T08:49:37Z
+            return _unix_of(_from_iso(text))
+        if len(words) == 4:  # Sunday 06-Nov-94 08:49:37 GMT
+            words[1:2] = words[1].split("-")
         if len(words) == 5:  # Sun Nov  6 08:49:37 1994
             _, month, day, clock, year = words
-        else:  # Sun 06 Nov 1994 08:49:37 GMT · Sunday 06 Nov 94 08:49:37 GMT
-            _, day, month, year, clock, _ = words
-        return _unix(int(year), _MONTHS.index(month[:3].lower()) + 1, int(day), clock)
+            zone = "GMT"
+        else:  # Sun 06 Nov 1994 08:49:37 GMT
+            _, day, month, year, clock, zone = words
+        local = _unix(int(year), _MONTHS.index(month[:3].lower()) + 1, int(day), clock)
+        return local - _offset(zone)
     except (ValueError, OverflowError):  # a year of 400 digits is no float
         return None
+
+
+def _from_iso(text: str) -> object:
+    from datetime import datetime  # few services send such a date
+
+    return datetime.fromisoformat(text.strip())
+
+
+def _unix_of(moment: object) -> float | None:
+    """Unix seconds of a datetime with a zone; without one nobody knows what it means."""
+    try:
+        zone: UserValue = attribute(moment, "utcoffset")
+        return None if not callable(zone) or zone() is None else float(moment.timestamp())  # type: ignore[attr-defined]
+    except Exception:  # a zone of somebody's own
+        return None
+
+
+def _offset(zone: str) -> int:
+    """The seconds by which a zone is ahead of GMT: its name, `-0500` or `-05:00`."""
+    if zone[:1] not in ("+", "-"):
+        if zone.upper() not in _ZONES:
+            raise ValueError(zone)
+        return _ZONES[zone.upper()] * 3600
+    digits = zone[1:].replace(":", "")
+    if len(digits) != 4 or not digits.isdecimal():
+        raise ValueError(zone)
+    seconds = (int(digits[:2]) * 60 + int(digits[2:])) * 60
+    return -seconds if zone[0] == "-" else seconds
 
 
 def _unix(year: int, month: int, day: int, clock: str) -> float:
