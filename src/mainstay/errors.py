@@ -16,6 +16,7 @@
     │   ├── CommandFailed             a command ended with an exit code other than 0
     │   │   ├── CommandKilled         ... by a signal
     │   │   └── CommandNotRun         ... before it began: not found, or not to be run
+    │   ├── ResultRejected            no attempt gave a result that retry_if_result accepts
     │   ├── OutcomeUnknown            an unsafe call may or may not have been applied
     │   ├── StoreUnavailable          a store did not do what it was asked
     │   ├── LeaseLost                 another call took over the key meanwhile
@@ -387,6 +388,26 @@ class RetryError(DependencyError):
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         code = getattr(category, "value", category)
         super().__init__(f"{operation!r} ({code}) was given up after {times}")
+
+
+class ResultRejected(DependencyError):
+    """No attempt returned a result that `retry_if_result` accepts, under `on_exhausted="raise"`.
+
+    `result` is the last one. It is not in the message, which may be logged.
+
+    >>> error = ResultRejected("poll", 3, {"state": "pending"})
+    >>> error.operation, error.attempts, error.result
+    ('poll', 3, {'state': 'pending'})
+    """
+
+    code = "MS214"
+
+    def __init__(self, operation: str, attempts: int, result: Any = None) -> None:
+        self.operation = operation
+        self.attempts = attempts
+        self.result = result
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        super().__init__(f"{operation} returned no result that was accepted in {times}")
 
 
 class OutcomeUnknown(DependencyError):

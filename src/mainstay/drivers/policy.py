@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from typing import Any, ParamSpec, TypeVar
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.explain.explain import Explanation
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
@@ -181,12 +181,17 @@ class RetryPolicy(Policy, Verbs):
         per_kind: limits of their own for some kinds, such as
             `{"throttled": KindRule(max_attempts=8, backoff=Backoff.exponential(5.0))}`.
         retry_if_result: a function of the result; true means "not good, try again".
+        on_exhausted: what becomes of a result that no attempt improved: "return" it, or "raise"
+            ResultRejected.
+        wait_from: a function of what an attempt ended with, the exception or the result that was
+            not accepted. It returns the wait, in place of backoff and jitter; None leaves it to
+            them. A Retry-After is still waited for.
         attempt_timeout: seconds for one attempt. Async attempts are cancelled; a sync attempt is
             bounded through what reads `mainstay.deadline.remaining()`, or see `timeout_by`.
         timeout_by: "client" as above, or "thread": a sync attempt runs in a worker thread that is
             abandoned when its time is up.
         deadline: seconds for the whole call, waits included.
-        max_retry_after: the longest Retry-After that is waited for.
+        max_retry_after: the longest Retry-After that is waited for; the jitter comes on top.
         nested: what happens inside another retry: "collapse", "warn" or "refuse".
         before_retry: called with a RetryInfo before the wait; may be async for async calls.
         after_retry: called with a RetryInfo when a retry has ended.
@@ -215,10 +220,12 @@ class RetryPolicy(Policy, Verbs):
         classify: Mapping[Rule, Kind | str] | None = _DEFAULT,
         per_kind: Mapping[Kind | str, KindRule] | None = _DEFAULT,
         retry_if_result: Callable[[Any], object] | None = _DEFAULT,
-        attempt_timeout: float | None = _DEFAULT,
+        on_exhausted: str = _DEFAULT,
+        wait_from: Callable[[Any], Seconds | None] | None = _DEFAULT,
+        attempt_timeout: Seconds | None = _DEFAULT,
         timeout_by: str = _DEFAULT,
-        deadline: float | None = _DEFAULT,
-        max_retry_after: float = _DEFAULT,
+        deadline: Seconds | None = _DEFAULT,
+        max_retry_after: Seconds = _DEFAULT,
         nested: str = _DEFAULT,
         before_retry: Hook | None = _DEFAULT,
         after_retry: Hook | None = _DEFAULT,

@@ -159,12 +159,28 @@ BACKOFFS = st.sampled_from(
         Backoff.linear(0.1, step=0.3),
         Backoff.custom(lambda n: n * 0.37),
         Backoff.custom(lambda n: 1 / (n - 2)),
+        Backoff.chain(0.1, 0.7, Backoff.linear(0.2)),
     ]
 )
 JITTERS = st.sampled_from(
     [Jitter.none(), Jitter.full(), Jitter.equal(), Jitter.percent(0.3), Jitter.decorrelated(),
      Jitter.additive(0.4)]
 )  # fmt: skip
+
+
+class Hinted(str):
+    """A result that asks for a wait."""
+
+    __slots__ = ()
+    retry_after = 0.6
+
+
+def computed_wait(outcome):
+    """A wait of some outcomes: of one it is no number, and on one it fails."""
+    waits = {"not this": 0.45, Throttled: 0.25, Slow: "long", KeyError: None}
+    return waits[outcome if isinstance(outcome, str) else type(outcome)]
+
+
 POLICIES = st.builds(
     RetryPolicy,
     name=st.just("standard"),
@@ -178,10 +194,11 @@ POLICIES = st.builds(
     | st.just({"throttled": KindRule(max_attempts=2, backoff=Backoff.constant(0.3))})
     | st.just({"transient": KindRule(jitter=Jitter.full())}),
     retry_if_result=st.none() | st.just(lambda value: value == "not this"),
+    wait_from=st.none() | st.just(computed_wait),
     deadline=st.none() | st.floats(0.05, 3.0),
     max_retry_after=st.sampled_from([0.5, 60.0]),
 )
-OUTCOMES = st.lists(st.integers(-2, len(FAILURES) - 1), min_size=1, max_size=40)
+OUTCOMES = st.lists(st.integers(-3, len(FAILURES) - 1), min_size=1, max_size=40)
 
 
 def guards_of(names):
@@ -227,7 +244,7 @@ def run(engine, outcomes, time):
         which = left.pop() if left else -1
         time.advance(0.03)
         if which < 0:
-            return "this" if which == -1 else "not this"
+            return {-1: "this", -2: "not this"}.get(which, Hinted("not this"))
         failure = FAILURES[which]()
         raise failure
 
@@ -340,8 +357,9 @@ def test_a_call_is_replayed_by_the_rules_that_it_was_decided_by():
     event = json.loads(lines[first])
     assert decode(json.dumps(event).encode()).proof.rule == RULE
     whole = replayed(lines)
-    for rule, calls in ((RULE, whole.calls), (RULE + 1, whole.calls - 1)):
-        answers = [{"rule": rule}, *event["proof"]["answers"][1:]]
+    own = [each for each in event["proof"]["answers"] if each != {"rule": RULE}]
+    for rule, calls in ((1, whole.calls), (RULE, whole.calls), (RULE + 1, whole.calls - 1)):
+        answers = [{"rule": rule}, *own]
         stated = {**event, "proof": {**event["proof"], "answers": answers}}
         report = replayed([*lines[:first], json.dumps(stated), *lines[first + 1 :]])
         assert (report.ok, report.calls) == (True, calls)
@@ -354,6 +372,42 @@ def test_a_call_states_the_version_of_its_rules_first(monkeypatch):
     monkeypatch.setattr(builder, "_STATED", stated(2))
     event = decode(next(line for line in a_log() if b'"opening"' in line))
     assert event.proof.rule == 2
+
+
+def recorded_waits(failure, rule, **fields):
+    """The first delay of a call that fails so, replayed by a version of the rules."""
+    sink = Recorder()
+    policy = RetryPolicy(name="standard", max_attempts=2, retry_on=Throttled, **fields)
+    with virtual_time():
+        Engine(sinks=[sink], policies=[policy], seed=5).run("op", throws(failure()))
+    events = [json.loads(line) for line in sink.lines]
+    proof = next(each for each in events if each["event_type"] == "attempt_failed")["proof"]
+    proof["answers"] = [{"rule": rule}, *proof["answers"][1:]]
+    report = replayed([json.dumps(each) for each in events])
+    return report.divergence.recomputed if report.divergence else "the same"
+
+
+@pytest.mark.parametrize(
+    ("failure", "fields", "formula"),
+    [
+        (lambda: carrying(Throttled, retry_after=10), {"jitter": Jitter.full()}, 10.0),
+        (
+            lambda: carrying(Throttled, retry_after=10),
+            {"jitter": Jitter.full(), "backoff": Backoff.custom(lambda n: n)},
+            10.0,
+        ),
+        (
+            Throttled,
+            {"jitter": Jitter.decorrelated(), "backoff": Backoff.exponential(2.0, max_delay=2.5)},
+            2.5,
+        ),
+    ],
+    ids=["Retry-After", "Retry-After of a custom backoff", "decorrelated"],
+)
+def test_a_wait_of_the_first_version_is_replayed_by_its_own_formula(failure, fields, formula):
+    """What was recorded then is never judged by what is right now."""
+    assert recorded_waits(failure, RULE, **fields) == "the same"
+    assert recorded_waits(failure, 1, **fields) == formula
 
 
 def test_a_missing_event_of_a_call_is_found():
@@ -685,10 +739,7 @@ def test_a_key_that_was_drawn_before_is_an_answer_like_any_other():
     """On the first attempt; later the beginning was told before, and is not told again."""
     plan = Plan(RetryPolicy(), "op", 1)
     verdict = RetryPolicy().classification(ConnectionError())
-    for attempts, answers, has_opening in (
-        (1, [*stated(RULE), 7], True),
-        (2, [*stated(RULE)], False),
-    ):
+    for attempts, answers, has_opening in ((1, [*stated(RULE), 7], True), (2, [], False)):
         builder = EventBuilder(plan, 0.0, opening=Opening(), plan_id="p")
         builder.goes_on(7, attempts)
         proof = builder.attempt_failed(ConnectionError(), verdict, attempts, 3, 7).proved

@@ -356,8 +356,8 @@ def test_a_decorrelated_delay_follows_the_one_that_was_waited():
         plan_of(policy), ApiError(status_code=429, retry_after=15), ConnectionError(), Returned(1)
     )
     _, first, second = driver.waits
-    assert first == 15.0
-    assert second == 1.0 + uniform(KEY, 2) * (3 * 15.0 - 1.0)
+    assert first == 15.0 + uniform(KEY, 1) * 15.0
+    assert second == 1.0 + uniform(KEY, 2) * (min(60.0, 3 * first) - 1.0)
 
 
 def test_a_backoff_that_raises_waits_the_cap_and_is_reported():
@@ -487,7 +487,7 @@ def test_a_date_too_far_ahead_gives_up_now():
 def test_a_date_that_has_passed_is_no_wait_at_all(wall):
     """Also at the beginning of time: the moment zero is a moment."""
     past = ApiError(retry_after="Thu, 01 Jan 1970 00:00:00 GMT", status_code=503)
-    plan = plan_of(backoff=Backoff.constant(0.0))
+    plan = plan_of(backoff=Backoff.constant(0.0), jitter=Jitter.none())
     driver, _ = run(plan, past, Returned(1), driver=Driver([], wall=wall))
     assert driver.waits == [0.0, max(0.0, -wall)]
 
@@ -1113,8 +1113,22 @@ class Case:
             "additive": lambda: min(base + u * self.amount, self.cap),
             "full": lambda: u * base,
             "equal": lambda: base / 2 + u * base / 2,
-            "decorrelated": lambda: min(self.cap, self.initial + u * (3 * previous - self.initial)),
+            "decorrelated": lambda: self.initial + u * self._room(previous),
         }[self.jitter]()
+
+    def _room(self, previous):
+        return max(self.initial, min(self.cap, 3 * previous)) - self.initial
+
+    def asked(self, hint, attempt):
+        """What is waited if so much was asked for: never less, and more by the jitter's reach."""
+        u = self.key * pow(0x57AEA2E62A9C5, attempt, 2**52) % 2**52 / 2**52
+        reach = {
+            "none": 0.0,
+            "percent": self.amount * hint,
+            "additive": self.amount,
+            "equal": hint / 2,
+        }.get(self.jitter, hint)
+        return hint + u * min(reach, max(self.cap, self.initial))
 
 
 def expected(case, script):  # noqa: PLR0912 (told in one piece, as a person would)
@@ -1142,7 +1156,7 @@ def expected(case, script):  # noqa: PLR0912 (told in one piece, as a person wou
             else:
                 wait = case.delay(n, attempt, previous)
                 if hint is not None and word not in ("cut", "bad"):
-                    wait = max(wait, hint)
+                    wait = max(wait, case.asked(hint, attempt))
                     if hint > case.max_retry_after:
                         why = "longer wait"
         if why is None:

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,8 @@ FULL = {
     "classify": {ValueError: Kind.THROTTLED, "SlowDown": Kind.OVERLOAD},
     "per_kind": {Kind.THROTTLED: KindRule(8, Backoff.constant(2.0), Jitter.full())},
     "retry_if_result": None,
+    "on_exhausted": "raise",
+    "wait_from": None,
     "attempt_timeout": 2.0,
     "timeout_by": "thread",
     "deadline": 20.0,
@@ -95,6 +98,7 @@ def test_the_built_in_policy_is_the_agents_standard():
     assert (policy.attempt_timeout, policy.deadline, policy.max_retry_after) == (None, None, 60.0)
     assert (policy.timeout_by, policy.nested, policy.log_level) == ("client", "collapse", "WARNING")
     assert (policy.before_retry, policy.after_retry) == (None, None)
+    assert (policy.on_exhausted, policy.wait_from) == ("return", None)
 
 
 @pytest.mark.parametrize(
@@ -656,6 +660,7 @@ def test_a_first_attempt_is_limited_by_the_smaller_of_two(fields, limit):
         ({"before_retry": hook}, True),
         ({"after_retry": hook}, True),
         ({"retry_if_result": predicate}, True),
+        ({"wait_from": predicate}, True),
         ({"attempt_timeout": 1.0}, True),
         ({"deadline": 1.0}, True),
         ({"per_kind": {"timeout": KindRule()}}, True),
@@ -696,6 +701,8 @@ def test_a_policy_as_plain_data():
                         "max_delay": 60.0},
             "jitter": {"kind": "full", "amount": 0.0}}},
         "retry_if_result": None,
+        "on_exhausted": "raise",
+        "wait_from": None,
         "attempt_timeout": 2.0,
         "timeout_by": "thread",
         "deadline": 20.0,
@@ -764,6 +771,7 @@ def test_built_in_exceptions_come_back_as_classes():
         ({"never_retry_on": (OSError, predicate)}, "never_retry_on"),
         ({"classify": {predicate: "auth"}}, "classify"),
         ({"retry_if_result": predicate}, "retry_if_result"),
+        ({"wait_from": predicate}, "wait_from"),
         ({"before_retry": hook}, "before_retry"),
         ({"after_retry": hook}, "after_retry"),
         ({"backoff": Backoff.custom(lambda n: n)}, "backoff"),
@@ -885,3 +893,14 @@ def test_the_subject_of_a_wrong_mapping_is_the_policy_by_its_name():
         Policy.from_dict({"name": "api", "backoff": {"kind": "x"}})
     with pytest.raises(PolicyError, match=r"^Policy 'default' is not valid:"):
         Policy.from_dict({"max_attempts": 0})
+
+
+def test_seconds_of_a_policy_may_be_timedeltas():
+    """Every field that is a length of time; it is kept as seconds."""
+    minute = timedelta(minutes=1)
+    policy = Policy(attempt_timeout=minute / 2, deadline=minute, max_retry_after=2 * minute)
+    assert (policy.attempt_timeout, policy.deadline, policy.max_retry_after) == (30.0, 60.0, 120.0)
+    assert fields_of(problems(Policy, deadline=timedelta(0), attempt_timeout=-minute)) == [
+        "attempt_timeout",
+        "deadline",
+    ]

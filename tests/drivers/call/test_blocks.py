@@ -10,6 +10,7 @@ from mainstay import (
     Backoff,
     Engine,
     Jitter,
+    ResultRejected,
     RetryPolicy,
     UsageError,
 )
@@ -233,6 +234,27 @@ def test_a_result_that_was_never_accepted_is_no_success(driver):
     assert (result.success, result.attempts, result.value) == (False, 3, "bad")
     assert result.last_exception is None
     assert result.failed_after_retries is True
+
+
+def test_a_result_that_was_never_accepted_may_be_raised(driver):
+    """By call, block and decorator, in every colour: ResultRejected, with the last result."""
+    chosen = POLICY.replace(retry_if_result=lambda value: value == "bad", on_exhausted="raise")
+    with pytest.raises(ResultRejected) as caught:
+        driver.call(chosen, driver.scripted("bad", "bad", "bad"))
+    assert (caught.value.attempts, caught.value.result) == (3, "bad")
+    result = driver.result(chosen, driver.scripted("bad", "bad", "bad"))
+    assert (result.success, result.attempts, result.value) == (False, 3, None)
+    assert type(result.last_exception) is ResultRejected
+
+
+def test_a_block_raises_the_result_that_was_never_accepted():
+    """The loop ends with the error, and the result is on it."""
+    chosen = POLICY.replace(retry_if_result=lambda value: value < 9, on_exhausted="raise")
+    with pytest.raises(ResultRejected) as caught:
+        for attempt in chosen.attempts():
+            with attempt:
+                attempt.set_result(attempt.number)
+    assert (caught.value.attempts, caught.value.result) == (3, 3)
 
 
 @pytest.mark.req("FR-041-29", "FR-041-30", "AC-016", "UT-041-10", "UVS-2")

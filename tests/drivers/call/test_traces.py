@@ -71,6 +71,18 @@ SCRIPTS = {
     "unretried": (policy(max_attempts=1), [ConnectionError]),
     "result": (policy(retry_if_result=lambda value: value == "bad"), ["bad", OSError, "good"]),
     "bad results": (policy(retry_if_result=lambda value: value == "bad"), ["bad"] * 4),
+    "raised results": (
+        policy(retry_if_result=lambda value: value == "bad", on_exhausted="raise"),
+        ["bad"] * 4,
+    ),
+    "computed waits": (
+        policy(
+            wait_from=lambda end: 0.7 if end == "bad" else None,
+            retry_if_result=lambda value: value == "bad",
+        ),
+        ["bad", OSError, "good"],
+    ),
+    "a chain": (policy(backoff=Backoff.chain(0.1, 3, Backoff.linear(1))), [OSError] * 4),
     "a throttle": (policy(), [lambda: SlowDown(3.0), "ok"]),
     "too long a throttle": (policy(max_retry_after=2.0), [lambda: SlowDown(3.0), "ok"]),
     "out of time": (policy(deadline=2.5, backoff=Backoff.constant(1.0)), [ConnectionError] * 4),
@@ -125,6 +137,8 @@ policies = st.builds(
     jitter=jitters,
     deadline=st.none() | st.floats(0.5, 20.0),
     retry_if_result=st.sampled_from([None, lambda value: value == "bad", lambda value: 1 / value]),
+    on_exhausted=st.sampled_from(["return", "raise"]),
+    wait_from=st.sampled_from([None, lambda end: None, lambda end: 0.3, raising]),
     before_retry=st.sampled_from([None, lambda info: None, raising]),
     after_retry=st.sampled_from([None, lambda info: None, raising]),
     never_retry_on=st.sampled_from([(), (BrokenPipeError,)]),

@@ -61,6 +61,8 @@ def _fields(policy: Policy) -> dict[str, Any]:
     per_kind = policy.per_kind or {}
     fields["per_kind"] = {kind.value: _kind_rule(rule) for kind, rule in per_kind.items()}
     fields["retry_if_result"] = policy.retry_if_result is not None
+    if policy.wait_from is not None:
+        fields["wait_from"] = True
     return fields
 
 

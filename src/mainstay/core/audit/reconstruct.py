@@ -18,6 +18,7 @@ from mainstay.core.base.proof import RULE
 from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.past_rules import jitter_of
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.policy_fields import KindRule
 from mainstay.core.retry.retry_after import Hint
@@ -27,8 +28,36 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.proof import Evidence
 
-REJECTED = object()
-"""A result that was not accepted."""
+
+class Rejected:
+    """A result that was not accepted, with the wait that it asked for."""
+
+    __slots__ = ("retry_after",)
+
+    def __init__(self, retry_after: Hint | None) -> None:
+        self.retry_after = retry_after
+
+
+def result_of(evidence: Evidence) -> Rejected:
+    """A result that the policy does not accept, as it did not accept the one that was recorded."""
+    after, at = evidence.retry_after, evidence.retry_at
+    return Rejected(None if after is None and at is None else Hint(after, at))
+
+
+class Recollection:
+    """What the user's own functions answered: delays of a backoff, and waits of `wait_from`."""
+
+    __slots__ = ("bases", "waits")
+
+    def __init__(self) -> None:
+        self.bases: deque[float] = deque()
+        self.waits: deque[float | None] = deque()
+
+    def base(self, _n: int) -> float:
+        return self.bases.popleft() if self.bases else 0.0
+
+    def wait(self, _outcome: object) -> float | None:
+        return self.waits.popleft() if self.waits else None
 
 
 # --- exceptions -----------------------------------------------------------------------------------
@@ -140,15 +169,15 @@ class _Matching(type):
         return cls.__dict__["_mainstay_name"] in getattr(type(instance), "_mainstay_names", ())
 
 
-def policy_of(fields: dict[str, Any], bases: deque[float], version: int = RULE) -> Policy:
-    """The policy that was declared; `bases` are the delays that functions of its own gave.
+def policy_of(fields: dict[str, Any], recalled: Recollection, rule: int = RULE) -> Policy:
+    """The policy that was declared, as a version of the rules reads it.
 
-    `version` is that of the rules by which it decides.
+    If it held functions that compute delays, `recalled` has what they answered.
 
     >>> from mainstay import RetryPolicy
     >>> from mainstay.core.audit.plan_codec import declared
     >>> plan = declared(RetryPolicy(max_attempts=7, retry_on=OSError), "idempotent")
-    >>> policy_of(plan.fields, deque()).max_attempts
+    >>> policy_of(plan.fields, Recollection()).max_attempts
     7
     """
     values: dict[str, Any] = {name: fields[name] for name in PLAIN}
@@ -156,12 +185,15 @@ def policy_of(fields: dict[str, Any], bases: deque[float], version: int = RULE) 
         rules = fields[name]
         values[name] = None if rules is None else tuple(map(_rule, rules))
     values["classify"] = {_rule(rule): kind for rule, kind in fields["classify"]} or None
-    values["backoff"], values["jitter"] = _curve(fields["backoff"], fields["jitter"], bases)
+    curve = _Curves(fields, recalled, rule)
+    values["backoff"], values["jitter"] = curve.of(fields)
     per_kind = fields["per_kind"].items()
-    values["per_kind"] = {k: _kind_rule(rule, fields, bases) for k, rule in per_kind} or None
+    values["per_kind"] = {kind: curve.kind_rule(own) for kind, own in per_kind} or None
     if fields["retry_if_result"]:
-        values["retry_if_result"] = lambda value: value is REJECTED
-    return Policy(**values).by_version(version)
+        values["retry_if_result"] = lambda value: isinstance(value, Rejected)
+    if fields.get("wait_from"):
+        values["wait_from"] = recalled.wait
+    return Policy(**values).by_version(rule)
 
 
 def _rule(tagged: list[str]) -> Any:
@@ -198,16 +230,37 @@ def _asked_again(name: str) -> Callable[[Any], bool]:
     return predicate
 
 
-def _curve(
-    backoff: dict[str, Any], jitter: dict[str, Any], bases: deque[float]
-) -> tuple[Backoff, Jitter]:
-    """Backoff and jitter; a delay that a function gave was recorded as it was waited."""
-    if backoff["kind"] != "custom":
-        return Backoff.from_dict(backoff), Jitter.from_dict(jitter)
-    recorded = Backoff.custom(lambda _: bases.popleft() if bases else 0.0, max_delay=MAX_SECONDS)
-    return recorded, Jitter.none()
+class _Curves:
+    """The backoffs and jitters of one plan, as a version of the rules reads them."""
+
+    def __init__(self, fields: dict[str, Any], recalled: Recollection, rule: int) -> None:
+        self._fields, self._recalled, self._rule = fields, recalled, rule
+
+    def of(self, own: dict[str, Any]) -> tuple[Backoff, Jitter]:
+        """Backoff and jitter; a delay that a function gave was recorded as it was waited."""
+        backoff = own["backoff"] or self._fields["backoff"]
+        jitter = jitter_of(own["jitter"] or self._fields["jitter"], self._rule)
+        if backoff["kind"] != "custom":
+            return Backoff.from_dict(backoff), jitter
+        recorded = Backoff.custom(self._recalled.base, max_delay=MAX_SECONDS)
+        return recorded, _AsWaited(jitter, backoff["max_delay"])
+
+    def kind_rule(self, own: dict[str, Any]) -> KindRule:
+        return KindRule(own["max_attempts"], *self.of(own))
 
 
-def _kind_rule(rule: dict[str, Any], fields: dict[str, Any], bases: deque[float]) -> KindRule:
-    backoff, jitter = rule["backoff"] or fields["backoff"], rule["jitter"] or fields["jitter"]
-    return KindRule(rule["max_attempts"], *_curve(backoff, jitter, bases))
+class _AsWaited(Jitter):
+    """The jitter of a backoff that is a function: its delays are recorded with the jitter in."""
+
+    __slots__ = ("_longest",)
+    _longest: float
+
+    def __init__(self, jitter: Jitter, longest: float) -> None:
+        super().__init__(jitter.kind, jitter.amount)
+        self._fill(_longest=longest)
+
+    def spread(self, delay: float, _u: float, _previous: float, _backoff: Backoff) -> float:
+        return delay
+
+    def on_top(self, asked: float, u: float, _longest: float) -> float:
+        return super().on_top(asked, u, self._longest)

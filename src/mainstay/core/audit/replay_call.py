@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
+from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of, result_of
 from mainstay.core.base.event import Event
+from mainstay.core.base.proof import RULE
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
@@ -36,16 +37,19 @@ class Declared:
     """A plan from the log, ready to be run."""
 
     def __init__(self, event: PlanDeclared) -> None:
-        self.bases: deque[float] = deque()
-        self.policy = policy_of(event.fields, self.bases)
-        self._before = policy_of(event.fields, self.bases, 1)
+        self.fields = event.fields
+        self.recalled = Recollection()
+        self._policies: dict[int, Policy] = {}
         self.idempotency = event.idempotency
         self.rules = {each["guard"]: each["rule"] for each in event.guards}
         self.is_guarded = bool(event.guards)
+        self.policy(RULE)  # a plan that cannot be read is found when it is declared
 
-    def policy_by(self, rule: int) -> Policy:
-        """The policy by the version of the rules that a call was decided by."""
-        return self._before if rule == 1 else self.policy
+    def policy(self, rule: int) -> Policy:
+        """The policy as that version of the rules reads it."""
+        if rule not in self._policies:
+            self._policies[rule] = policy_of(self.fields, self.recalled, rule)
+        return self._policies[rule]
 
 
 class CallReplay:
@@ -66,11 +70,14 @@ class CallReplay:
     def __iter__(self) -> Iterator[Event | str]:
         """The events of the flow; a sentence if it does something that was not recorded."""
         first = self._call[0]
-        assert first.proved, "a call without a proof is not replayed"
-        opening = first.proved.opening
+        proof = first.proved
+        assert proof, "a call without proof is not replayed"
+        opening = proof.opening
         assert opening, "a call whose beginning is not in the log is not replayed"
-        policy = self._declared.policy_by(first.proved.rule)
+        rule = proof.rule
+        policy = self._declared.policy(rule)
         plan = Plan(policy, first.operation, 1, self._declared.idempotency)
+        plan.rule = rule
         plan.is_guarded = self._declared.is_guarded
         flow = call_flow(
             plan,
@@ -130,7 +137,7 @@ class CallReplay:
         if following and isinstance(following[0], RetryAttempt | GivenUp):
             self._bring(following[0])
         if not evidence.classes:
-            return Returned(REJECTED)
+            return Returned(result_of(evidence))
         failure = exception_of(evidence)
         if self._found is not None:
             GaveUp("", "", 2, self._found).put_on(failure)
@@ -143,7 +150,9 @@ class CallReplay:
             if type(answer) is dict and "inner" in answer:
                 self._found = answer["inner"]
             elif type(answer) is dict and "base" in answer:
-                self._declared.bases.append(answer["base"])
+                self._declared.recalled.bases.append(answer["base"])
+            elif type(answer) is dict and "wait" in answer:
+                self._declared.recalled.waits.append(answer["wait"])
             elif type(answer) is not dict or "rule" not in answer:
                 self._answers.append(answer)
 

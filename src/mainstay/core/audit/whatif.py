@@ -12,13 +12,12 @@ result states each:
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from mainstay.core.audit.plan_codec import declared
-from mainstay.core.audit.reconstruct import REJECTED, exception_of, policy_of
+from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of, result_of
 from mainstay.core.base.entropy import uniform
 from mainstay.core.base.validate import MAX_ATTEMPTS
 from mainstay.core.retry.call import call_flow
@@ -112,12 +111,13 @@ def ready(policy: Policy) -> Policy:
     tagged = [*(plan.fields["retry_on"] or ()), *(plan.fields["never_retry_on"] or ())]
     tagged += [rule for rule, _ in plan.fields["classify"]]
     functions = [name for sort, name in tagged if sort == "function"]
+    functions += ["wait_from"] * (policy.wait_from is not None)
     if functions:
         raise UsageError(
             f"{functions[0]} cannot be asked: a record holds no exceptions, only what they were",
             hint="name classes, codes or kinds instead",
         )
-    named = policy_of(plan.fields, deque())
+    named = policy_of(plan.fields, Recollection())
     return policy.replace(
         retry_on=named.retry_on,
         never_retry_on=named.never_retry_on,
@@ -230,7 +230,7 @@ def _outcome(attempt: Attempt) -> AttemptOutcome:
     if attempt.evidence is None:
         return Returned(None)
     if not attempt.evidence.classes:
-        return Returned(REJECTED)
+        return Returned(result_of(attempt.evidence))
     failure = exception_of(attempt.evidence)
     if attempt.inner:
         GaveUp("", "", 2, attempt.inner).put_on(failure)

@@ -99,8 +99,10 @@ class EventBuilder:
         """The key was drawn before; after the first attempt, the opening was emitted before too."""
         if attempts == 1:
             self.record_answer(key)
-        else:
-            self._opening = None
+            return
+        self._opening = None
+        if self._answers is not None:
+            self._answers.clear()  # the version of the rules was stated with the opening
 
     def saw(self, guard: str, state: list[Json], answer: Json) -> None:
         """Keeps what a guard looked at and answered."""

@@ -26,7 +26,7 @@ MOST_MEMBERS = 64
 def evidence_of(
     outcome: Outcome, verdict: Classification | None = None, redact: Redactor | None = None
 ) -> Evidence:
-    """What a classification has to go by; for a result that was not accepted, nothing.
+    """What a classification has to go by; of a result that was not accepted, only its hint.
 
     >>> error = RuntimeError()
     >>> error.status_code = 503
@@ -34,7 +34,8 @@ def evidence_of(
     503
     """
     if isinstance(outcome, Returned):
-        return _NOTHING
+        hint = None if verdict is None else verdict.hint
+        return _NOTHING if hint is None else Evidence(retry_after=hint.seconds, retry_at=hint.at)
     carried = outcome.__dict__
     if (carried and (len(carried) > 1 or "__notes__" not in carried)) or (
         verdict and verdict.asked

@@ -11,6 +11,7 @@ is handed in, and the happy path never comes here.
 from __future__ import annotations
 
 from mainstay.core.base.entropy import MASK, uniform
+from mainstay.core.base.validate import MAX_SECONDS, in_seconds
 from mainstay.core.retry.classify import Classification, classify
 from mainstay.core.retry.deadline import NEVER, fits
 from mainstay.core.retry.effects import (
@@ -33,6 +34,7 @@ from mainstay.core.retry.give_up import take_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.not_retried import leave
+from mainstay.core.retry.retry_after import hint_of_result
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
@@ -40,15 +42,16 @@ from mainstay.errors import (
     NestedRetryError,
     NestedRetryWarning,
     OutcomeUnknown,
+    ResultRejected,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     from mainstay.core.base.event import Event
-    from mainstay.core.base.types import Answer
+    from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.policy import Policy
@@ -185,6 +188,8 @@ class _Care:
         if verdict is None:
             yield from self._report_success(attempt, delay)
             return outcome
+        if verdict is _REJECTED:
+            verdict = _hinted(outcome)
         if self.key is Question.DRAW:
             self.key = yield Question.DRAW
         yield from self._report_failure(outcome, verdict, attempt, delay)
@@ -192,7 +197,7 @@ class _Care:
         if stop is None:
             stop = yield from self._meet(outcome, attempt)
         if stop is None:
-            delay, stop = yield from self._delay(verdict, attempt, delay)
+            delay, stop = yield from self._delay(outcome, verdict, attempt, delay)
         if self.until != NEVER:
             stop = self._in_time((yield Question.NOW), outcome, delay, stop)
         if stop is None and self.plan.is_guarded:
@@ -295,7 +300,7 @@ class _Care:
         return None if mode == "warn" else stop
 
     def _delay(
-        self, verdict: Classification, attempt: int, previous: float
+        self, outcome: Outcome, verdict: Classification, attempt: int, previous: float
     ) -> Generator[Effect, Answer, tuple[float, Stop | None]]:
         """How long to wait: by the policy, by the kind's own rule, or as the server asked."""
         policy, u = self.plan.policy, uniform(self.key, attempt)
@@ -305,23 +310,40 @@ class _Care:
             rule = policy.per_kind.get(verdict.kind)
             if rule is not None and rule.max_attempts is not None and n >= rule.max_attempts:
                 return previous, KIND_EXHAUSTED
+        backoff = (rule and rule.backoff) or policy.backoff
         try:
             delay = policy.delay(n, u, previous, rule)
         except Exception as error:  # a backoff of the user's own
             yield _function_warning(policy, error)
-            delay = ((rule and rule.backoff) or policy.backoff).max_delay
-        if (
-            self.builder is not None
-            and ((rule and rule.backoff) or policy.backoff).kind == "custom"
-        ):
+            delay = backoff.max_delay
+        if self.builder is not None and backoff.kind == "custom":
             self.builder.record_answer({"base": delay})
+        if policy.wait_from is not None:
+            delay = yield from self._computed(outcome, delay)
         if verdict.hint is None:
             return delay, None
         asked = verdict.hint.seconds
         if asked is None:
             wall = yield Question.WALL
             asked = max(0.0, (verdict.hint.at or 0.0) - wall)
-        return max(delay, asked), RETRY_AFTER if asked > policy.max_retry_after else None
+        stop = RETRY_AFTER if asked > policy.max_retry_after else None
+        if self.plan.rule > 1:  # the first version let clients that were asked together return so
+            jitter = (rule and rule.jitter) or policy.jitter
+            asked += jitter.on_top(asked, u, backoff.max_delay)
+        return max(delay, asked), stop
+
+    def _computed(self, outcome: Outcome, delay: float) -> Generator[Effect, Answer, float]:
+        """The wait that the policy's own function computes from the outcome, if it does."""
+        policy, wait = self.plan.policy, None
+        assert policy.wait_from is not None
+        try:
+            ended = outcome.value if isinstance(outcome, Returned) else outcome
+            wait = _wait_of(policy.wait_from(ended))
+        except Exception as error:
+            yield _function_warning(policy, error)
+        if self.builder is not None:
+            self.builder.record_answer({"wait": wait})
+        return delay if wait is None else wait
 
     def _in_time(
         self, now: float, outcome: Outcome, delay: float, stop: Stop | None
@@ -372,17 +394,20 @@ class _Care:
 
     def _end(self, outcome: Outcome, attempt: int, stop: Stop) -> Effect:
         """The exception, with a note that is also the mark; or the value that was not accepted."""
-        if isinstance(outcome, Returned):
+        policy = self.plan.policy
+        if isinstance(outcome, Returned) and policy.on_exhausted == "return":
             return Returned(outcome.value, is_accepted=False)
-        error = self._final_error(outcome, stop)
+        error = self._final_error(outcome, stop, attempt)
         if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
             inside = self.inside if stop is GIVEN_UP_INSIDE else 0
             self.plan.note(stop, attempt, inside).put_on(error)
         return error
 
-    def _final_error(self, outcome: BaseException, stop: Stop) -> BaseException:
+    def _final_error(self, outcome: Outcome, stop: Stop, attempt: int) -> BaseException:
         """The last real error; ours only if there is none, or an unsafe call was cut."""
         plan, cut = self.plan, isinstance(outcome, AttemptTimeout)
+        if isinstance(outcome, Returned):
+            return ResultRejected(plan.operation, attempt, outcome.value)
         if stop is MAY_BE_APPLIED or (cut and plan.idempotency == "unsafe"):
             return _caused(OutcomeUnknown(plan.operation), outcome)
         if isinstance(outcome, AttemptTimeout) and stop is OUT_OF_TIME:
@@ -393,6 +418,24 @@ class _Care:
 
 
 _REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
+
+
+def _hinted(outcome: Outcome) -> Classification:
+    """A result that is not accepted, with the wait that it asks for."""
+    hint = hint_of_result(outcome.value) if isinstance(outcome, Returned) else None
+    if hint is None:
+        return _REJECTED
+    return Classification(_REJECTED.kind, True, _REJECTED.reason, hint)
+
+
+def _wait_of(answer: UserValue) -> float | None:
+    """What `wait_from` returned, as seconds; None leaves the wait to the policy."""
+    seconds: Any = in_seconds(answer)
+    if answer is None or (type(seconds) in (int, float) and 0.0 <= seconds <= MAX_SECONDS):
+        return None if answer is None else float(seconds)
+    if hasattr(answer, "close"):
+        answer.close()  # a coroutine that nothing awaits
+    raise ValueError(f"wait_from returned {answer!r}, which is no number of seconds")
 
 
 def _function_warning(policy: Policy, error: Exception) -> Warn:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Self
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.hooks import Hook
@@ -50,10 +50,12 @@ class Policy(Value):
         "name",
         "nested",
         "never_retry_on",
+        "on_exhausted",
         "per_kind",
         "retry_if_result",
         "retry_on",
         "timeout_by",
+        "wait_from",
     )
     name: str
     max_attempts: int
@@ -64,6 +66,8 @@ class Policy(Value):
     classify: Mapping[Rule, Kind] | None
     per_kind: Mapping[Kind, KindRule] | None
     retry_if_result: Callable[[Any], object] | None
+    on_exhausted: str
+    wait_from: Callable[[Any], Seconds | None] | None
     attempt_timeout: float | None
     timeout_by: str
     deadline: float | None
@@ -210,7 +214,7 @@ def _rebuild(cls: type[Policy], fields: dict[str, UserValue]) -> Policy:
 
 def _is_elaborate(values: Mapping[str, UserValue]) -> bool:
     """Whether a failure always needs the flow, because the user's own functions decide."""
-    names = ("per_kind", "before_retry", "after_retry", "retry_if_result")
+    names = ("per_kind", "before_retry", "after_retry", "retry_if_result", "wait_from")
     return values["backoff"].kind == "custom" or any(values[name] is not None for name in names)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     """What the user gave for a field: it comes back as it is."""
 
 NESTED_MODES = ("collapse", "warn", "refuse")
+EXHAUSTED_MODES = ("return", "raise")
 TIMEOUT_MODES = ("client", "thread")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LEVEL_NUMBERS = dict(zip(range(10, 60, 10), LOG_LEVELS, strict=True))
@@ -82,6 +83,19 @@ def a_log_level(check: Checker, field: str, value: object) -> str:
 def _a_function(check: Checker, field: str, value: Given) -> Given:
     check.function(field, value)
     return value
+
+
+def _a_plain_function(check: Checker, field: str, value: Given) -> Given:
+    """A function that is not async: its answer is needed at once, also in a sync call."""
+    check.function(field, value)
+    flags = getattr(getattr(value, "__code__", None), "co_flags", 0)
+    if flags & _CO_COROUTINE:
+        check.note(field, value, "a function that is not async")
+    return value
+
+
+_CO_COROUTINE = 0x80
+"""inspect.CO_COROUTINE; inspect itself is slow to import."""
 
 
 def _rules_or_none(check: Checker, field: str, value: UserValue) -> tuple[Rule, ...] | None:
@@ -186,6 +200,8 @@ DEFAULTS: dict[str, UserValue] = {
     "classify": None,
     "per_kind": None,
     "retry_if_result": None,
+    "on_exhausted": "return",
+    "wait_from": None,
     "attempt_timeout": None,
     "timeout_by": "client",
     "deadline": None,
@@ -206,6 +222,8 @@ CHECKS: dict[str, Callable[[Checker, str, UserValue], UserValue]] = {
     "classify": _a_classify,
     "per_kind": _a_per_kind,
     "retry_if_result": _a_function,
+    "on_exhausted": lambda check, field, value: check.choice(field, value, EXHAUSTED_MODES),
+    "wait_from": _a_plain_function,
     "attempt_timeout": Checker.optional_seconds,
     "timeout_by": lambda check, field, value: check.choice(field, value, TIMEOUT_MODES),
     "deadline": Checker.optional_seconds,

@@ -257,7 +257,9 @@ class Attempt:
             self._attempts._interrupted(stop)
             raise
         if outcome is None:
-            self._attempts._settle(Returned(self._result))
+            end = self._attempts._settle(Returned(self._result))
+            if isinstance(end, BaseException):
+                raise end
             return False
         if not isinstance(outcome, Exception):
             self._attempts._interrupted(outcome)
