@@ -22,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextvars import Token
 
+    from mainstay.core.base.types import Seconds
     from mainstay.runtime.context import Bounding
 
 
@@ -58,7 +59,7 @@ class within:  # noqa: N801 -- a context manager is used like a function
 
     __slots__ = ("_entered", "_seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: Seconds) -> None:
         check = Checker("deadline.within")
         self._seconds = check.seconds("seconds", seconds, zero=False)
         check.close()

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mainstay.audit.open import Where
     from mainstay.core.audit.chain import Anchor, Block, Head, Tail
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
     from mainstay.ports import Journal
     from mainstay.runtime.deferred_events import Facts
     from mainstay.sinks.delivery.losses import Loss
@@ -89,18 +90,18 @@ class AuditLog:
         key: Any = None,
         heads: Any = None,
         every: int = 1000,
-        keep: float | None = None,
+        keep: Seconds | None = None,
         rotate: int | None = None,
         strict: bool = False,
         spill: str | os.PathLike[str] | bool | None = None,
         successes: bool | str = False,
     ) -> None:
-        _check_options(durability, every, keep, rotate, successes)
+        kept = _check_options(durability, every, keep, rotate, successes)
         self.name = _name_of(where, rotate)
         load(where)
         self.durability = durability
         self._where, self._rotate = where, rotate
-        self._every, self._keep = every, keep
+        self._every, self._keep = every, kept
         self._signer = _signer(key)
         self._external_heads = ExternalHeads(heads)
         self.wants = SinkWants(successes=successes is True, evidence=True, facts=True)
@@ -375,17 +376,19 @@ class AuditLog:
 
 
 def _check_options(
-    durability: str, every: int, keep: float | None, rotate: int | None, successes: bool | str
-) -> None:
+    durability: str, every: int, keep: Seconds | None, rotate: int | None, successes: bool | str
+) -> float | None:
+    """The seconds for which records are kept; raises PolicyError if an option is wrong."""
     check = Checker("AuditLog")
     if successes not in (True, False, "counted"):
         check.note("successes", successes, 'True, False or "counted"')
     check.choice("durability", durability, _DURABILITY)
     check.count("every", every, 1_000_000_000)
-    check.optional_seconds("keep", keep)
+    kept = check.optional_seconds("keep", keep)
     if rotate is not None:
         check.count("rotate", rotate, 1 << 50)
     check.close()
+    return kept
 
 
 def _name_of(where: Where, rotate: int | None) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, TypeVar
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
@@ -33,8 +34,8 @@ def retry(
     on: Rule | Iterable[Rule] | None = None,
     policy: Policy | None = None,
     attempts: int | None = None,
-    timeout: float | None = None,
-    deadline: float | None = None,
+    timeout: Seconds | None = None,
+    deadline: Seconds | None = None,
     backoff: Backoff | None = None,
     jitter: Jitter | None = None,
     idempotency: str = "idempotent",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from mainstay.audit.log import AuditLog
     from mainstay.config.settings import Settings
+    from mainstay.core.base.types import Seconds
     from mainstay.core.circuit.settings import BreakerSettings
     from mainstay.core.explain.explain import EngineExplanation
     from mainstay.core.redact.redactor import Redactor
@@ -121,10 +122,10 @@ class Engine(EngineView):
         global_breaker: CircuitBreaker | None = None,
         budget: Guard | None = None,
         guards: Guard | Iterable[Guard] | None = None,
-        share: float | None = 1.0,
-        store_wait: float = 0.0,
+        share: Seconds | None = 1.0,
+        store_wait: Seconds = 0.0,
         max_result: int | None = MAX_RESULT,
-        purge: float | None = EVERY,
+        purge: Seconds | None = EVERY,
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.audit.log import AuditLog
+    from mainstay.core.base.types import Seconds
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.guards.shared import Sharing
@@ -37,14 +38,14 @@ def check_arguments(seed: Any, redact: Any) -> None:
 
 
 def seconds_of(
-    share: float | None, store_wait: float, purge: float | None, max_result: int | None
+    share: Seconds | None, store_wait: Seconds, purge: Seconds | None, max_result: int | None
 ) -> tuple[float | None, float, float | None]:
     """The times of an engine, checked, and the size of results with them."""
     check = Checker("Engine")
     if share is not None:
-        share = check.number("share", share, 0.01, 3600.0, " of seconds")
+        share = check.duration("share", share, 0.01, 3600.0)
     if purge is not None:
-        purge = check.number("purge", purge, 1.0, 86_400.0, " of seconds")
+        purge = check.duration("purge", purge, 1.0, 86_400.0)
     patience = check.seconds("store_wait", store_wait)
     check_max_result(check, max_result)
     check.close()

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from mainstay.core.base.types import Seconds
     from mainstay.integrations.asgi_messages import App, Headers, Receive, Scope, Send
     from mainstay.integrations.asgi_record import Engine
 
@@ -112,12 +113,12 @@ class IdempotencyKeyMiddleware:
         required: bool | Iterable[str] | Callable[[Scope], bool] = True,
         header: str = "Idempotency-Key",
         operation: str = "http.request",
-        ttl: float | None = 86_400.0,
-        lease: float = 30.0,
+        ttl: Seconds | None = 86_400.0,
+        lease: Seconds = 30.0,
         max_body: int = 1_000_000,
         max_response: int = 1_000_000,
         on_conflict: str = "raise",
-        wait: float = 30.0,
+        wait: Seconds = 30.0,
         on_crash: str = "unknown",
         on_store_down: str = "refuse",
         replay_cookies: bool = False,
@@ -132,7 +133,7 @@ class IdempotencyKeyMiddleware:
         self._header = check.name("header", header)
         self._operation = check.name("operation", operation)
         self._ttl = check.optional_seconds("ttl", ttl)
-        self._lease = check.number("lease", lease, 0.05, 86_400.0, " of seconds")
+        self._lease = check.duration("lease", lease, 0.05, 86_400.0)
         self._max_body = check.count("max_body", max_body, 2**31, 0)
         self._max_response = check.count("max_response", max_response, 2**31, 0)
         self._on_conflict = check.choice("on_conflict", on_conflict, ("raise", "wait"))

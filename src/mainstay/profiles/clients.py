@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker
+from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker, in_seconds
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.retry.backoff import Backoff, Jitter
@@ -86,6 +86,8 @@ class RetryConfiguration:
 
     def __post_init__(self) -> None:
         check = Checker("RetryConfiguration")
+        for name in ("base_delay", "max_delay", "jitter"):
+            object.__setattr__(self, name, in_seconds(getattr(self, name)))
         for name, (is_right, allowed) in _RULES.items():
             value = getattr(self, name)
             if type(value) not in (int, float) or not math.isfinite(value) or not is_right(value):
@@ -142,6 +144,7 @@ class CircuitBreakerConfiguration:
         check = Checker("CircuitBreakerConfiguration")
         check.count("failure_threshold", self.failure_threshold, 1_000_000)
         name = "recovery_timeout_seconds"
+        object.__setattr__(self, name, in_seconds(self.recovery_timeout_seconds))
         check.seconds(name, self.recovery_timeout_seconds, zero=False)
         check.count("success_threshold", self.success_threshold, 1_000_000)
         check.choice("state_persistence", self.state_persistence, ("memory", "redis"))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from mainstay.core.base.types import Seconds
+
 __all__ = ["AlertRule", "Alerts"]
 
 
@@ -62,13 +64,13 @@ class Alerts:
         notify: Callable[[Any], object] | Iterable[Callable[[Any], object]] = (),
         inbox: Any = None,
         logger: str | logging.Logger | None = "mainstay",
-        interval: float | None = 1.0,
+        interval: Seconds | None = 1.0,
     ) -> None:
         check = Checker("Alerts")
         self._listeners = _callables(check, notify)
         self._board = Board(_rules(check, rules))
         if interval is not None:
-            interval = check.number("interval", interval, 0.01, 3600.0, " of seconds")
+            interval = check.duration("interval", interval, 0.01, 3600.0)
         check.close()
         if logger is not None:
             self._listeners = (LoggingSink(logger), *self._listeners)

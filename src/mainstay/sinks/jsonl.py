@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 _PATIENCE = 5.0
@@ -59,7 +60,7 @@ class JsonlSink(BufferedSink):
         fsync: bool = False,
         successes: bool = False,
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         strict: bool = False,
     ) -> None:
         check = Checker("JsonlSink")

@@ -24,6 +24,7 @@ from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
 
 _WINDOW = 3600.0
 """Seconds for which a server detects duplicates, in a stream that is created here."""
@@ -61,13 +62,13 @@ class NatsSink(BufferedSink):
         subject: str = "mainstay.events",
         successes: bool = False,
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         strict: bool = False,
     ) -> None:
         check = Checker("NatsSink")
         self.stream = check.name("stream", stream)
         self.subject = check.name("subject", subject)
-        self._timeout = check.number("timeout", timeout, 0.05, 3600.0, " of seconds")
+        self._timeout = check.duration("timeout", timeout, 0.05, 3600.0)
         check.close()
         self._servers = _servers_of(url)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import mainstay.events as events
+from mainstay.core.base.validate import in_seconds
 from mainstay.errors import MissingExtraError
 from mainstay.ports import SinkWants
 from mainstay.sinks.metrics.catalogue import METRICS
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
     from opentelemetry.trace import TracerProvider
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.retry.plan import Plan
     from mainstay.sinks.metrics.catalogue import Metric
     from mainstay.sinks.metrics.gauges import Readings
@@ -62,9 +64,9 @@ class OpenTelemetrySink(WatchingMeter):
         meter_provider: MeterProvider | None = None,
         *,
         max_names: int = 200,
-        window: float = 300.0,
+        window: Seconds = 300.0,
     ) -> None:
-        super().__init__(max_names, window)
+        super().__init__(max_names, in_seconds(window))  # type: ignore[arg-type]  # a number by then
         self.tracer = trace.get_tracer("mainstay", tracer_provider=tracer_provider)
         self._meter = metrics.get_meter("mainstay", meter_provider=meter_provider)
         self._instruments = {metric.name: self._made(metric) for metric in METRICS.values()}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from mainstay.core.base.types import Seconds
     from mainstay.sinks.metrics.catalogue import Metric
 
     Family = CounterMetricFamily | GaugeMetricFamily
@@ -62,12 +63,12 @@ class PrometheusSink(WatchingMeter):
         prefix: str = "mainstay",
         *,
         max_names: int = 200,
-        window: float = 300.0,
+        window: Seconds = 300.0,
     ) -> None:
         check = Checker("PrometheusSink")
         self.prefix = check.name("prefix", prefix)
         max_names = check.count("max_names", max_names, 100_000)
-        window = check.number("window", window, 1.0, 86_400.0, " of seconds")
+        window = check.duration("window", window, 1.0, 86_400.0)
         check.close()
         super().__init__(max_names, window)
         self._registry = REGISTRY if registry is None else registry

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
 
 MOST_GROUPS = 1000
 """Groups that a rule keeps apart at once; further ones are one group, "other"."""
@@ -103,10 +104,10 @@ class AlertRule(Value):
         *,
         above: float | None = None,
         below: float | None = None,
-        window: float = 60.0,
+        window: Seconds = 60.0,
         minimum: int = 1,
         per: str | None = None,
-        for_seconds: float = 0.0,
+        for_seconds: Seconds = 0.0,
         clear: float | None = None,
     ) -> None:
         check = Checker("AlertRule")
@@ -123,10 +124,10 @@ class AlertRule(Value):
             metric=check.choice("metric", metric, tuple(COUNTED)),
             above=None if above is None else level,
             below=None if below is None else level,
-            window=check.number("window", window, 1.0, 86_400.0, " of seconds"),
+            window=check.duration("window", window, 1.0, 86_400.0),
             minimum=check.count("minimum", minimum, 1_000_000_000),
             per=None if per is None else check.choice("per", per, GROUPS),
-            for_seconds=check.number("for_seconds", for_seconds, 0.0, 86_400.0, " of seconds"),
+            for_seconds=check.duration("for_seconds", for_seconds, 0.0, 86_400.0),
             clear=clear,
         )
         check.close()

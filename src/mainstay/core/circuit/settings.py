@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal, Self, TypeAlias, TypedDict
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.retry.classify import Rule
 
     Counted: TypeAlias = Literal["dependency", "all"]
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
         """The settings as keywords."""
 
         failure_threshold: int
-        recovery_timeout: float | Backoff
+        recovery_timeout: Seconds | Backoff
         recovery_jitter: Jitter | None
         success_threshold: int
         half_open_probes: int
-        probe_timeout: float
+        probe_timeout: Seconds
         window: Window | None
         failure_rate: float
-        slow_after: float | None
+        slow_after: Seconds | None
         slow_rate: float | None
         min_calls: int
-        ramp: float
-        stable_after: float
+        ramp: Seconds
+        stable_after: Seconds
         count: Counted
         count_on: Rule | Iterable[Rule] | None
         ignore: Rule | Iterable[Rule]
@@ -115,18 +116,18 @@ class BreakerSettings(Value):
         self,
         *,
         failure_threshold: int = 5,
-        recovery_timeout: float | Backoff = 30.0,
+        recovery_timeout: Seconds | Backoff = 30.0,
         recovery_jitter: Jitter | None = None,
         success_threshold: int = 1,
         half_open_probes: int = 1,
-        probe_timeout: float = 60.0,
+        probe_timeout: Seconds = 60.0,
         window: Window | None = None,
         failure_rate: float = 0.5,
-        slow_after: float | None = None,
+        slow_after: Seconds | None = None,
         slow_rate: float | None = None,
         min_calls: int = 10,
-        ramp: float = 0.0,
-        stable_after: float = 60.0,
+        ramp: Seconds = 0.0,
+        stable_after: Seconds = 60.0,
         count: Counted = "dependency",
         count_on: Rule | Iterable[Rule] | None = None,
         ignore: Rule | Iterable[Rule] = (),

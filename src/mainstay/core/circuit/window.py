@@ -12,6 +12,10 @@ from msgspec import Struct
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
+
 _MAX_CALLS = 10_000
 _MAX_BUCKETS = 60
 
@@ -30,7 +34,7 @@ class Window(Value):
     size: float
     buckets: int
 
-    def __init__(self, kind: str, size: float, buckets: int = 0) -> None:
+    def __init__(self, kind: str, size: Seconds, buckets: int = 0) -> None:
         check = Checker("Window")
         kind = check.choice("kind", kind, ("calls", "seconds"))
         if kind == "calls":
@@ -38,7 +42,7 @@ class Window(Value):
             if buckets:
                 check.note("buckets", buckets, "left out: a window of calls has none")
         else:
-            size = check.number("size", size, 0.1, MAX_SECONDS, " of seconds")
+            size = check.duration("size", size, 0.1, MAX_SECONDS)
             buckets = check.count("buckets", buckets, _MAX_BUCKETS)
         check.close()
         self._fill(kind=kind, size=size, buckets=buckets)
@@ -53,7 +57,7 @@ class Window(Value):
         return cls("calls", size)
 
     @classmethod
-    def seconds(cls, size: float, buckets: int = 10) -> Window:
+    def seconds(cls, size: Seconds, buckets: int = 10) -> Window:
         """The calls of the last `size` seconds, counted in buckets.
 
         >>> Window.seconds(30.0).buckets

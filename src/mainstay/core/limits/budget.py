@@ -12,6 +12,10 @@ from math import ceil, floor
 from mainstay.core.base.validate import MAX_SECONDS, Checker
 from mainstay.core.base.value import Value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
+
 BUCKETS = 10
 """A window forgets a tenth of itself at a time."""
 
@@ -138,13 +142,13 @@ class RatioRule(Value):
     window: float
 
     def __init__(
-        self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: float = 10.0
+        self, name: str = "retries", *, ratio: float = 0.2, floor: int = 10, window: Seconds = 10.0
     ) -> None:
         check = Checker("RetryBudget")
         name = check.name("name", name)
         ratio = check.number("ratio", ratio, 0.0, 1.0)
         floor = check.count("floor", floor, MOST, 0)
-        window = check.number("window", window, MIN_WINDOW, MAX_SECONDS, " of seconds")
+        window = check.duration("window", window, MIN_WINDOW, MAX_SECONDS)
         check.close()
         self._fill(name=name, ratio=ratio, floor=floor, window=window)
 

@@ -12,6 +12,10 @@ from mainstay.core.base.value import Value
 from mainstay.core.limits.budget import LAG, MIN_WINDOW, MOST
 from mainstay.core.retry.kinds import Kind, kind_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.base.types import Seconds
+
 # --- the adaptive throttle ------------------------------------------------------------------------
 
 REFUSALS = frozenset({Kind.OVERLOAD, Kind.THROTTLED, Kind.TIMEOUT, Kind.TRANSIENT, Kind.UNKNOWN})
@@ -50,14 +54,14 @@ class ThrottleRule(Value):
         name: str = "throttle",
         *,
         k: float = 2.0,
-        window: float = 120.0,
+        window: Seconds = 120.0,
         floor: int = 10,
         seed: int | None = None,
     ) -> None:
         check = Checker("AdaptiveThrottle")
         name = check.name("name", name)
         k = check.number("k", k, 1.0, 1000.0)
-        window = check.number("window", window, MIN_WINDOW, MAX_SECONDS, " of seconds")
+        window = check.duration("window", window, MIN_WINDOW, MAX_SECONDS)
         floor = check.count("floor", floor, MOST)
         if seed is not None and type(seed) is not int:  # the driver's; judged with the rest
             check.note("seed", seed, "an integer, or None")
@@ -97,7 +101,7 @@ class RateRule(Value):
         *,
         per_second: float = 10.0,
         burst: int = 10,
-        max_wait: float = 30.0,
+        max_wait: Seconds = 30.0,
     ) -> None:
         check = Checker("RateLimit")
         name = check.name("name", name)

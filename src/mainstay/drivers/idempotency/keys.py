@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypedDict
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.idempotency.call import Keyed
     from mainstay.drivers.call.callables import Args, Function, Kwargs
     from mainstay.drivers.call.site import Site
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
         """The options of a keyed call as keywords, besides the key."""
 
         scope: str | None
-        lease: float
-        ttl: float | None
+        lease: Seconds
+        ttl: Seconds | None
         on_conflict: str
         on_crash: str
-        wait: float
+        wait: Seconds
         metadata: Mapping[str, UserValue] | None
-        store_wait: float | None
+        store_wait: Seconds | None
         max_result: int | None
         on_lease_lost: str
 
@@ -85,13 +85,13 @@ class KeyOptions(Value):
         *,
         key: UserValue = None,
         scope: str | None = None,
-        lease: float = 30.0,
-        ttl: float | None = 86_400.0,
+        lease: Seconds = 30.0,
+        ttl: Seconds | None = 86_400.0,
         on_conflict: str = "wait",
         on_crash: str = "retry",
-        wait: float = 30.0,
+        wait: Seconds = 30.0,
         metadata: Mapping[str, UserValue] | None = None,
-        store_wait: float | None = None,
+        store_wait: Seconds | None = None,
         max_result: int | None = None,
         on_lease_lost: str = "continue",
     ) -> None:
@@ -101,7 +101,7 @@ class KeyOptions(Value):
         self._fill(
             key=key,
             scope=scope,
-            lease=check.number("lease", lease, 0.05, 86_400.0, " of seconds"),
+            lease=check.duration("lease", lease, 0.05, 86_400.0),
             ttl=check.optional_seconds("ttl", ttl),
             on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
             on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),

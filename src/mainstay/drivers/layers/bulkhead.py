@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self, TypeVar
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
 
     F = TypeVar("F", bound=Function)
@@ -92,7 +92,7 @@ class Bulkhead:
     )
 
     def __init__(
-        self, name: str, limit: int, *, queue: int = 0, max_wait: float | None = None
+        self, name: str, limit: int, *, queue: int = 0, max_wait: Seconds | None = None
     ) -> None:
         check = Checker("Bulkhead")
         self.name = check.name("name", name)

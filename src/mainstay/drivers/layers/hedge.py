@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol, TypeVar
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
     from mainstay.drivers.layers.race import Worker
     from mainstay.ports import Sink
@@ -105,7 +105,7 @@ class Hedge:
 
     def __init__(
         self,
-        delay: float | None = None,
+        delay: Seconds | None = None,
         *,
         quantile: float | None = None,
         max_hedges: int = 1,

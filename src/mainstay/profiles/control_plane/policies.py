@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.validate import Checker
+from mainstay.core.base.validate import Checker, in_seconds
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy as EnginePolicy
 from mainstay.profiles.control_plane.categories import RetryCategory
@@ -51,6 +51,8 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         check = Checker("RetryPolicy")
+        for name in ("base_delay", "max_delay"):
+            object.__setattr__(self, name, in_seconds(getattr(self, name)))
         check.attempts("max_attempts", self.max_attempts)
         check.seconds("base_delay", self.base_delay)
         check.seconds("max_delay", self.max_delay)

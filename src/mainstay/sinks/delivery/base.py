@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import os
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
 
 
 class BufferedSink:
@@ -25,7 +26,7 @@ class BufferedSink:
         *,
         successes: bool = False,
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         strict: bool = False,
     ) -> None:
         self.name = name

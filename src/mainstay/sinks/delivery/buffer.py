@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
     from mainstay.sinks.delivery.backlog import Batch
 
 _CURVE = Backoff.exponential(0.05, factor=2.0, max_delay=5.0)
@@ -87,9 +88,9 @@ class Buffer:
         name: str,
         size: int = 10_000,
         batch: int = 1_000,
-        every: float = 0.1,
+        every: Seconds = 0.1,
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         strict: bool = False,
         at_end: Callable[[], object] | None = None,
         at_start: Callable[[], object] | None = None,
@@ -97,8 +98,8 @@ class Buffer:
         check = Checker("Buffer")
         self.name = check.name("name", name)
         self.size = check.count("size", size, 10_000_000)
-        self._every = check.number("every", every, 0.001, 60.0, " of seconds")
-        self.timeout = check.number("timeout", timeout, 0.001, 3600.0, " of seconds")
+        self._every = check.duration("every", every, 0.001, 60.0)
+        self.timeout = check.duration("timeout", timeout, 0.001, 3600.0)
         most = check.count("batch", batch, 1_000_000)
         check.close()
         self.strict = strict

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
 
 
 class Refused(Exception):
@@ -42,11 +43,11 @@ class Notifier(BufferedSink):
         *,
         least: str = "low",
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
     ) -> None:
         check = Checker(type(self).__name__)
         check.choice("least", least, RANKS)
-        self._timeout = check.number("timeout", timeout, 0.01, 600.0, " of seconds")
+        self._timeout = check.duration("timeout", timeout, 0.01, 600.0)
         check.close()
         self._severities = frozenset(RANKS[: RANKS.index(least) + 1])
         self._sent: set[str] = set()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.inbox.events import InboxRaised
 
 
@@ -50,7 +51,7 @@ class NotifyMail(Notifier):
         password: str = "",
         least: str = "low",
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
     ) -> None:
         check, several = Checker("NotifyMail"), [to] if isinstance(to, str) else list(to)
         self._tls = check.choice("security", security, ("starttls", "tls", "none"))

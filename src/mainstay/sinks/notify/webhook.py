@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
     from urllib.parse import SplitResult
 
+    from mainstay.core.base.types import Seconds
     from mainstay.core.inbox.events import InboxRaised
 
 TIMESTAMP, SIGNATURE, DELIVERY = "Mainstay-Timestamp", "Mainstay-Signature", "Mainstay-Delivery"
@@ -59,7 +60,7 @@ class NotifyWebhook(Notifier):
         secret: str | None,
         least: str = "low",
         spill: str | os.PathLike[str] | bool | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
     ) -> None:
         check, parts = Checker("NotifyWebhook"), _parts_of(url)
         if parts is None:

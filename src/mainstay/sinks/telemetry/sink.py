@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import Seconds
     from mainstay.core.telemetry.record import TelemetryRecord
 
 _ROOM = 256
@@ -70,14 +71,14 @@ class TelemetrySink:
         pipeline_id: str,
         model: EnergyModel | None = None,
         keep: int = 1_000,
-        every: float = 1.0,
+        every: Seconds = 1.0,
         hears_successes: bool = True,
         cpu: Callable[[], float] = thread_time,
     ) -> None:
         check = Checker("TelemetrySink")
         self.pipeline_id = check.name("pipeline_id", pipeline_id)
         self.keep = check.count("keep", keep, 100_000, 0)
-        self._every = check.number("every", every, 0.01, 3600.0, " of seconds")
+        self._every = check.duration("every", every, 0.01, 3600.0)
         check.close()
         self.path = Path(path)
         self.model = EnergyModel() if model is None else model
