@@ -41,7 +41,8 @@ def _contenders(path: Path) -> list[Contender]:
     ]
 
 
-def _event() -> Any:
+def recorded() -> Any:
+    """The event that is logged."""
     from mainstay.events import RetryAttempt
 
     return RetryAttempt(
@@ -59,7 +60,7 @@ def _event() -> Any:
 
 
 def _dumps() -> tuple[Any]:
-    fields = _event().to_dict()
+    fields = recorded().to_dict()
     return (lambda a, b: json.dumps(fields),)
 
 
@@ -70,12 +71,12 @@ def _written(path: Path) -> tuple[Any]:
     handler.setFormatter(JsonFormatter())
     log = logging.Logger("bench")  # noqa: LOG001 - one of its own, that nobody else hears
     log.addHandler(handler)
-    sink, event = LoggingSink(log), _event()
+    sink, event = LoggingSink(log), recorded()
     return (lambda a, b: sink(event),)
 
 
 def _redacted(verb: str) -> tuple[Any]:
     from mainstay import Redactor
 
-    look, text = getattr(Redactor(), verb), _event().exception_message
+    look, text = getattr(Redactor(), verb), recorded().exception_message
     return (lambda a, b: look(text),)

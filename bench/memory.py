@@ -1,8 +1,9 @@
 """Table 7: how many bytes a policy and a decorated function take.
 
-Measured with tracemalloc in a fresh process, `python -m bench.memory NAME policy|function|own`.
-The thousand functions have one signature but each its own code object, as in a real program;
-they, and the names of the policies, exist before the measurement and are not counted.
+Measured with tracemalloc in a fresh process, `python -m bench.memory NAME KIND`. The policies share
+nothing, as those of a configuration: each has a backoff, a jitter and rules of its own, with
+numbers of its own. The thousand functions have one signature but each its own code object, as in a
+real program; they, and the names of policies and rules, exist before and are not counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 from bench.measure import Effort, answer, child, reason
 from bench.peers import EVERYONE, PEERS, Colour, Function, Plan, mainstay_policy
@@ -23,13 +25,21 @@ KILOBYTE = 1024
 
 def run(effort: Effort) -> Table:
     """Bytes per policy and per decorated function."""
+    table = counted()
+    table.rows.extend(_row(f"{name}, function", name, "function", None) for name in PEERS)
+    return table
+
+
+def counted() -> Table:
+    """Our own rows: bytes are counted, whatever else the machine does."""
     # req: NFR-041-07
     rows = [
-        _row("mainstay, policy", "mainstay", "policy", at_most(KILOBYTE)),
+        _row("mainstay, policy that shares nothing", "mainstay", "policy", at_most(KILOBYTE)),
+        _row("mainstay, the same after a call was retried under it", "mainstay", "used", None),
+        _row("mainstay, policy that differs from another by its name", "mainstay", "like", None),
         _row("mainstay, function", "mainstay", "function", at_most(1.2 * KILOBYTE)),
         _row("mainstay, function with its own policy", "mainstay", "own", at_most(2.2 * KILOBYTE)),
     ]
-    rows += [_row(f"{name}, function", name, "function", None) for name in PEERS]
     method = (
         f"Bytes each, {COUNT:,} of them, the bare functions not counted: tracemalloc, fresh "
         "processes. All functions of a row share one policy (one decorator) unless it says own."
@@ -50,15 +60,57 @@ def _row(what: str, name: str, kind: str, goal: Goal | None) -> Row:
 def size(name: str, kind: str) -> float:
     """Bytes for each of a thousand."""
     colour: Colour = "async" if name == "hyx" else "sync"
-    if kind == "policy":
-        names = [f"policy-{number}" for number in range(COUNT)]
-        base = mainstay_policy(Plan())
-        return _each(lambda number: base.replace(name=names[number]))
+    if kind in _POLICIES:
+        return _each(_POLICIES[kind]([f"policy-{number}" for number in range(COUNT)]))
     functions = _functions(colour)
     if kind == "own":
         return _each(lambda number: EVERYONE[name](Plan(), colour)(functions[number]))
     decorate = EVERYONE[name](Plan(), colour)
     return _each(lambda number: decorate(functions[number]))
+
+
+def _alone(names: list[str]) -> Callable[[int], Any]:
+    """Policies that have nothing in common but their classes: every field of the document."""
+    from mainstay import Backoff, Jitter, RetryPolicy
+
+    retried = [[ConnectionError, f"Busy{number}"] for number in range(COUNT)]
+    final = [[PermissionError, f"Denied{number}"] for number in range(COUNT)]
+
+    def make(number: int) -> RetryPolicy:
+        own = number / 7919
+        return RetryPolicy(
+            name=names[number],
+            max_attempts=5,
+            backoff=Backoff.exponential(0.1 + own, factor=2.0 + own, max_delay=30.0 + own),
+            jitter=Jitter.percent(0.1 + own / 10),
+            retry_on=retried[number],
+            never_retry_on=final[number],
+        )
+
+    return make
+
+
+def _used(names: list[str]) -> Callable[[int], Any]:
+    """The same, each after a call that was retried under it."""
+    from mainstay.testing import scripted, virtual_time
+
+    make = _alone(names)
+
+    def made(number: int) -> object:
+        policy = make(number)
+        with virtual_time():
+            policy.call(scripted(ConnectionError, None))
+        return policy
+
+    return made
+
+
+def _like(names: list[str]) -> Callable[[int], Any]:
+    base = mainstay_policy(Plan())
+    return lambda number: base.replace(name=names[number])
+
+
+_POLICIES = {"policy": _alone, "used": _used, "like": _like}
 
 
 def _each(make: Callable[[int], object]) -> float:

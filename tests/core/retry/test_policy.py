@@ -904,3 +904,25 @@ def test_seconds_of_a_policy_may_be_timedeltas():
         "attempt_timeout",
         "deadline",
     ]
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 6), u=st.floats(0.0, 1.0, exclude_max=True))
+def test_the_first_delay_of_a_policy_is_the_same_as_every_later_one(n, u):
+    """What the fast path reads is made at the first retry; before it the policy is small."""
+    policy = Policy(max_attempts=9, backoff=Backoff.exponential(0.1, max_delay=3.0))
+    assert not policy._ramps
+    first = policy.delay(n, u)
+    assert len(policy._ramps) == 4
+    assert policy.delay(n, u) == first
+    assert policy.delay(n, u, rule=KindRule(max_attempts=2)) == first
+
+
+@pytest.mark.parametrize("fields", [{"jitter": Jitter.decorrelated()}, {"max_attempts": 1}])
+def test_a_policy_without_such_delays_has_none_to_read(fields):
+    """Asking again changes nothing."""
+    policy = Policy(**fields)
+    assert policy.delay(1, 0.5) == policy.delay(1, 0.5)
+    assert policy._ramps == ()

@@ -17,7 +17,7 @@ from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Self
 
     from mainstay.core.base.types import Seconds, UserValue
@@ -79,7 +79,7 @@ class Policy(Value):
     _rules: Rules
     _explicit: tuple[str, ...]
     _is_elaborate: bool
-    _ramps: tuple[tuple[float, float, int], ...]
+    _ramps: Sequence[tuple[float, float, int]]
 
     def __init__(self, **fields: UserValue) -> None:
         values = {**DEFAULTS, **fields}
@@ -95,7 +95,7 @@ class Policy(Value):
             _rules=Rules(values["retry_on"], values["never_retry_on"], values["classify"]),
             _explicit=tuple(fields),
             _is_elaborate=_is_elaborate(values),
-            _ramps=_first_ramps(values["backoff"], values["jitter"], values["max_attempts"]),
+            _ramps=_NOT_YET,
         )
 
     def replace(self, **fields: Any) -> Self:
@@ -147,6 +147,8 @@ class Policy(Value):
         1.0
         """
         if rule is None:
+            if self._ramps is _NOT_YET:
+                self._fill(_ramps=_first_ramps(self.backoff, self.jitter, self.max_attempts))
             return self.jitter.spread(self.backoff.base(n), u, previous, self.backoff)
         backoff = rule.backoff or self.backoff
         return (rule.jitter or self.jitter).spread(backoff.base(n), u, previous, backoff)
@@ -220,6 +222,8 @@ def _is_elaborate(values: Mapping[str, UserValue]) -> bool:
 
 _RAMPS = 4
 """Most calls that are retried succeed by then; memory is not spent on the others."""
+_NOT_YET: list[tuple[float, float, int]] = []
+"""The ramps of a policy that no call has been retried under: of many, few ever are."""
 
 
 def _first_ramps(
