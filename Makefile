@@ -10,6 +10,8 @@ ARGS  :=
 KILLS := 1000
 FORKS := 500
 PYTHONS :=
+RAN   := .trace.json
+COUNTED := .counted.json
 , := ,
 
 step = @printf '%-8s %s\n' '$(1)' '$(2)'
@@ -19,7 +21,7 @@ quiet = @$(1) > $(VENV)/last.log 2>&1 || { cat $(VENV)/last.log; exit 1; }
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-all check check-rest format format-check lint types layers \
-	commits docs trace trace-check cover api bench crash mutate dist hooks clean
+	commits docs trace trace-check cover api bench counts crash mutate dist hooks clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,15 +42,15 @@ demo: $(READY) ## run the main job against a failing local service
 
 test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
 	$(call step,test,pytest)
-	@$(PYTEST) $(ARGS)
+	@$(if $(ARGS),,MAINSTAY_RAN=$(RAN)) $(PYTEST) $(ARGS)
 
 test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t; PYTHONS='3.12 3.13' narrows them
 	@$(BIN)/python tools/pythons.py --only '$(PYTHONS)' -- $(ARGS)
 
-check: format-check lint types layers commits test trace-check cover ## format, lint, types, layers, commits, tests, trace, cover
+check: format-check lint types layers commits test counts trace-check cover ## format, lint, types, layers, commits, tests, counts, trace, cover
 	$(call step,check,all passed)
 
-check-rest: format-check lint types layers commits trace-check cover ## what `make check` does besides the tests
+check-rest: format-check lint types layers commits counts trace-check cover ## what `make check` does besides the tests
 
 format: $(READY) ## format the code and apply safe fixes
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -100,6 +102,10 @@ api: $(READY) ## write api.txt anew; review the diff
 bench: $(VENV)/.bench ## the benchmark tables, against peers
 	@$(BIN)/python -m bench $(ARGS)
 
+counts: $(READY) ## the parts of the benchmark that count instead of time: frames, statements, bytes
+	$(call step,counts,python -m bench --counted)
+	@$(BIN)/python -m bench --counted --report $(COUNTED)
+
 crash: $(READY) ## break processes, stores, disks, clocks; KILLS=0 FORKS=0 ARGS='--only pause:nats' narrows it
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.campaign --kills $(KILLS)
 	@test $(FORKS) = 0 || $(BIN)/python -m tests.crash.forks $(FORKS)
@@ -121,6 +127,6 @@ hooks: $(VENV)/.hooks ## install the checks that git runs at each commit
 	@$(BIN)/pre-commit install
 
 clean: ## remove .venv, .venvs, caches and reports
-	@rm -rf $(VENV) .venvs build dist htmlcov mutants .coverage .coverage.* .hypothesis
+	@rm -rf $(VENV) .venvs build dist htmlcov mutants .coverage .coverage.* .hypothesis $(RAN) $(COUNTED)
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

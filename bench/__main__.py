@@ -1,4 +1,4 @@
-"""`python -m bench [TABLE ...] [--json] [--quick]`."""
+"""`python -m bench [TABLE ...] [--json] [--quick | --counted]`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import platform
 import sys
 import time
 import traceback
+from pathlib import Path
 from types import ModuleType
 
 import bench
@@ -28,10 +29,18 @@ def main() -> int:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(tables)}")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="under 40 s, with more noise")
+    parser.add_argument(
+        "--counted",
+        action="store_true",
+        help="only what is counted, not timed; 1 if a goal is missed",
+    )
+    parser.add_argument("--report", type=Path, help="with --counted: which tables met their goals")
     options = parser.parse_args()
     if unknown := set(options.tables) - set(tables):
         parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(tables)}")
     chosen = {name: tables[name] for name in tables if name in options.tables or not options.tables}
+    if options.counted:
+        return count(chosen, options.report)
     measured = measure(chosen, QUICK if options.quick else Effort(), is_json=options.json)
     if options.json:
         document = {"environment": environment(), "tables": [table.data() for table in measured]}
@@ -39,6 +48,21 @@ def main() -> int:
     else:
         print(summary(measured))
     return 0
+
+
+def count(modules: dict[str, ModuleType], report: Path | None) -> int:
+    """Print the goals that are missed among what is counted; 1 if one is."""
+    tables = {m.__name__: m.counted() for m in modules.values() if hasattr(m, "counted")}
+    rows = [(name, row) for name, table in tables.items() for row in table.rows if row.goal]
+    missed = [(name, row) for name, row in rows if not row.is_met]
+    for _, row in missed:
+        print("  ".join(cell for cell in row.cells() if cell))
+    print(f"{len(rows) - len(missed)} of {len(rows)} goals that are counted are met")
+    if report is not None:
+        bad = {name for name, _ in missed}
+        paths = {f"{name.replace('.', '/')}.py": name not in bad for name in tables}
+        report.write_text(json.dumps({"met": paths}, indent=2), encoding="utf-8")
+    return 1 if missed else 0
 
 
 def find_tables() -> dict[str, ModuleType]:
