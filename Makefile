@@ -82,12 +82,12 @@ docs: $(READY) ## run the code of README.md and docs/ (part of `make test`)
 	$(call step,docs,code of README.md and docs/)
 	@$(PYTEST) tests/test_docs.py $(ARGS)
 
-trace: $(READY) ## requirement → tests; ARGS=--json for programs
-	@$(BIN)/python tools/trace.py $(ARGS)
+trace: $(READY) ## requirement → tests that passed in the last `make test`; ARGS=--json for programs
+	@$(BIN)/python -m tools.trace $(ARGS)
 
 trace-check: $(READY)
 	$(call step,trace,requirements)
-	@$(BIN)/python tools/trace.py --quiet
+	@$(BIN)/python -m tools.trace --quiet
 
 cover: $(READY) ## every branch of core/, by the tests of core/ alone
 	$(call step,cover,branches of src/mainstay/core)

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mainstay.runtime.logs import Logs
+from tests.ran import pytest_configure, pytest_itemcollected
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
 from tests.servers.valkey import valkey_url
 
-__all__ = ["nats_url", "postgres_database", "postgres_url", "valkey_url"]
+__all__ = ["nats_url", "postgres_database", "postgres_url", "pytest_configure",
+           "pytest_itemcollected", "valkey_url"]  # fmt: skip
 
 # What a test's engine could not deliver is not left in the home of whoever runs the tests.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mainstay-tests-")
