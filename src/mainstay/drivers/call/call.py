@@ -63,6 +63,7 @@ class Call:
     __slots__ = (
         "around",
         "attempts",
+        "before",
         "begun",
         "builder",
         "cancel",
@@ -123,7 +124,7 @@ class Call:
         self.tickets: list[GuardTicket] | None = None  # the guards' leave for the attempt
         self.pending: list[Job] | None = None  # steps of a store that guards have begun
         self.begun = now if begun is None else begun
-        self.attempts = 0
+        self.attempts = self.before = 0
         self.failure: Any = None
         self.holds = None if box else site.first_pressure  # what it is to wait for
         if box:
@@ -248,7 +249,7 @@ class Call:
 
     def began(self) -> None:
         """Notifies the followers that an attempt begins."""
-        following.notify(self.followers, "attempt_began", self.attempts)
+        following.notify(self.followers, "attempt_began", self.before + self.attempts)
 
     def not_made(self, stop: Stop) -> Stop:
         """Keeps why an attempt that was scheduled was not made."""
@@ -335,7 +336,8 @@ class Call:
     def interrupted(self, stop: BaseException) -> None:
         """Emits that the call was cut off from outside."""
         if self.builder is not None:
-            self._emit(self.builder.call_interrupted(self.attempts, type(stop).__name__))
+            made = self.before + self.attempts  # before: by a process that is gone
+            self._emit(self.builder.call_interrupted(made, type(stop).__name__))
 
     def close(self) -> None:
         """Lets go of the failure, whose traceback holds the driver's frame."""

@@ -28,7 +28,13 @@ from mainstay.core.retry.effects import Question, Returned
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
-from mainstay.errors import CallCancelled, DeadlineExceeded, LeaseLost, ResultNotKept
+from mainstay.errors import (
+    CallCancelled,
+    DeadlineExceeded,
+    LeaseLost,
+    ResultNotKept,
+    StoredValueError,
+)
 from mainstay.runtime.context import BOUND, CANCEL, CONTEXT, LEASE, UNBOUND
 
 if TYPE_CHECKING:
@@ -171,8 +177,11 @@ class KeyedCall:
         return self.records.store.atransact(SPACE, self.address, self.decide(command))
 
     def replayed(self, record: bytes | None, now: float) -> Replay | None:
-        """How a call has ended, where a plain reading shows it."""
-        return None if record is None else glimpse(record, self.fingerprint, now)
+        """How a call has ended, if a plain reading shows it."""
+        try:
+            return None if record is None else glimpse(record, self.fingerprint, now)
+        except StoredValueError:  # the claim raises that it is damaged
+            return None
 
     # --- the lease --------------------------------------------------------------------------------
 
@@ -300,6 +309,10 @@ class KeyedCall:
             },
         )
 
+    def damaged(self) -> Item:
+        """The inbox item of a record that nothing can read."""
+        return damaged_item(self.operation, self.key, self.address)
+
     def end(self, effect: Returned | Replay | BaseException) -> UserValue:
         """What the caller gets: the value or the exception that the flow ends with."""
         if type(effect) is Returned:
@@ -330,8 +343,8 @@ class KeyedCall:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
         is_special = site.overrides.is_active or not site.is_plain
-        if is_special or around or self.options.on_lease_lost == "cancel":
-            return False
+        if is_special or around or self.options.on_lease_lost == "cancel" or self.number > 1:
+            return False  # of a call that goes on after a crash the end is an event
         return BOUND.get() is UNBOUND
 
     def under_way(self, effect: Invoke, around: Sequence[Enclosure], box: list[Any]) -> Call:
@@ -339,8 +352,11 @@ class KeyedCall:
 
         Its time has run since the keyed call began.
         """
-        limit = effect.attempts
-        return Call(self.site, self.function, around, self.started, box, limit=limit)
+        number = effect.number  # after a crash its attempts go on from there
+        limit = number + effect.attempts - 1
+        call = Call(self.site, self.function, around, self.started, box, number, limit=limit)
+        call.before = number - 1
+        return call
 
     def check_time(self, call: Call) -> None:
         """Raises if the claim took all the time there was: the function is not started then."""
@@ -351,6 +367,18 @@ class KeyedCall:
     def cancelled(self) -> CallCancelled:
         """The error of a set cancel event, while another call had the key."""
         return CallCancelled(self.call.operation, self.attempts)
+
+
+def damaged_item(operation: str, key: str, address: str) -> Item:
+    """The inbox item of a record that nothing can read."""
+    return Item(
+        kind="corrupted_state",
+        subject=address,
+        operation=operation,
+        text=f"{operation} with key {key!r}: its record is damaged. No call with this key runs"
+        " until the record is restored or removed",
+        data={"address": address},
+    )
 
 
 def new_owner() -> str:
