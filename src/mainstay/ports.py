@@ -423,10 +423,10 @@ def takes_hints(store: Any) -> bool:
     """
     if not getattr(store, "takes_hints", False):
         return False
-    import inspect
+    from mainstay.core.base.functions import signature_of
 
     try:
-        inspect.signature(store.transact).bind("space", "key", "decide", "hint")
+        signature_of(store.transact).bind("space", "key", "decide", "hint")
     except (TypeError, ValueError):
         return False
     return True

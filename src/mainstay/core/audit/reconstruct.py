@@ -24,7 +24,7 @@ from mainstay.core.retry.policy_fields import KindRule
 from mainstay.core.retry.retry_after import Hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mainstay.core.base.proof import Evidence
 
@@ -77,7 +77,7 @@ def exception_of(evidence: Evidence) -> BaseException:
     return _exception(evidence, deque(evidence.asked))
 
 
-def _exception(evidence: Evidence, asked: deque[bool]) -> BaseException:
+def _exception(evidence: Evidence, asked: deque[bool | None]) -> BaseException:
     cls = _class_of(evidence.classes)
     failure: Any
     if issubclass(cls, BaseExceptionGroup):
@@ -220,14 +220,22 @@ def _out_of_memory(shown: str) -> Callable[[Any], bool]:
     return predicate
 
 
-def _asked_again(name: str) -> Callable[[Any], bool]:
+def _asked_again(name: str) -> Callable[[Any], object]:
     """A predicate that answers what the recorded one answered."""
 
-    def predicate(failure: Any) -> bool:
-        return bool(failure.ms_asked and failure.ms_asked.popleft())
+    def predicate(failure: Any) -> object:
+        answer = failure.ms_asked.popleft() if failure.ms_asked else False
+        return _Unawaited() if answer is None else answer
 
     predicate.__qualname__ = name
     return predicate
+
+
+class _Unawaited:
+    """Stands for what a recorded predicate returned and nothing could await."""
+
+    def __await__(self) -> Iterator[None]:
+        raise NotImplementedError  # pragma: no cover -- replay awaits nothing
 
 
 class _Curves:

@@ -42,8 +42,9 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     retry_after: float | None = None
     retry_at: float | None = None
     timeout: float | None = None
-    asked: tuple[bool, ...] = ()
-    """What the policy's own predicates answered, in the order they were asked."""
+    asked: tuple[bool | None, ...] = ()
+    """What the policy's own predicates answered, in the order they were asked; None for one that
+    returned something to await, if nothing could await it."""
     wrapped: Evidence | None = None
     members: tuple[Evidence, ...] = ()
     cut: bool = False

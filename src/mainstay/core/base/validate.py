@@ -6,6 +6,7 @@ raises when anything was noted, so nothing half-built remains.
 
 from __future__ import annotations
 
+from mainstay.core.base.functions import is_async
 from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False
@@ -96,3 +97,9 @@ class Checker:
     def function(self, field: str, value: object) -> None:
         if value is not None and (not callable(value) or isinstance(value, type)):
             self.note(field, value, "a function, or None")
+
+    def plain_function(self, field: str, value: object) -> None:
+        """A function whose result is used at once, so it cannot be async."""
+        self.function(field, value)
+        if is_async(value):
+            self.note(field, value, "a plain function: nothing awaits it")

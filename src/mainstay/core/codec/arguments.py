@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from types import MethodType
 
+from mainstay.core.base.functions import signature_of
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.errors import UsageError
 
@@ -107,7 +108,7 @@ def shape_of(function: Callable[..., object]) -> Shape | None:
 
 def _new_shape(function: Callable[..., object]) -> Shape | None:
     try:
-        return Shape(function, inspect.signature(function))
+        return Shape(function, signature_of(function))
     except ValueError:  # a builtin without a signature
         return None
 

@@ -4,11 +4,16 @@ Rules are values: an exception class, a name (of the class, a base, or the servi
 a Kind, or a predicate. The order is fixed: what is never retried, never_retry_on (final),
 retry_on, then what is known of the exception itself. Most exceptions are settled by their type;
 those answers are kept in a bounded cache.
+
+A predicate may return something to await. Nothing waits here: `Unanswered` is raised then, and the
+classification begins again when there is an answer; those before it are kept (predicates.py). If
+nothing can await it, the failure is final: what was to decide has not.
 """
 
 from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
+from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.retry.kinds import (
     NEVER_RETRIED,
     RETRIED_KINDS,
@@ -34,6 +39,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias, TypeGuard
+
+    from mainstay.core.base.types import UserValue
 
     Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
 
@@ -63,7 +70,7 @@ class Classification:
         reason: str,
         hint: Hint | None = None,
         errors: tuple[Exception, ...] = (),
-        asked: tuple[bool, ...] = (),
+        asked: tuple[bool | None, ...] = (),
         note: str = "",
     ) -> None:
         self.kind = kind
@@ -74,7 +81,10 @@ class Classification:
         self.errors = errors
         """What the user's own predicates raised while they were asked."""
         self.asked = asked
-        """What they answered, in the order they were asked, those of a group's members included."""
+        """What they answered, in the order they were asked, those of a group's members included.
+
+        None for one that returned something that nothing could await.
+        """
         self.note = note
         """Which rule made it final, for the exception; empty if it is retryable, or a
         cancellation."""
@@ -98,7 +108,7 @@ class Classification:
 class Rules:
     """A policy's rules, sorted once into what types can settle and what only instances can."""
 
-    __slots__ = ("classify", "never_retry_on", "retry_on", "settled", "version")
+    __slots__ = ("classify", "functions", "never_retry_on", "retry_on", "settled", "version")
 
     def __init__(
         self,
@@ -112,6 +122,8 @@ class Rules:
         self.retry_on = retry_on
         self.never_retry_on = never_retry_on
         self.classify = tuple(classify.items()) if classify else ()
+        self.functions = _functions_in(retry_on, never_retry_on, tuple(classify or ()))
+        """The predicates among them."""
         self.settled: dict[type, Classification] = {}
         """The answer for every instance of a type, if the type alone decides."""
 
@@ -124,7 +136,71 @@ class Rules:
         self.settled[cls] = answer
 
 
-def classify(exception: BaseException, rules: Rules) -> Classification:
+class Unanswered(Exception):
+    """A predicate returned something to await; there is no answer yet."""
+
+    def __init__(self, awaitable: UserValue) -> None:
+        super().__init__()
+        self.awaitable = awaitable
+
+
+class _Unanswerable(Exception):
+    """Nothing can await what a predicate returned, so the failure is final."""
+
+
+class Answers:
+    """What predicates have answered in one classification, in the order they were asked.
+
+    With `waits` it is begun again after one was awaited: those before it are not asked again.
+    """
+
+    __slots__ = ("errors", "given", "used", "waits")
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.given: list[bool | None] = []
+        self.errors: list[Exception] = []
+        """What predicates raised."""
+        self.used = 0
+        self.waits = waits
+
+    def ask(self, predicate: Callable[[Exception], object], exception: BaseException) -> bool:
+        """What it answers, now or earlier; one that raises has not matched, and is reported."""
+        if self.used == len(self.given):
+            self.given.append(self._ask(predicate, exception))
+        answer = self.given[self.used]
+        self.used += 1
+        if answer is None:
+            raise _Unanswerable
+        return answer
+
+    def begin_again(self, answer: bool | Exception | None) -> None:
+        """Takes what was awaited: an answer, what it raised, or None if nothing can await it."""
+        if isinstance(answer, Exception):
+            self.errors.append(answer)
+            answer = False
+        elif answer is None:
+            self.errors.append(TypeError(UNANSWERABLE))
+        self.given.append(answer)
+        self.used = 0
+
+    def _ask(self, predicate: UserValue, exception: BaseException) -> bool | None:
+        try:
+            answer = predicate(exception)
+            if not is_awaitable(answer):
+                return bool(answer)
+        except Exception as error:
+            self.errors.append(error)
+            return False
+        if self.waits:
+            raise Unanswered(answer)
+        discard(answer)
+        self.errors.append(TypeError(UNANSWERABLE))
+        return None
+
+
+def classify(
+    exception: BaseException, rules: Rules, answers: Answers | None = None
+) -> Classification:
     """The classification of one failure under a policy's rules.
 
     >>> classify(PermissionError(), Rules(retry_on=(OSError,))).retryable
@@ -134,7 +210,7 @@ def classify(exception: BaseException, rules: Rules) -> Classification:
     is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
     answer = rules.settled.get(cls) if is_plain else None
     if answer is None:
-        inquiry = _Inquiry(exception, rules)
+        inquiry = _Inquiry(exception, rules, answers or Answers())
         answer = inquiry.answer()
         if is_plain and inquiry.by_type:
             rules.settle(cls, answer)
@@ -152,30 +228,48 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
     >>> first_match(ConnectionResetError(), ("Throttled", OSError))
     <class 'OSError'>
     """
-    return _Inquiry(exception, _NO_RULES).first(rules) if rules else None
+    if not rules:
+        return None
+    inquiry = _Inquiry(exception, _NO_RULES, Answers())
+    inquiry.learn()
+    try:
+        return inquiry.first(rules)
+    except _Unanswerable:
+        return None
 
 
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
-    __slots__ = ("asked", "by_type", "errors", "exception", "known", "rules", "why")
+    __slots__ = ("answers", "by_type", "exception", "known", "rules", "start", "why")
 
-    def __init__(self, exception: BaseException, rules: Rules) -> None:
+    def __init__(self, exception: BaseException, rules: Rules, answers: Answers) -> None:
         self.exception = exception
         self.rules = rules
         self.by_type = True
-        self.errors: list[Exception] = []
-        self.asked: list[bool] = []
+        self.answers = answers
+        self.start = answers.used
         self.why = ""
         """Why it is final, for the note on the exception."""
-        self.known = self._know()
-        if isinstance(exception, OSError) and not self.known.by_type:
-            self.by_type = False  # the next one may carry another errno
+        self.known: Known
 
     def answer(self) -> Classification:
-        kind, retryable, reason = self._decide()
-        asked, note = tuple(self.asked), note_for(self.exception, self.why)
-        return Classification(kind, retryable, reason, None, tuple(self.errors), asked, note)
+        try:
+            self.learn()
+            kind, retryable, reason = self._decide()
+        except _Unanswerable:
+            kind, retryable, reason = kind_of(self.exception).kind, False, UNANSWERABLE
+            self.why = UNANSWERABLE
+        given = self.answers
+        asked = tuple(given.given[self.start : given.used])
+        note = note_for(self.exception, self.why)
+        return Classification(kind, retryable, reason, None, tuple(given.errors), asked, note)
+
+    def learn(self) -> None:
+        """Finds out what is known of it."""
+        self.known = self._know()
+        if isinstance(self.exception, OSError) and not self.known.by_type:
+            self.by_type = False  # the next one may carry another errno
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
@@ -246,8 +340,7 @@ class _Inquiry:
         self.by_type = False
         first: Classification | None = None
         for member in group.exceptions:
-            verdict = classify(member, self.rules)
-            self.asked += verdict.asked
+            verdict = classify(member, self.rules, self.answers)
             if not isinstance(member, Exception) or not verdict.retryable:
                 self.why = in_group(verdict.note)
                 return verdict.kind, False, f"in a group: {verdict.reason}"
@@ -270,7 +363,7 @@ class _Inquiry:
         if isinstance(rule, str):
             return self._has_name(rule)
         self.by_type = False
-        return self._ask(rule)
+        return self.answers.ask(rule, self.exception)
 
     def _has_name(self, name: str) -> bool:
         if any(name in _names_of(cls) for cls in type(self.exception).__mro__):
@@ -289,15 +382,15 @@ class _Inquiry:
             return isinstance(rule, type) and qualified_name(rule) == qualified_name(cls)
         return rule in _names_of(cls) or not any(rule in _names_of(base) for base in cls.__mro__)
 
-    def _ask(self, predicate: Callable[[Exception], object]) -> bool:
-        """A predicate that raises has not matched, and is reported."""
-        try:
-            answer = bool(predicate(self.exception))  # type: ignore[arg-type]
-        except Exception as error:
-            self.errors.append(error)
-            answer = False
-        self.asked.append(answer)
-        return answer
+
+UNANSWERABLE = "a predicate returned something to await, and nothing awaits it in a sync call"
+"""Why a failure is final that such a predicate was to decide."""
+
+
+def _functions_in(*rules: tuple[Rule, ...] | None) -> tuple[Rule, ...]:
+    """The rules that are functions of the user's."""
+    each = (rule for some in rules for rule in some or ())
+    return tuple(rule for rule in each if not isinstance(rule, type | str | Kind))
 
 
 _NO_RULES = Rules()

@@ -5,9 +5,12 @@ What cannot be retried is refused here, with the way out.
 
 from __future__ import annotations
 
-import sys
-from types import CoroutineType, FunctionType, MethodType
+from types import CoroutineType
 
+from mainstay.core.base.functions import flags_of as _flags
+from mainstay.core.base.functions import is_async
+from mainstay.core.base.functions import unwrapped as _unwrapped
+from mainstay.core.retry.predicates import async_fields
 from mainstay.errors import WrapError
 
 TYPE_CHECKING = False
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from mainstay.core.base.types import UserValue
+    from mainstay.core.retry.policy import Policy
 
     Args: TypeAlias = tuple[UserValue, ...]
     Kwargs: TypeAlias = dict[str, UserValue]
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
 
 # Flags of code objects, as inspect names them; inspect itself takes long to import.
 _GENERATOR = 0x20
-_COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
 _ASYNC_GENERATOR = 0x200
 
@@ -35,11 +38,6 @@ def name_of(function: UserValue) -> str:
     inner = _unwrapped(function)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).replace("<locals>.", "")
-
-
-def is_async(function: UserValue) -> bool:
-    """Whether calling it gives something to await."""
-    return bool(_flags(function) & (_COROUTINE | _ITERABLE_COROUTINE)) or _is_marked(function)
 
 
 def check_callable(function: UserValue) -> None:
@@ -72,6 +70,19 @@ def check_decoratable(function: UserValue) -> None:
         )
 
 
+def refuse_async_predicates(policy: Policy, hint: str) -> None:
+    """Refuses a policy whose predicates must be awaited, where nothing can await them."""
+    fields = async_fields(policy)
+    if fields:
+        raise WrapError(
+            f"{fields[0]} of policy {policy.name!r} is async, and this call cannot await it",
+            hint=hint,
+        )
+
+
+SYNC_HINT = "give the policy a plain function, or retry an async one"
+
+
 def refuse_unawaitable(function: UserValue, error: TypeError) -> None:
     """Explains the TypeError of a plain function that was awaited, or of something not callable."""
     check_callable(function)
@@ -91,34 +102,3 @@ def _refuse_generators(function: UserValue) -> None:
             "later, while its values are taken, and what was yielded cannot be taken back",
             hint="retry the call that makes one value, or collect the values in a function",
         )
-
-
-def _flags(function: UserValue) -> int:
-    inner = _unwrapped(function)
-    code = getattr(inner, "__code__", None)
-    if code is None and not isinstance(inner, type):
-        code = getattr(getattr(type(inner), "__call__", None), "__code__", None)  # noqa: B004
-    return int(getattr(code, "co_flags", 0))
-
-
-def _unwrapped(function: UserValue) -> UserValue:
-    """The function inside partial objects and bound methods."""
-    for _ in range(20):
-        if isinstance(function, MethodType):
-            function = function.__func__
-        elif not isinstance(function, FunctionType) and _is_partial(function):
-            function = function.func
-        else:
-            break
-    return function
-
-
-def _is_partial(function: UserValue) -> bool:
-    functools = sys.modules.get("functools")  # not imported: then there is no partial object
-    return functools is not None and isinstance(function, functools.partial)
-
-
-def _is_marked(function: UserValue) -> bool:
-    """Functions that are marked as async: inspect.markcoroutinefunction, mock.AsyncMock."""
-    inspect = sys.modules.get("inspect")
-    return inspect is not None and bool(inspect.iscoroutinefunction(function))

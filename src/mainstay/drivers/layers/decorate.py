@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import wraps
 
-from mainstay.drivers.call.callables import check_decoratable, is_async
+from mainstay.core.base.functions import is_async
+from mainstay.drivers.call.callables import check_decoratable
 from mainstay.drivers.call.emit import emit
 from mainstay.errors import WrapError
 from mainstay.runtime.context import CONTEXT

@@ -1,0 +1,113 @@
+"""What is known of a function of the user's without calling it: is it async, what does it take?
+
+Also whether what it returned must be awaited. Nothing here calls, imports or evaluates anything of
+the user's: annotations stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType, MethodType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from inspect import Signature
+
+    from mainstay.core.base.types import UserValue
+
+# Flags of code objects, as inspect names them; inspect itself takes long to import.
+_COROUTINE = 0x80
+_ITERABLE_COROUTINE = 0x100
+
+
+def is_async(function: UserValue) -> bool:
+    """Whether calling it gives something to await.
+
+    >>> async def fetch(): ...
+    >>> is_async(fetch), is_async(len)
+    (True, False)
+    """
+    return bool(flags_of(function) & (_COROUTINE | _ITERABLE_COROUTINE)) or _is_marked(function)
+
+
+def is_awaitable(value: UserValue) -> bool:
+    """Whether a value is something to await; a mock that has any attribute is not.
+
+    >>> is_awaitable(True)
+    False
+    """
+    if value is True or value is False:
+        return False
+    kind = type(value)
+    return hasattr(kind, "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
+
+
+def discard(awaitable: UserValue) -> None:
+    """Drops what nothing will await, without Python's warning that it was never awaited."""
+    close = getattr(awaitable, "close", None) or getattr(awaitable, "cancel", None)
+    if close is not None:
+        try:
+            close()
+        except Exception:  # what is discarded has no say
+            return
+
+
+def flags_of(function: UserValue) -> int:
+    """The flags of its code, or of the code of its `__call__`; 0 if there is none."""
+    inner = unwrapped(function)
+    code = getattr(inner, "__code__", None)
+    if code is None and not isinstance(inner, type):
+        code = getattr(getattr(type(inner), "__call__", None), "__code__", None)  # noqa: B004
+    return int(getattr(code, "co_flags", 0))
+
+
+def unwrapped(function: UserValue) -> UserValue:
+    """The function inside partial objects and bound methods."""
+    for _ in range(20):
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif not isinstance(function, FunctionType) and _is_partial(function):
+            function = function.func
+        else:
+            break
+    return function
+
+
+def signature_of(function: UserValue) -> Signature:
+    """The signature, with annotations that are not evaluated.
+
+    From Python 3.14 on they are evaluated when they are read, which fails for a name that is
+    imported for type checkers only.
+
+    >>> str(signature_of(lambda a, *, b=1: None))
+    '(a, *, b=1)'
+    """
+    import inspect
+
+    if sys.version_info < (3, 14):
+        return inspect.signature(function)
+    return _signature_since_3_14(function)  # pragma: no cover -- coverage is measured on 3.11
+
+
+def _signature_since_3_14(function: UserValue) -> Signature:  # pragma: no cover -- as above
+    import inspect
+
+    from annotationlib import Format  # type: ignore[import-not-found]
+
+    return inspect.signature(function, annotation_format=Format.FORWARDREF)  # type: ignore[call-arg]
+
+
+def _generator_flags(value: UserValue) -> int:
+    """Of a generator: a function under `types.coroutine` returns one, which can be awaited."""
+    return int(getattr(getattr(value, "gi_code", None), "co_flags", 0))
+
+
+def _is_partial(function: UserValue) -> bool:
+    functools = sys.modules.get("functools")  # not imported: then there is no partial object
+    return functools is not None and isinstance(function, functools.partial)
+
+
+def _is_marked(function: UserValue) -> bool:
+    """Functions that are marked as async: inspect.markcoroutinefunction, mock.AsyncMock."""
+    inspect = sys.modules.get("inspect")
+    return inspect is not None and bool(inspect.iscoroutinefunction(function))

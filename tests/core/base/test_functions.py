@@ -1,0 +1,80 @@
+"""What is known of a function without calling it: async or not, its parameters."""
+
+import functools
+import inspect
+import types
+
+import pytest
+
+from mainstay.core.base.functions import discard, is_async, is_awaitable, signature_of
+
+
+async def fetch(item):
+    """A coroutine function."""
+    return item
+
+
+class Asks:
+    async def __call__(self):
+        """Async."""
+
+    def plain(self):
+        """Not async."""
+
+
+@types.coroutine
+def old_style():
+    """A generator that can be awaited."""
+    yield
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (fetch, True),
+        (functools.partial(functools.partial(fetch), 1), True),
+        (Asks(), True),
+        (Asks().__call__, True),
+        (old_style, True),
+        (Asks().plain, False),
+        (Asks, False),
+        (len, False),
+        (lambda: fetch(1), False),
+        (3, False),
+    ],
+)
+def test_a_function_is_async_if_calling_it_gives_something_to_await(function, expected):
+    """Also inside partial objects, methods and objects with `__call__`."""
+    assert is_async(function) is expected
+
+
+@pytest.mark.parametrize("value", [True, False, None, 1, "text", [], iter(()), (x for x in ())])
+def test_plain_values_are_not_awaitable(value):
+    """A generator is none either."""
+    assert not is_awaitable(value)
+
+
+def test_what_discards_an_awaitable_leaves_no_warning():
+    """A coroutine is closed, a future cancelled, and what has neither is let go."""
+
+    class Stubborn:
+        def __await__(self):
+            return iter(())
+
+        def close(self):
+            raise RuntimeError("no")
+
+    class Bare:
+        def __await__(self):
+            return iter(())
+
+    coroutine = fetch(1)
+    for awaitable in (coroutine, old_style(), Stubborn(), Bare()):
+        assert is_awaitable(awaitable)
+        discard(awaitable)
+    assert inspect.getcoroutinestate(coroutine) == "CORO_CLOSED"
+
+
+def test_a_signature_has_the_parameters_in_order():
+    """With defaults; annotations are not needed for it."""
+    assert list(signature_of(fetch).parameters) == ["item"]
