@@ -34,6 +34,7 @@ from mainstay.core.retry.give_up import take_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.not_retried import leave
+from mainstay.core.retry.predicates import answered, judged
 from mainstay.core.retry.retry_after import hint_of_result
 from mainstay.errors import (
     AttemptTimeout,
@@ -55,9 +56,11 @@ if TYPE_CHECKING:
     from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.policy import Policy
+    from mainstay.core.retry.predicates import AwaitAnswer
 
     Effect: TypeAlias = (
-        "float | BaseException | Returned | Question | Consult | CallHook | Event | Warn"
+        "float | BaseException | Returned | Question | Consult | CallHook | AwaitAnswer | Event"
+        " | Warn"
     )
     Flow: TypeAlias = Generator[Effect, Answer, None]
     Deciding: TypeAlias = Generator[Effect, Answer, Effect]
@@ -248,14 +251,18 @@ class _Care:
         """The classification of an outcome; None for a result that is accepted."""
         policy = self.plan.policy
         if not isinstance(outcome, Returned):
-            verdict = classify(outcome, policy._rules)
+            if policy._rules.functions:
+                verdict = yield from judged(outcome, policy)
+            else:
+                verdict = classify(outcome, policy._rules)
             for error in verdict.errors:
                 yield _function_warning(policy, error)
             return verdict
         if policy.retry_if_result is None:
             return None
         try:
-            return _REJECTED if policy.retry_if_result(outcome.value) else None
+            is_rejected = yield from answered(policy.retry_if_result, outcome.value)
+            return _REJECTED if is_rejected else None
         except Exception as error:  # it has not asked for another result
             yield _function_warning(policy, error)
             return None

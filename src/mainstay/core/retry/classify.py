@@ -259,7 +259,7 @@ class _Inquiry:
             kind, retryable, reason = self._decide()
         except _Unanswerable:
             kind, retryable, reason = kind_of(self.exception).kind, False, UNANSWERABLE
-            self.why = UNANSWERABLE
+            self.why = f"could not be judged: {UNANSWERABLE}"
         given = self.answers
         asked = tuple(given.given[self.start : given.used])
         note = note_for(self.exception, self.why)

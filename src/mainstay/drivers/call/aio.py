@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.functions import is_awaitable
 from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
+from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import Notes
 from mainstay.runtime.context import BOUND, UNBOUND
@@ -148,6 +150,8 @@ async def drive(
             elif type(effect) is CallHook:
                 await call_hook(call, effect)
                 answer = None
+            elif type(effect) is AwaitAnswer:
+                answer = await await_answer(call.site, call.until, effect)
             else:
                 answer = call.answer(effect)
                 if call.holds is not None:
@@ -257,9 +261,18 @@ async def call_hook(call: Call, effect: CallHook) -> None:
             await await_hook(call, effect, made)
 
 
+async def await_answer(site: Site, until: float, effect: AwaitAnswer) -> bool | Exception:
+    """Awaits what a predicate returned: its answer, or what it raised."""
+    with aside(site, until):
+        try:
+            return bool(await effect.awaitable)
+        except Exception as error:
+            return error
+
+
 async def await_hook(call: Call, effect: CallHook, made: UserValue) -> None:
     """Awaits what a hook gave, if there is something to await."""
-    if not hasattr(made, "__await__"):
+    if not is_awaitable(made):
         return
     try:
         await made

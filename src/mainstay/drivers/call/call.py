@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.functions import discard
 from mainstay.core.retry import deadline
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call import followers as following
 from mainstay.drivers.call.callables import check_callable, name_of
 from mainstay.drivers.call.guard import WAIT, guards_around
@@ -158,7 +160,9 @@ class Call:
     def answer(self, effect: Effect) -> Answer:
         """The answer to anything but waiting, invoking, hooks and the end."""
         if type(effect) is not Question:
-            does: Any = {Consult: self._consult, Warn: self._warn}.get(type(effect), self._emit)
+            does: Any = {
+                Consult: self._consult, Warn: self._warn, AwaitAnswer: self._not_awaited
+            }.get(type(effect), self._emit)  # fmt: skip
             return does(effect)
         answer: Answer = _ASKED[effect](self)
         if self.builder is not None:
@@ -178,6 +182,10 @@ class Call:
         except SinkError as error:
             error.__context__ = self.failure
             raise
+
+    def _not_awaited(self, effect: AwaitAnswer) -> None:
+        """A sync call, and a block, cannot await what a predicate returned."""
+        discard(effect.awaitable)
 
     def _warn(self, effect: Warn) -> None:
         """Warns once; if warnings are errors, the user's exception still comes first."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from types import CoroutineType
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
@@ -220,8 +220,8 @@ def call_hook(call: Call, effect: CallHook) -> None:
     try:
         with aside(call.site, call.until):
             answer = effect.hook(effect.info)
-        if isinstance(answer, CoroutineType):
-            answer.close()
+        if is_awaitable(answer):
+            discard(answer)
             raise WrapError(
                 f"{effect.name} is async, and a sync call cannot await it",
                 hint="give it a plain function, or retry an async one",
