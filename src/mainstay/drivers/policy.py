@@ -6,7 +6,13 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 import mainstay.runtime.clock as clock
 from mainstay.core.retry.policy import Policy
-from mainstay.drivers.call.callables import check_callable, name_of, refuse_unawaitable
+from mainstay.drivers.call.callables import (
+    SYNC_HINT,
+    check_callable,
+    name_of,
+    refuse_async_predicates,
+    refuse_unawaitable,
+)
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import caller, wrap
 from mainstay.errors import WrapError
@@ -101,6 +107,7 @@ class Verbs:
         from mainstay.drivers.call import sync
 
         check_callable(function)
+        refuse_async_predicates(self._verb_site.policy, SYNC_HINT)
         watch = _Watch(self._verb_site, function)
         try:
             with opened(watch.call.site):

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import mainstay.runtime.clock as clock
 from mainstay.core.analytics.alerts import AlertRule, Board
 from mainstay.core.analytics.events import Alert, AlertFired
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.base.validate import Checker
 from mainstay.core.inbox.items import Item
@@ -254,4 +255,6 @@ def _callables(check: Checker, notify: Any) -> tuple[Callable[[Any], object], ..
     for each in several:
         if not callable(each):
             check.note("notify", each, "a function of one event")
+        elif is_async(each):
+            check.note("notify", each, "a plain function of one event: nothing awaits it")
     return several

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.circuit.window import Window
@@ -152,6 +153,7 @@ class BreakerSettings(Value):
             "ignore": CHECKS["never_retry_on"](check, "ignore", ignore),
         }
         _check_together(check, values)
+        _check_plain(check, values)
         check.close()
         self._fill(**values)
 
@@ -185,6 +187,14 @@ class BreakerSettings(Value):
         if isinstance(failure, ExceptionGroup):
             return any(map(self.counts, failure.exceptions))
         return counts_all or (self.count_on is None and _is_theirs(failure))
+
+
+def _check_plain(check: Checker, values: dict[str, Any]) -> None:
+    """A circuit counts at once, in whatever thread or task a call ends, and awaits nothing."""
+    for field in ("count_on", "ignore"):
+        for rule in values[field] or ():
+            if is_async(rule):
+                check.note(field, rule, "a plain function: nothing awaits it")
 
 
 def _is_ours(failure: BaseException) -> bool:

@@ -31,6 +31,7 @@ from mainstay.core.idempotency.record import (
 )
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, qualified_name
+from mainstay.core.retry.predicates import judged
 from mainstay.errors import (
     Conflict,
     LeaseLost,
@@ -270,7 +271,7 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
         why = "it may have been applied"
         outcome.item_id = yield Escalate(why, run.attempts, owner=call.owner, epoch=run.epoch)
         yield outcome
-    elif isinstance(outcome, Exception) and _is_final(outcome, policy):
+    elif isinstance(outcome, Exception) and (yield from _is_final(outcome, policy)):
         yield from _record_failure(call, run.epoch, outcome)
     elif _is_cut_off(outcome) and call.on_crash != "retry":
         yield outcome  # left to its lease, as by a process that is gone
@@ -286,13 +287,13 @@ _OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError, Memory
 """Failures of ours, and of the machine, that may be gone the next time."""
 
 
-def _is_final(outcome: Exception, policy: Policy) -> bool:
+def _is_final(outcome: Exception, policy: Policy) -> Generator[Any, Answer, bool]:
     """Whether a failure would be the same the next time, and so is recorded."""
     if isinstance(outcome, _OF_THE_MOMENT):
         return False
     if any(qualified_name(base) in NEVER_RETRIED for base in type(outcome).__mro__):
         return False  # a cancellation, though it derives from Exception
-    return policy.classification(outcome).kind is Kind.PERMANENT
+    return (yield from judged(outcome, policy)).kind is Kind.PERMANENT
 
 
 def _is_cut_off(outcome: Outcome) -> bool:

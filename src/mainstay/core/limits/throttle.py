@@ -223,7 +223,7 @@ class MemoryRule(Value):
         amount = _amount(limit)
         if amount is None:
             check.note("limit", limit, _ALLOWED)
-        check.function("probe", probe)
+        check.plain_function("probe", probe)
         check.close()
         self._fill(limit=limit, _amount=amount)
 

@@ -66,7 +66,7 @@ class Backoff(Value):
             check.note("max_delay", max_delay, f"at least the initial delay, {initial:g}")
         if kind == "custom" and function is None:
             check.note("function", function, "a function of the retry's number")
-        check.function("function", function)
+        check.plain_function("function", function)
         check.close()
         self._fill(kind=kind, initial=initial, factor=factor, step=step, max_delay=max_delay,
                    function=function, delays=delays, then=then, _curve=_CURVES[kind])  # fmt: skip

@@ -7,13 +7,14 @@ block itself stays a plain `with`.
 from __future__ import annotations
 
 import sys
-from types import CoroutineType
 
+from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned, Stop
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call import sync
 from mainstay.drivers.call.call import Call
+from mainstay.drivers.call.callables import refuse_async_predicates
 from mainstay.errors import UsageError, WrapError
 from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
 
@@ -115,6 +116,7 @@ class Attempts:
                 "the attempt before was not used", hint="put the work in `with attempt:`"
             )
         if self._call is None:
+            refuse_async_predicates(self._site.policy, "a block cannot await: use acall()")
             name = self._site.operation or frame.f_code.co_name
             self._call = Call(self._site.named(name, is_new=True), None, enclosures(2))
             self._delay = float(next(self._call.flow))  # type: ignore[arg-type]
@@ -167,7 +169,7 @@ class Attempts:
         """An exception leaves the loop at once: what an async hook gave can not be awaited."""
         assert self._call is not None
         for effect, made in self._hooks:
-            made.close()
+            discard(made)
             error = WrapError(
                 f"{effect.name} is async, and the block ended before it could be awaited",
                 hint="give it a plain function, or use acall() in place of a block",
@@ -186,7 +188,7 @@ class Attempts:
         except Exception as error:
             self._call.hook_failed(effect, error)
             return
-        if isinstance(made, CoroutineType):
+        if is_awaitable(made):
             self._hooks.append((effect, made))
 
 

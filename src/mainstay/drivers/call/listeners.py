@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 
 TYPE_CHECKING = False
@@ -27,4 +28,6 @@ def check_listeners(check: Checker, listener: UserValue) -> tuple[Sink, ...]:
     for each in listeners:
         if not callable(each):
             check.note("listener", each, "a function of one event")
+        elif is_async(each):
+            check.note("listener", each, "a plain function of one event: nothing awaits it")
     return listeners

@@ -23,8 +23,14 @@ from keyword import iskeyword
 from types import FunctionType
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.functions import is_async
 from mainstay.drivers.call import sync
-from mainstay.drivers.call.callables import check_decoratable, is_async, name_of
+from mainstay.drivers.call.callables import (
+    SYNC_HINT,
+    check_decoratable,
+    name_of,
+    refuse_async_predicates,
+)
 from mainstay.errors import WrapError
 from mainstay.runtime.enclosing import FRAMES
 
@@ -150,6 +156,8 @@ def caller(site: Site, awaits: bool) -> Function:
 
 
 def _make(function: Function | None, site: Site, awaits: bool, signature: _Signature) -> UserValue:
+    if not awaits:
+        refuse_async_predicates(site.policy, SYNC_HINT)
     gate, maker = site.gate, _maker(path_of(site, awaits), signature)
     count = gate.tally.count if gate and gate.counts_calls else None
     slow = gate.slow_after if gate else None

@@ -22,8 +22,9 @@ from mainstay.core.idempotency.call import (
 )
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
-from mainstay.core.retry.deadline import until
+from mainstay.core.retry.deadline import NEVER, until
 from mainstay.core.retry.effects import Returned
+from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.deadline import moment
 from mainstay.drivers.call import aio, sync
 from mainstay.drivers.idempotency import store_retry
@@ -280,6 +281,8 @@ async def arun(
             elif kind is Escalate:
                 raised = await records.inbox.aput(this.item(effect), is_new=effect.is_new)
                 answer = raised.id
+            elif kind is AwaitAnswer:
+                answer = await aio.await_answer(keying.site, NEVER, effect)
             else:
                 answer = this.answer(effect)
     finally:

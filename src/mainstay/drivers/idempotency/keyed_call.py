@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
+from mainstay.core.base.functions import discard
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import OVERDUE, Notice, SizeLimit, keyed
@@ -25,6 +26,7 @@ from mainstay.core.idempotency.record import (
 from mainstay.core.inbox.items import Item
 from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
+from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.deadline import remaining
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
@@ -277,7 +279,7 @@ class KeyedCall:
         self.overdue = 0
         return True
 
-    def answer(self, effect: Question | Notice | SizeLimit) -> float | None:
+    def answer(self, effect: Question | Notice | SizeLimit | AwaitAnswer) -> float | None:
         """The answer to what needs neither the store nor the function."""
         if type(effect) is SizeLimit:
             return self.records.size_limit(self.options, self.address)
@@ -288,6 +290,8 @@ class KeyedCall:
         if effect is Question.LEFT:
             left = remaining()
             return NEVER if left is None else left
+        if type(effect) is AwaitAnswer:
+            discard(effect.awaitable)
         if type(effect) is Notice:
             warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
         return None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.codec.arguments import bound_arguments, key_text, shape_of
@@ -96,6 +97,8 @@ class KeyOptions(Value):
         on_lease_lost: str = "continue",
     ) -> None:
         check = Checker("the options of a keyed call")
+        if is_async(key):
+            check.note("key", key, "a plain function: the key is needed before anything is awaited")
         if scope is not None:
             check.name("scope", scope)
         self._fill(

@@ -6,10 +6,15 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.functions import is_async
 from mainstay.core.idempotency.call import SMALL, Keyed
 from mainstay.core.idempotency.events import Idempotency, LeaseExpired
 from mainstay.core.retry.deadline import NEVER
-from mainstay.drivers.call.callables import check_decoratable, is_async
+from mainstay.drivers.call.callables import (
+    SYNC_HINT,
+    check_decoratable,
+    refuse_async_predicates,
+)
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.guard import Tally
 from mainstay.drivers.idempotency import driver
@@ -195,6 +200,8 @@ class Records:
         if isinstance(function, property):
             raise WrapError("a property is not called", hint="put the decorator below @property")
         check_decoratable(function)
+        if not is_async(function):
+            refuse_async_predicates(site.policy, SYNC_HINT)
         keying = self._keying(site, options, function, is_kept=True)
         run, arun = _drivers_of(site)
         identify = keying.identify
@@ -214,6 +221,7 @@ class Records:
         self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
     ) -> UserValue:
         """A keyed call of a plain function."""
+        refuse_async_predicates(site.policy, SYNC_HINT)
         keying = self._keying(site, options, function)
         run, _ = _drivers_of(site)
         return run(self, keying, keying.identify(args, kwargs), args, kwargs)
@@ -230,6 +238,7 @@ class Records:
         self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs
     ) -> RetryResult[UserValue]:
         """The same as a RetryResult."""
+        refuse_async_predicates(site.policy, SYNC_HINT)
         keying, made = self._keying(site, options, function), list[KeyedCall]()
         named, started = keying.identify(args, kwargs), monotonic()
         try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 
+from mainstay.core.base.functions import discard, is_async, is_awaitable
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
+from mainstay.core.retry.classify import UNANSWERABLE
 from mainstay.core.retry.events import FallbackUsed
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
-from mainstay.drivers.call.callables import is_async, name_of
+from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.layers.decorate import emit_aside, note_on, put_around
 from mainstay.drivers.layers.order import REDACT
@@ -44,7 +46,8 @@ class Fallback:
         function: called with the exception; what it returns is returned. It may be async if the
             decorated function is.
         on: the failures it answers: exception classes, predicates, or several of them. Others
-            pass. Without it, every Exception.
+            pass. Without it, every Exception. A predicate may be async if the decorated function
+            is.
         listener: called with FallbackUsed; several as a list.
 
     >>> @Fallback(value=(), on=ConnectionError)
@@ -86,6 +89,12 @@ class Fallback:
                 " cannot await its fallback",
                 hint="give a plain function, or decorate an async one",
             )
+        if not is_async(inner) and any(map(is_async, self._predicates)):
+            raise WrapError(
+                f"a predicate of the fallback is async, and {name_of(inner)} is not: a sync call"
+                " cannot await it",
+                hint="give a plain function, or decorate an async one",
+            )
         decorated: F = put_around(function, self._call, self._acall, **{_MARK: self})
         return decorated
 
@@ -96,8 +105,8 @@ class Fallback:
             if not self._answers(error):
                 raise
             answer = self._ask(function, error)
-            if isinstance(answer, CoroutineType) and self.function is not None:
-                answer.close()
+            if self.function is not None and is_awaitable(answer):
+                discard(answer)
                 raise WrapError(
                     f"the fallback of {name_of(function)} gave a coroutine, which a sync call"
                     " cannot await",
@@ -110,21 +119,34 @@ class Fallback:
         try:
             return await function(*args, **kwargs)
         except Exception as error:
-            if not self._answers(error):
+            if not await self._aanswers(error):
                 raise
             answer = self._ask(function, error)
-            if self.function is not None and hasattr(answer, "__await__"):
+            if self.function is not None and is_awaitable(answer):
                 answer = await self._await(function, error, answer)
             self._report_use(function, error)
             return answer
 
     def _answers(self, error: Exception) -> bool:
         """Whether this failure is ours to answer."""
+        known = self._answers_class(error)
+        return any(_holds(each, error) for each in self._predicates) if known is None else known
+
+    async def _aanswers(self, error: Exception) -> bool:
+        """The same, with predicates that are awaited."""
+        known = self._answers_class(error)
+        if known is not None:
+            return known
+        for predicate in self._predicates:
+            if await _aholds(predicate, error):
+                return True
+        return False
+
+    def _answers_class(self, error: Exception) -> bool | None:
+        """Whether it is by its class; None if the predicates decide."""
         if isinstance(error, CallCancelled) or _is_cancellation(error):
             return False
-        if self._classes is None or isinstance(error, self._classes):
-            return True
-        return any(_holds(predicate, error) for predicate in self._predicates)
+        return True if self._classes is None or isinstance(error, self._classes) else None
 
     def _ask(self, function: Function, error: Exception) -> UserValue:
         """The value, or what the fallback function returns for the failure."""
@@ -199,12 +221,29 @@ def _is_cancellation(error: Exception) -> bool:
 def _holds(predicate: Callable[[Exception], object], error: Exception) -> bool:
     """A predicate that raises has not matched, and is reported."""
     try:
-        return bool(predicate(error))
+        answer = predicate(error)
+        if is_awaitable(answer):
+            discard(answer)
+            raise TypeError(UNANSWERABLE)
+        return bool(answer)
     except Exception as raised:
-        from mainstay.runtime.report_failure import report
+        return _reported(raised, error)
 
-        report(raised, "a predicate of a fallback raised on %s", type(error).__name__)
-        return False
+
+async def _aholds(predicate: Callable[[Exception], UserValue], error: Exception) -> bool:
+    """The same, and awaits what it returned if that is something to await."""
+    try:
+        answer = predicate(error)
+        return bool(await answer if is_awaitable(answer) else answer)
+    except Exception as raised:
+        return _reported(raised, error)
+
+
+def _reported(raised: Exception, error: Exception) -> bool:
+    from mainstay.runtime.report_failure import report
+
+    report(raised, "a predicate of a fallback raised on %s", type(error).__name__)
+    return False
 
 
 def _blame(function: Function, error: Exception, raised: Exception) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.ports import SinkWants
 from mainstay.runtime.report_failure import report
@@ -56,6 +57,8 @@ class NotifyHook(Notifier):
         check = Checker("NotifyHook")
         if not callable(notify):
             check.note("notify", notify, "a function of one event")
+        elif is_async(notify):
+            check.note("notify", notify, "a plain function of one event: nothing awaits it")
         check.close()
         self._notify = notify
         super().__init__("notify hook", least=least, spill=False)
