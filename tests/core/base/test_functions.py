@@ -48,6 +48,20 @@ def test_a_function_is_async_if_calling_it_gives_something_to_await(function, ex
     assert is_async(function) is expected
 
 
+def test_an_object_whose_attributes_cannot_be_read_is_not_async():
+    """Annotations that cannot be evaluated yet, for one."""
+
+    class Lazy:
+        def __call__(self):
+            """Not async."""
+
+        @property
+        def __annotations__(self):
+            raise NameError("Order")
+
+    assert not is_async(Lazy())
+
+
 @pytest.mark.parametrize("value", [True, False, None, 1, "text", [], iter(()), (x for x in ())])
 def test_plain_values_are_not_awaitable(value):
     """A generator is none either."""

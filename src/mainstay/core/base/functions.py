@@ -110,4 +110,7 @@ def _is_partial(function: UserValue) -> bool:
 def _is_marked(function: UserValue) -> bool:
     """Functions that are marked as async: inspect.markcoroutinefunction, mock.AsyncMock."""
     inspect = sys.modules.get("inspect")
-    return inspect is not None and bool(inspect.iscoroutinefunction(function))
+    try:
+        return inspect is not None and bool(inspect.iscoroutinefunction(function))
+    except Exception:  # it reads attributes of the object, and a property may raise
+        return False

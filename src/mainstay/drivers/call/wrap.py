@@ -23,6 +23,7 @@ from keyword import iskeyword
 from types import FunctionType
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.attributes import attribute
 from mainstay.core.base.functions import is_async
 from mainstay.drivers.call import sync
 from mainstay.drivers.call.callables import (
@@ -304,8 +305,10 @@ def _dress(wrapper: UserValue, function: UserValue, signature: _Signature) -> Us
     if signature.is_own:
         wrapper.__defaults__ = function.__defaults__
         wrapper.__kwdefaults__ = function.__kwdefaults__
-    annotations = getattr(function, "__annotations__", None)
-    if annotations:
+    annotate = getattr(function, "__annotate__", None)
+    if annotate is not None:  # since Python 3.14: evaluated by who reads the annotations, not here
+        wrapper.__annotate__ = annotate
+    elif annotations := attribute(function, "__annotations__"):
         wrapper.__annotations__ = annotations
     wrapper.__dict__.update(getattr(function, "__dict__", ()))
     wrapper.__wrapped__ = function
