@@ -3,12 +3,21 @@
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
+from time import sleep
 
 import pytest
 
-from mainstay import Backoff, BreakerSettings, CircuitBreaker, CircuitOpenError, PolicyError, retry
-from mainstay.core.circuit.breaker import CircuitState
+from mainstay import (
+    Backoff,
+    BreakerSettings,
+    CircuitBreaker,
+    CircuitOpenError,
+    PolicyError,
+    retry,
+)
+from mainstay.core.circuit.breaker import CircuitState, Ticket
 from mainstay.testing import virtual_time
 
 
@@ -162,6 +171,217 @@ def test_a_block_may_be_left_by_another_function_or_thread():
         thread.start()
         thread.join(60)
         assert breaker.state is CircuitState.CLOSED
+
+
+class Session:
+    """Enters the breaker in one function, and leaves it in another."""
+
+    def __init__(self, breaker):
+        self.breaker = breaker
+
+    def enter_context(self, breaker):
+        breaker.__enter__()
+
+    def __exit__(self, *error):
+        self.breaker.__exit__(*error)
+
+
+def closes(stack, error=None):
+    """Ends a stack, from a function of its own."""
+    stack.__exit__(type(error) if error else None, error, None)
+
+
+STACKS = {
+    "an exit stack": lambda breaker: contextlib.ExitStack(),
+    "another class": Session,
+}
+
+
+def test_blocks_of_two_exit_stacks_do_not_swap_their_tickets():
+    """In any order, in one thread: the stack that leaves is the one that has entered."""
+    with virtual_time() as time:
+        breaker = CircuitBreaker("b", failure_threshold=1, recovery_timeout=10.0)
+        old, probe = contextlib.ExitStack(), contextlib.ExitStack()
+        old.enter_context(breaker)
+        breaker.record_failure()
+        time.advance(10.0)
+        probe.enter_context(breaker)
+        closes(old, ConnectionError("from before the opening"))
+        assert breaker.state is CircuitState.HALF_OPEN, "the old one is not the probe"
+        closes(probe)
+        assert breaker.state is CircuitState.CLOSED
+
+
+@pytest.mark.parametrize("sort", STACKS)
+def test_a_block_that_another_function_entered_is_not_that_of_another_thread(sort):
+    """Two threads, each with a stack: the first to enter is also the first to leave."""
+    with virtual_time() as time:
+        breaker = CircuitBreaker("b", failure_threshold=1, recovery_timeout=10.0)
+        entered, leave = threading.Event(), threading.Event()
+
+        def old():
+            stack = STACKS[sort](breaker)
+            stack.enter_context(breaker)
+            entered.set()
+            leave.wait(60)
+            closes(stack, ConnectionError("from before the opening"))
+
+        thread = threading.Thread(target=old)
+        thread.start()
+        entered.wait(60)
+        breaker.record_failure()
+        time.advance(10.0)
+        probe = STACKS[sort](breaker)
+        probe.enter_context(breaker)
+        leave.set()
+        thread.join(60)
+        assert breaker.state is CircuitState.HALF_OPEN, "the old one is not the probe"
+        closes(probe)
+        assert breaker.state is CircuitState.CLOSED
+
+
+def test_an_exit_stack_inside_a_block_leaves_its_own():
+    """Also where the block around it was entered later, and is left later."""
+    with virtual_time() as time:
+        breaker = CircuitBreaker("b", failure_threshold=1, recovery_timeout=10.0)
+        stack = contextlib.ExitStack()
+        stack.enter_context(breaker)
+        breaker.record_failure()
+        time.advance(10.0)
+        with breaker:
+            closes(stack, ConnectionError("from before the opening"))
+            assert breaker.state is CircuitState.HALF_OPEN, "the old one is not the probe"
+        assert breaker.state is CircuitState.CLOSED
+
+
+def test_a_stack_whose_blocks_were_moved_to_another_leaves_them():
+    """`pop_all` makes a new stack: what this thread has entered last is meant."""
+    with virtual_time() as time:
+        breaker = half_open(time)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(breaker)
+            kept = stack.pop_all()
+        assert breaker.snapshot().probes == 1
+        kept.close()
+        assert breaker.state is CircuitState.CLOSED
+        assert not breaker._blocks
+
+
+def test_blocks_of_two_tasks_in_exit_stacks_do_not_swap_their_tickets():
+    """The first to enter is also the first to leave."""
+
+    async def main(breaker, time):
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        async def old():
+            with contextlib.suppress(ConnectionError):
+                async with contextlib.AsyncExitStack() as stack:
+                    await stack.enter_async_context(breaker)
+                    entered.set()
+                    await leave.wait()
+                    raise ConnectionError("from before the opening")
+
+        task = asyncio.create_task(old())
+        await entered.wait()
+        breaker.record_failure()
+        time.advance(10.0)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(breaker)
+            leave.set()
+            await task
+            assert breaker.state is CircuitState.HALF_OPEN, "the old one is not the probe"
+        assert breaker.state is CircuitState.CLOSED
+
+    with virtual_time() as time:
+        asyncio.run(main(CircuitBreaker("b", failure_threshold=1, recovery_timeout=10.0), time))
+
+
+@pytest.mark.parametrize("sort", STACKS)
+def test_what_is_called_after_an_exit_stack_has_entered_is_part_of_the_block(sort):
+    """A probe that passes the breaker again, further in, is one probe."""
+    with virtual_time() as time:
+        breaker = half_open(time)
+        stack = STACKS[sort](breaker)
+        stack.enter_context(breaker)
+        assert breaker(lambda: "up")() == "up"
+        closes(stack)
+        assert breaker.state is CircuitState.CLOSED
+
+
+def test_what_is_called_beside_a_suspended_generator_is_not_part_of_its_block():
+    """It runs in the same thread, but not inside."""
+
+    def block():
+        with breaker:
+            yield
+
+    with virtual_time() as time:
+        breaker = half_open(time)
+        suspended = block()
+        next(suspended)
+        with pytest.raises(CircuitOpenError):
+            breaker(lambda: "up")()
+        suspended.close()
+
+
+def test_a_block_that_was_not_entered_counts_nothing_when_it_is_left():
+    """No error of ours comes out of a block of the user's."""
+    breaker = CircuitBreaker("b", failure_threshold=1)
+    breaker.__exit__(ConnectionError, ConnectionError("x"), None)
+    assert breaker.state is CircuitState.CLOSED
+
+
+class Numbered(CircuitBreaker):
+    """Gives out tickets with the number of the thread, and looks which come back."""
+
+    __slots__ = ("mixed",)
+
+    def enter(self, is_retry, now, witness=None):
+        return Ticket(0, threading.get_ident())
+
+    def left(self, ticket, failure, seconds, now):
+        if ticket.probe != threading.get_ident():
+            self.mixed.append(ticket)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_blocks_of_many_threads_keep_their_tickets(stacked):
+    """Whatever the moment at which threads change."""
+    breaker, errors = Numbered("b"), []
+    breaker.mixed = []
+
+    def work():
+        try:
+            for _ in range(300):
+                with contextlib.ExitStack() as stack:
+                    if stacked:
+                        stack.enter_context(breaker)
+                    else:
+                        with breaker:
+                            sleep(0)  # others enter and leave meanwhile
+        except BaseException as error:
+            errors.append(error)
+
+    with often_switching():
+        workers = [threading.Thread(target=work) for _ in range(16)]
+        for each in workers:
+            each.start()
+        for each in workers:
+            each.join(120)
+    assert errors == []
+    assert breaker.mixed == []
+    assert not breaker._blocks
+
+
+@contextlib.contextmanager
+def often_switching():
+    """Threads change after nearly every instruction that lets them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_decorating_again_and_again_leaves_nothing_behind():

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.settings import BreakerFields
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import GuardTicket, Witness
-    from mainstay.drivers.guards.breaker_blocks import Block
+    from mainstay.drivers.guards.breaker_blocks import OpenBlocks
     from mainstay.drivers.guards.link import CircuitLink
     from mainstay.ports import Sink
     from mainstay.runtime.background import Job
@@ -130,7 +130,7 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         self._unsent: list[CircuitStateChanged] = []
         self._notifying = make_lock()
         self._site: Site | None = None
-        self._blocks: list[Block] = []
+        self._blocks: OpenBlocks = {}
         self._link: CircuitLink[CircuitBreaker] | None = None
         reset_in_child(self, CircuitBreaker._begin_in_child)
 

@@ -1,8 +1,17 @@
-"""`with breaker:` and `async with breaker:`: a block of code as one call of a circuit."""
+"""`with breaker:` and `async with breaker:`: a block of code as one call of a circuit.
+
+The breaker is one object for all its blocks, so what leaves a block must find the ticket that it
+was entered with. A `with` statement enters and leaves in one frame, an exit stack in methods of its
+own: the frame, or the stack, is the key of the block, and no two threads, tasks or generators have
+one in common. If a function enters and another one leaves, the last block of that thread or task is
+meant.
+"""
 
 from __future__ import annotations
 
 import sys
+from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -12,16 +21,30 @@ from mainstay.errors import Refused
 from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Iterator
     from typing import Self, TypeAlias
 
     from mainstay.drivers.call.guard import GuardTicket
     from mainstay.runtime.background import Job
 
-    Block: TypeAlias = tuple[FrameType, Ticket, float]
+    OpenBlocks: TypeAlias = dict[object, list["Block"]]
+    """By what has entered them: a frame, or an exit stack."""
 
 ALONG = Ticket(-1)
 """Of a call that is part of one around it: of no generation, so it is not counted."""
+_GENERATORS = 0x20 | 0x200
+"""The flags of code that may be suspended while other code of the same thread or task runs."""
+
+
+class Block:
+    """A block that was entered and not left: its ticket, when it began, and what runs it."""
+
+    __slots__ = ("owner", "started", "ticket")
+
+    def __init__(self, ticket: Ticket, started: float) -> None:
+        self.ticket = ticket
+        self.started = started
+        self.owner = _running()
 
 
 class Blocks(Guard):
@@ -29,7 +52,7 @@ class Blocks(Guard):
 
     __slots__ = ()
     if TYPE_CHECKING:
-        _blocks: list[Block]
+        _blocks: OpenBlocks
 
     def __enter__(self) -> Self:
         ticket = self.enter(is_retry=False, now=clock.current.monotonic())
@@ -64,7 +87,7 @@ class Blocks(Guard):
         return None if isinstance(ticket, Refused) else self.pending(ticket)
 
     def _begin(self, frame: FrameType, ticket: GuardTicket | Refused, *, is_pending: bool) -> None:
-        """Admits the block of a frame, or raises; a block is a frame, a ticket and its start."""
+        """Admits the block of a frame, or raises."""
         now = clock.current.monotonic()
         if is_pending and not isinstance(ticket, Refused):
             ticket = self.confirm(ticket, is_retry=False, now=now)
@@ -73,26 +96,84 @@ class Blocks(Guard):
                 raise ticket
             ticket = ALONG
         assert isinstance(ticket, Ticket)
-        self._blocks.append((frame, ticket, now))
+        self._blocks.setdefault(_key_of(frame), []).append(Block(ticket, now))
 
     def _end(self, frame: FrameType, error: BaseException | None) -> Job | None:
-        """Ends the block of that frame; if another function left it, the one entered last.
+        """Ends the block of that frame, or of the exit stack that it belongs to.
 
         Returns what to wait for, if it has opened a shared circuit.
         """
-        blocks = self._blocks
-        mine = [index for index, each in enumerate(blocks) if each[0] is frame]
-        _, ticket, started = blocks.pop(mine[-1] if mine else -1)
+        block = _taken(self._blocks, _key_of(frame)) or _taken_elsewhere(self._blocks, frame)
         now = clock.current.monotonic()
-        self.left(ticket, error, now - started, now)
+        if block is not None:
+            self.left(block.ticket, error, now - block.started, now)
         return self.pending(None)
 
 
-def is_inside_block(blocks: list[Block], frame: FrameType | None) -> bool:
+def is_inside_block(blocks: OpenBlocks, frame: FrameType | None) -> bool:
     """Whether one of these blocks is around the frame: then they are one call."""
-    entered = {each[0] for each in blocks}
+    stack = list(_stack(frame))
+    if any(each in blocks for each in stack):
+        return True
+    return any(not _may_be_suspended(key) for key, _ in _owned(blocks))
+
+
+def _taken(blocks: OpenBlocks, key: object) -> Block | None:
+    """Takes out the block that was entered last under a key."""
+    entered = blocks.get(key)
+    try:
+        return entered.pop() if entered else None
+    except IndexError:  # another thread left it just now, though it has not entered it
+        return None
+    finally:
+        if not entered:
+            blocks.pop(key, None)
+
+
+def _taken_elsewhere(blocks: OpenBlocks, frame: FrameType) -> Block | None:
+    """Takes out the block that is most likely meant, if nothing was entered under this key.
+
+    That of this thread or task which no function below is still in, the last one first; or, if
+    another one has entered it, what was entered last. None if no block is open.
+    """
+    stack = set(_stack(frame))
+    own = [key for key, _ in _owned(blocks)]
+    for key in [*(key for key in own if key not in stack), *own, *reversed(list(blocks))]:
+        block = _taken(blocks, key)
+        if block is not None:
+            return block
+    return None
+
+
+def _owned(blocks: OpenBlocks) -> list[tuple[object, Block]]:
+    """The blocks that this thread or task has entered, by their keys, the last one first."""
+    me = _running()
+    found = [(key, block) for key, entered in list(blocks.items()) for block in list(entered)]
+    return [(key, block) for key, block in reversed(found) if block.owner == me]
+
+
+def _key_of(frame: FrameType) -> object:
+    """What enters or leaves a block: the frame, or the exit stack whose method it is."""
+    if frame.f_globals.get("__name__") == "contextlib":
+        return frame.f_locals.get("self", frame)
+    return frame
+
+
+def _may_be_suspended(key: object) -> bool:
+    return isinstance(key, FrameType) and bool(key.f_code.co_flags & _GENERATORS)
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        if frame in entered:
-            return True
+        yield frame
         frame = frame.f_back
-    return False
+
+
+def _running() -> object:
+    """What runs now: a task of an event loop, or a thread."""
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    loop = asyncio and asyncio._get_running_loop()  # noqa: SLF001 -- raises not
+    task = asyncio.current_task(loop) if asyncio and loop else None
+    if task is None and trio is not None and trio.lowlevel.in_trio_task():
+        task = trio.lowlevel.current_task()
+    return get_ident() if task is None else task
