@@ -831,6 +831,41 @@ def test_a_hedge_without_quantile_remembers_nothing(driver, play):
 # --- decorating and wrong values ------------------------------------------------------------------
 
 
+def test_an_attempt_that_ends_while_the_outcome_is_made_up_changes_nothing():
+    """In threads a loser may end at any moment, also while the outcomes are looked at."""
+    third_began, third_may_end = threading.Event(), threading.Event()
+    started = []
+
+    def ended(number):
+        for thread in threading.enumerate():
+            if thread.name == f"mainstay-hedge-{number}":
+                thread.join(LONG)
+
+    class Looked(Exception):
+        @property
+        def __class__(self):  # read by isinstance(): now the outcomes are looked at
+            third_may_end.set()
+            ended(3)
+            return Looked
+
+    @Hedge(0.01, max_hedges=2)
+    def attempt():
+        started.append(1)
+        number = len(started)
+        if number == 1:
+            third_began.wait(LONG)
+            raise Looked
+        if number == 2:
+            third_began.wait(LONG)
+            ended(1)
+            return "first answer"
+        third_began.set()
+        third_may_end.wait(LONG)
+        return "too late"
+
+    assert attempt() == "first answer"
+
+
 def test_signature_name_and_colour_are_kept():
     """Tools see the function as it was."""
 

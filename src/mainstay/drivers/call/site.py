@@ -7,10 +7,11 @@ and per operation of an engine.
 from __future__ import annotations
 
 from _random import Random  # what random.Random derives from; random itself loads OpenSSL
+from itertools import count
 
 from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
-from mainstay.runtime.fork import reset_in_child
+from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.logs import LOGS, SILENT
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
@@ -39,16 +40,19 @@ getrandbits = _random.getrandbits
 class Entropy:
     """Keys for failing calls: drawn, or counted under a seed."""
 
-    __slots__ = ("_calls", "seed")
+    __slots__ = ("_calls", "_lock", "seed")
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
-        self._calls = 0
+        self._calls = count()
+        self._lock = None if seed is None else make_rlock()
 
     def draw(self) -> int:
         if self.seed is None:
             return getrandbits(52) | 1
-        call, self._calls = self._calls, self._calls + 1
+        assert self._lock is not None
+        with self._lock:  # without the GIL, a count gives two threads one number
+            call = next(self._calls)
         return key_of(self.seed, call)
 
 

@@ -159,7 +159,8 @@ class Race:
         outcome: Outcome | None
         each: Outcome | None
         number, outcome, at = self._verdict or (0, None, 0.0)
-        for each in self._outcomes.values():  # also of a loser, while it was being cancelled
+        # Also of a loser, while it was being cancelled. A copy: in threads, one may end just now.
+        for each in list(self._outcomes.values()):
             if isinstance(each, KeyboardInterrupt | SystemExit):
                 outcome = each
         try:
