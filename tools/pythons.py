@@ -2,12 +2,13 @@
 
     python tools/pythons.py [--only '3.12 3.13'] [-- PYTEST ARGUMENT...]
 
-Looks for each Python on the path, among the versions of pyenv and of uv; a program counts if it
-runs and has the version of its name (a pyenv shim may exist and do neither). Each gets an
-environment of its own in .venvs/, with the project and the dependency group `dev`, and is used
-again until pyproject.toml changes. If a library of `dev` has no wheel for a Python, the tests run
-without it and the table lists it. Prints a table at the end. Exits 1 if a test fails, if a required
-Python is missing (3.11, 3.12 and 3.13, or those of --only), or if one of the three lacks a library.
+Looks for each Python on the path, among the versions of pyenv and of uv, and among those that
+tools/build_python.py has built; a program counts if it runs and has the version of its name (a
+pyenv shim may exist and do neither). Each gets an environment of its own in .venvs/, with the
+project and the dependency group `dev`, and is used again until pyproject.toml changes. If a library
+of `dev` has no wheel for a Python, the tests run without it and the table lists it. Prints a table
+at the end. Exits 1 if a test fails, if a required Python is missing (3.11, 3.12 and 3.13, or those
+of --only), or if one of the three lacks a library.
 """
 
 from __future__ import annotations
@@ -114,9 +115,16 @@ def candidates(version: str) -> Iterator[Path]:
     pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
     number = version.rstrip("t")
-    for folder, pattern in ((pyenv, f"{number}*"), (uv, f"cpython-{number}*")):
+    folders_of = ((pyenv, f"{number}*"), (uv, f"cpython-{number}*"), (built(), version))
+    for folder, pattern in folders_of:
         found = sorted(folder.glob(f"{pattern}/bin/python"), key=numbers, reverse=True)
         yield from found
+
+
+def built() -> Path:
+    """Where tools/build_python.py installs what it builds, unless it is given another folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "mainstay-pythons"
 
 
 def numbers(path: Path) -> list[int]:

@@ -20,8 +20,13 @@ def answer(version, full, implementation="cpython"):
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Writes programs, and a path, a pyenv and a uv that hold nothing else."""
-    homes = {"PATH": "bin", "PYENV_ROOT": "pyenv", "UV_PYTHON_INSTALL_DIR": "uv"}
+    """Writes programs, and a path, a pyenv, a uv and a cache that hold nothing else."""
+    homes = {
+        "PATH": "bin",
+        "PYENV_ROOT": "pyenv",
+        "UV_PYTHON_INSTALL_DIR": "uv",
+        "XDG_CACHE_HOME": "cache",
+    }
     for name, folder in homes.items():
         monkeypatch.setenv(name, str(tmp_path / folder))
 
