@@ -524,6 +524,34 @@ def test_an_option_makes_a_name_that_is_not_there(put):
     assert policies(found)["fast"].max_attempts == 2
 
 
+def test_the_short_names_of_fields_are_keys_too(put):
+    """A file, the environment and `--set` take the names that Python code takes."""
+    text = "{attempts: 5, on: OSError, timeout: 2, perKind: {throttled: {attempts: 2}}}"
+    found = policies(settings(put("mainstay.yml", f"retry: {{policies: {{a: {text}}}}}")))["a"]
+    assert found.replace(name="b") == RetryPolicy(
+        name="b", max_attempts=5, retry_on=OSError, attempt_timeout=2,
+        per_kind={"throttled": KindRule(2)},
+    )  # fmt: skip
+    path = put("mainstay.yml", "retry: {policies: {a: {maxAttempts: 3, attemptTimeoutMs: 100}}}")
+    found = policies(
+        settings(path, "retry.policies.a.attempts=4", MAINSTAY_RETRY__POLICIES__A__TIMEOUT="9")
+    )["a"]
+    assert (found.max_attempts, found.attempt_timeout) == (4, 9.0)
+
+
+def test_both_names_of_a_field_and_words_of_other_libraries_are_problems(put):
+    """The file and the line, and the name to use."""
+    (problem,) = problems(None, "retry.policies.standard.max_time=5")
+    assert "did you mean deadline?" in problem
+    path = put("mainstay.yml", "retry:\n policies:\n  a: {attempts: 3, maxAttempts: 3}")
+    (problem,) = problems(path)
+    assert problem.startswith(f"{path}:3: retry.policies.a.maxAttempts: means the same as attempts")
+    path = put("mainstay.yml", "retry:\n policies:\n  a: {max_tries: 3}")
+    assert problems(path) == [
+        f"{path}:3: retry.policies.a.max_tries: unknown key; did you mean maxAttempts?"
+    ]
+
+
 @pytest.mark.parametrize(
     ("sets", "env", "message"),
     [

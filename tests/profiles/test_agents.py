@@ -65,6 +65,15 @@ def test_a_tool_has_its_time():
 
 
 @posix
+def test_the_time_of_a_tool_has_both_names():
+    """`attempt_timeout` is `timeout`, as in a policy; both at once are refused."""
+    with pytest.raises(AttemptTimeout):
+        run_tool(["sleep", "1000"], policy=NO_RETRY, attempt_timeout=0.2)
+    with pytest.raises(mainstay.UsageError, match="one field"):
+        run_tool(["true"], timeout=1.0, attempt_timeout=1.0)
+
+
+@posix
 def test_a_tool_runs_on_an_engine():
     """Under the operation's policy; the name is the command's unless it is given."""
     with Engine(policies=[AT_ONCE], operations={"sh": "at once"}, sinks=[]) as engine:

@@ -38,6 +38,35 @@ def fetch(url: str, *, limit: int = 1) -> bytes:
     return url.encode() * limit
 
 
+short = RetryPolicy(
+    attempts=4, on=OSError, timeout=2.0, per_kind={"throttled": KindRule(attempts=8)}
+)
+
+
+@mainstay.retry(
+    retry_on=(ConnectionError, TimeoutError),
+    max_attempts=4,
+    attempt_timeout=5.0,
+    never_retry_on=PermissionError,
+    log_level="INFO",
+)
+def fetch_again(url: str) -> bytes:
+    return url.encode()
+
+
+def mistakes() -> None:
+    """What is refused when it runs is an error of a type checker before."""
+    mainstay.retry(fetch)  # type: ignore[arg-type]
+    mainstay.retry(ConnectionError)  # type: ignore[arg-type]
+    mainstay.retry(on=OSError, attempt=3)  # type: ignore[call-arg]
+    mainstay.retry(on=OSError, max_attempts="3")  # type: ignore[arg-type]
+    RetryPolicy(ConnectionError)  # type: ignore[arg-type]
+    RetryPolicy(atempts=3)  # type: ignore[arg-type]
+    RetryPolicy(attempts="3")  # type: ignore[arg-type]
+    KindRule(tries=3)  # type: ignore[arg-type]
+    Engine().idempotent(fetch)  # type: ignore[arg-type]
+
+
 @policy
 async def afetch(url: str, *, limit: int = 1) -> bytes:
     return url.encode() * limit
@@ -75,6 +104,7 @@ def sync_results() -> None:
     assert_type(policy.run(fetch, "/"), RetryResult[bytes])
     assert_type(policy.run(fetch, "/").value, bytes | None)
     assert_type(policy.replace(max_attempts=2), RetryPolicy)
+    assert_type(fetch_again("/"), bytes)
     assert_type(policy | RetryPolicy(deadline=1.0), RetryPolicy)
     assert_type(RetryPolicy.from_dict(policy.to_dict()), RetryPolicy)
     assert_type(policy.delays(seed=7), list[float])

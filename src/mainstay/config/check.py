@@ -226,7 +226,7 @@ def _strange(
         return
     reason = shape.refused.get(snake(key), "")
     known = shape.names
-    meant = "" if reason else nearest(key, known)
+    meant = "" if reason else shape.meant.get(snake(key)) or nearest(key, known)
     text = reason or ("unknown key" if meant else f"unknown key; there are {', '.join(known)}")
     report.problem(child, (*path, key), text, allowed=", ".join(known), nearest=meant)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mainstay.config.check import key_of
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import Report, nearest
-from mainstay.config.shapes import NameMap, Section, camel
+from mainstay.config.shapes import NameMap, Section, camel, snake
 from mainstay.config.tree import Node, Template, joined
 
 if TYPE_CHECKING:
@@ -198,4 +198,5 @@ def _unknown(
     text = f"no {what}{place} is called {segment!r}; there are {shown}"
     bare = {_bare(name): name for name in names}
     near = nearest(_bare(segment), bare)
-    report.problem(source, (), text, allowed=shown, nearest=bare[near] if near else "")
+    meant = shape.meant.get(snake(segment), "") if isinstance(shape, Section) else ""
+    report.problem(source, (), text, allowed=shown, nearest=meant or bare.get(near, ""))

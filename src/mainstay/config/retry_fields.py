@@ -18,7 +18,14 @@ from mainstay.core.base.validate import MAX_ATTEMPTS
 from mainstay.core.circuit.settings import COUNTED
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
-from mainstay.core.retry.policy_fields import LOG_LEVELS, NESTED_MODES, TIMEOUT_MODES
+from mainstay.core.retry.policy_fields import (
+    LOG_LEVELS,
+    MEANT,
+    NESTED_MODES,
+    OTHER_NAMES,
+    TIMEOUT_MODES,
+    KindRule,
+)
 
 KINDS = tuple(kind.value for kind in Kind)
 CURVES = ("constant", "linear", "exponential")
@@ -50,7 +57,13 @@ def rules(name: str, means: str, default: str, *, is_retried: bool = False) -> F
         one = Text(pattern=_RETRIED, expected=expected, meant=meant)
     else:
         one = Text(pattern=_RULE, expected=_RULE_EXPECTED, meant=meant)
-    return Field(name, Listing(one, or_one=True), means, default)
+    some = Listing(one, or_one=True)
+    return Field(name, some, means, default, [(other, some) for other in others_of(name)])
+
+
+def others_of(name: str) -> list[str]:
+    """The other names of a policy's field, as Python code has them."""
+    return [other for other, own in OTHER_NAMES.items() if own == name]
 
 
 _KIND = Field("kind", Text(choices=CURVES), "the curve", "exponential")
@@ -85,10 +98,15 @@ DELAYS = (
           "±10 %", also=[("jitter_percent", Number(0.0, 100.0, unit=" of per cent", per=100))]),
 )  # fmt: skip
 
+_ATTEMPTS = Whole(1, MAX_ATTEMPTS)
 MAX_ATTEMPTS_FIELD = Field(
-    "max_attempts", Whole(1, MAX_ATTEMPTS), "attempts, the first included; 1 is no retry", "3"
-)
-PER_KIND = Section(MAX_ATTEMPTS_FIELD, *DELAYS)
+    "max_attempts", _ATTEMPTS, "attempts, the first included; 1 is no retry", "3",
+    [(other, _ATTEMPTS) for other in others_of("max_attempts")],
+)  # fmt: skip
+PER_KIND = Section(
+    MAX_ATTEMPTS_FIELD, *DELAYS,
+    meant={word: name for word, name in MEANT.items() if name in KindRule.__slots__},
+)  # fmt: skip
 
 _FUNCTION = "is a function, and no file can hold one: set it in code, with policy.replace()"
 
@@ -104,7 +122,8 @@ POLICY = Section(
           "kinds for exceptions of your own: names to kinds", "none"),
     Field("per_kind", NameMap(PER_KIND, key=Text(choices=KINDS), what="kind"),
           "limits of their own for some kinds", "none"),
-    duration("attempt_timeout", "the time of one attempt", "none", above=True, optional=True),
+    duration("attempt_timeout", "the time of one attempt", "none", above=True, optional=True,
+             also=others_of("attempt_timeout")),
     Field("timeout_by", Text(choices=TIMEOUT_MODES), "who cuts a sync attempt", "client"),
     duration("deadline", "the time of the whole call, waits included", "none", above=True,
              optional=True),
@@ -117,6 +136,7 @@ POLICY = Section(
         "name": "is not a field: a policy's name is its key",
         **dict.fromkeys(("retry_if_result", "before_retry", "after_retry"), _FUNCTION),
     },
+    meant={word: name for word, name in MEANT.items() if name != "before_retry"},
 )  # fmt: skip
 
 _RATE = Number(0.0, 1.0, above=True)

@@ -162,7 +162,7 @@ class Section(Shape):
 
     `text`, `flag` and `number` name the field that a text, true or false, or a number alone stands
     for. An open section takes other keys as well, as anything. `refused` gives the reason why some
-    keys are not known.
+    keys are not known, `meant` the fields that the words of other libraries most likely mean.
     """
 
     def __init__(
@@ -175,12 +175,14 @@ class Section(Shape):
         is_open: bool = False,
         has_extras: bool = False,
         refused: Mapping[str, str] | None = None,
+        meant: Mapping[str, str] | None = None,
     ) -> None:
         self.fields = fields
         self.text, self.flag, self.number = text, flag, number
         self.needs = tuple(needs)
         self.is_open, self.has_extras = is_open, has_extras
         self.refused = dict(refused or {})
+        self.meant = {word: camel(name) for word, name in (meant or {}).items()}
         self.keys: dict[str, tuple[Field, Shape]] = {}
         for field in fields:
             for name, shape in field.forms:

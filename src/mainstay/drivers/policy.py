@@ -11,6 +11,7 @@ from mainstay.drivers.call.callables import (
     check_callable,
     name_of,
     refuse_async_predicates,
+    refuse_positional,
     refuse_unawaitable,
 )
 from mainstay.drivers.call.site import Site
@@ -22,7 +23,7 @@ from mainstay.runtime.logs import LOGS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Any, ParamSpec, TypeVar
+    from typing import Any, Never, ParamSpec, TypedDict, TypeVar
 
     from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.explain.explain import Explanation
@@ -38,6 +39,24 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
     F = TypeVar("F", bound=Function)
+
+    class MoreFields(TypedDict, total=False):
+        """The fields of a policy that `retry` takes besides those in its own signature."""
+
+        name: str
+        max_attempts: int
+        retry_on: Rule | Iterable[Rule] | None
+        never_retry_on: Rule | Iterable[Rule]
+        classify: Mapping[Rule, Kind | str] | None
+        per_kind: Mapping[Kind | str, KindRule] | None
+        retry_if_result: Callable[[Any], object] | None
+        attempt_timeout: float | None
+        timeout_by: str
+        max_retry_after: float
+        nested: str
+        before_retry: Hook | None
+        after_retry: Hook | None
+        log_level: str
 
 
 class _Default:
@@ -174,9 +193,11 @@ class RetryPolicy(Policy, Verbs):
     """How a call is retried: a frozen value that can also call and decorate.
 
     Only what is given differs from the default: three attempts, 0.1 s doubled up to 5 s, ±10 %.
-    All problems are reported at once, in one PolicyError.
+    All problems are reported at once, in one PolicyError. Three fields have a short name as well:
+    `attempts` is max_attempts, `on` is retry_on, `timeout` is attempt_timeout.
 
     Args:
+        given: nothing; an argument without its keyword is refused with the right one.
         name: what records and messages call it.
         max_attempts: the largest number of attempts, the first included; 1 means no retry.
         backoff: how the delay grows; see Backoff.
@@ -203,6 +224,10 @@ class RetryPolicy(Policy, Verbs):
         before_retry: called with a RetryInfo before the wait; may be async for async calls.
         after_retry: called with a RetryInfo when a retry has ended.
         log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`.
+        attempts: the same as max_attempts.
+        on: the same as retry_on.
+        timeout: the same as attempt_timeout.
+        unknown: nothing; a name that is not known is refused with the nearest one.
 
     >>> policy = RetryPolicy(name="api", max_attempts=4, retry_on=(ConnectionError, "SlowDown"))
     >>> @policy
@@ -217,7 +242,7 @@ class RetryPolicy(Policy, Verbs):
 
     def __init__(
         self,
-        *,
+        *given: Never,
         name: str = _DEFAULT,
         max_attempts: int = _DEFAULT,
         backoff: Backoff = _DEFAULT,
@@ -237,10 +262,14 @@ class RetryPolicy(Policy, Verbs):
         before_retry: Hook | None = _DEFAULT,
         after_retry: Hook | None = _DEFAULT,
         log_level: str | int = _DEFAULT,
-        **unknown: Any,
+        attempts: int = _DEFAULT,
+        on: Rule | Iterable[Rule] | None = _DEFAULT,
+        timeout: Seconds | None = _DEFAULT,
+        **unknown: Never,
     ) -> None:
-        fields = {**locals(), **unknown}
-        for extra in ("self", "unknown", "__class__"):
+        fields: dict[str, UserValue] = {**locals(), **unknown}
+        refuse_positional(given, "RetryPolicy", "retry_on")
+        for extra in ("self", "given", "unknown", "__class__"):
             fields.pop(extra, None)
         super().__init__(**{n: value for n, value in fields.items() if value is not _DEFAULT})
 

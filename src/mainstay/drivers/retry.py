@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.retry.plan import IDEMPOTENCY
+from mainstay.drivers.call.callables import refuse_positional
 from mainstay.drivers.call.guard import gate_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site, log_beside
@@ -15,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
-    from typing import Any, TypeVar
+    from typing import Any, Never, TypeVar, Unpack
 
     from mainstay.core.base.types import Seconds
     from mainstay.core.retry.backoff import Backoff, Jitter
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.layers.order import Layer
+    from mainstay.drivers.policy import MoreFields
     from mainstay.ports import Sink
 
     F = TypeVar("F", bound=Function)
 
 
 def retry(
-    *,
+    *given: Never,
     on: Rule | Iterable[Rule] | None = None,
     policy: Policy | None = None,
     attempts: int | None = None,
@@ -47,12 +49,14 @@ def retry(
     hedge: Layer | None = None,
     bulkhead: Layer | None = None,
     fallback: Layer | None = None,
+    **fields: Unpack[MoreFields],
 ) -> Callable[[F], F]:
     """Retries a function, sync or async, when it fails with what `on` names.
 
     `on` or `policy` must be given: only you know what is safe to retry.
 
     Args:
+        given: nothing; `@retry` alone and `@retry(ConnectionError)` are refused with what to write.
         on: what is retried: exception classes, names or error codes, Kinds, predicates.
         policy: a RetryPolicy; the other arguments override its fields.
         attempts: the largest number of attempts, the first included.
@@ -70,6 +74,8 @@ def retry(
         hedge: a Hedge: each attempt may be raced by a second one.
         bulkhead: a Bulkhead: each attempt waits for room.
         fallback: a Fallback: what answers if the call has failed for good.
+        fields: any other field of a RetryPolicy, under its name there; `max_attempts`, `retry_on`
+            and `attempt_timeout` are the same as `attempts`, `on` and `timeout`.
 
     >>> import mainstay
     >>> @mainstay.retry(on=(ConnectionError, TimeoutError), attempts=4, deadline=30.0)
@@ -78,10 +84,13 @@ def retry(
     >>> fetch("/")
     'page at /'
     """
-    chosen = _policy_of(on, policy, {
-        "max_attempts": attempts, "attempt_timeout": timeout, "deadline": deadline,
+    refuse_positional(given, "retry", "on")
+    named = {
+        "on": on, "attempts": attempts, "timeout": timeout, "deadline": deadline,
         "backoff": backoff, "jitter": jitter,
-    })  # fmt: skip
+    }  # fmt: skip
+    changes: dict[str, Any] = {n: value for n, value in named.items() if value is not None}
+    chosen = _policy_of(policy, {**changes, **fields})
     check_idempotency(idempotency, chosen)
     listeners = listeners_of("retry", listener)
     layers = Layers(hedge=hedge, bulkhead=bulkhead, fallback=fallback)
@@ -99,20 +108,16 @@ def retry(
     return decorate
 
 
-def _policy_of(
-    on: Rule | Iterable[Rule] | None, policy: Policy | None, changes: dict[str, Any]
-) -> Policy:
-    if on is None and policy is None:
+def _policy_of(policy: Policy | None, changes: dict[str, Any]) -> Policy:
+    rules = [changes.get(name) for name in ("on", "retry_on")]
+    if policy is None and rules == [None, None]:
         raise UsageError(
             "what should be retried is not given",
             hint="give on=, such as on=(ConnectionError, TimeoutError), or policy=",
         )
     if policy is not None and not isinstance(policy, RetryPolicy):
         raise UsageError(f"policy = {policy!r} is no RetryPolicy", hint="policy=RetryPolicy(...)")
-    given = {name: value for name, value in changes.items() if value is not None}
-    if on is not None:
-        given["retry_on"] = on
-    return (policy or RetryPolicy()).replace(**given) if given or policy is None else policy
+    return (policy or RetryPolicy()).replace(**changes) if changes or policy is None else policy
 
 
 def check_idempotency(idempotency: str, policy: Policy) -> None:

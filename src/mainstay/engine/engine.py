@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from mainstay.drivers.call.callables import name_of
+from mainstay.drivers.call.callables import name_of, refuse_positional
 from mainstay.drivers.call.guard import gate_of, guards_of
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Entropy, Site
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import os
     import threading
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Any, ParamSpec, Self, TypeVar, Unpack
+    from typing import Any, Never, ParamSpec, Self, TypeVar, Unpack
 
     from mainstay.audit.log import AuditLog
     from mainstay.config.settings import Settings
@@ -332,7 +332,7 @@ class Engine(EngineView):
 
     def idempotent(
         self,
-        *,
+        *given: Never,
         key: Callable[..., object] | None = None,
         operation: str | None = None,
         idempotency: str = "keyed",
@@ -346,6 +346,7 @@ class Engine(EngineView):
         shares the store; other failures leave no record. What is recorded is data, never pickled.
 
         Args:
+            given: nothing; `@engine.idempotent` without parentheses is refused.
             key: a function of the arguments; without one, all arguments make the key.
             operation: the operation's name; by default the function's.
             idempotency: how safe repeating it is, for its retries.
@@ -367,6 +368,7 @@ class Engine(EngineView):
         charged
         (5, 5)
         """
+        refuse_positional(given, "engine.idempotent", "")
         if key is not None and not callable(key):
             raise UsageError(
                 f"key = {key!r}: must be a function of the call's arguments",
@@ -417,6 +419,11 @@ class Engine(EngineView):
     ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
+        if not isinstance(name, str):
+            raise UsageError(
+                f"operation = {name!r}: must be the name of an operation, as a text",
+                hint='such as engine.protect("orders.list") or engine.call("orders.list", f)',
+            )
         if idempotency is None and self.strict:
             raise UsageError(
                 f"operation {name!r} does not state how safe repeating it is",

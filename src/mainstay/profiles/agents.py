@@ -100,6 +100,7 @@ def run_tool(
     input: bytes | None = None,  # noqa: A002  as subprocess.run has it
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    attempt_timeout: float | None = None,
 ) -> ToolResult:
     """Runs a command under a policy; what it wrote comes back.
 
@@ -115,6 +116,7 @@ def run_tool(
         input: what it reads from stdin, anew in each attempt; nothing by default.
         cwd: the folder it is run in.
         env: its environment; by default this process's.
+        attempt_timeout: the same as `timeout`.
 
     Raises:
         CommandFailed: it failed in every attempt, or in a way that is not retried.
@@ -128,8 +130,11 @@ def run_tool(
             f"command = {command!r}: must be a list of a program and its arguments",
             hint='["sh", "-c", "..."] runs a script of the shell\'s',
         )
+    if timeout is not None and attempt_timeout is not None:
+        raise UsageError("timeout and attempt_timeout are one field", hint="give one of them")
+    limit = attempt_timeout if timeout is None else timeout
     folder = None if cwd is None else os.fspath(cwd)
-    with _Tool(command, timeout, input, folder, env) as tool:
+    with _Tool(command, limit, input, folder, env) as tool:
         if engine is None:
             output = policy.call(tool.attempt)
         else:

@@ -17,6 +17,7 @@ from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.policy import KindRule, Policy
+from mainstay.core.retry.policy_fields import OTHER_NAMES
 from mainstay.errors import PolicyError
 
 
@@ -343,6 +344,75 @@ def test_a_kind_rule_is_checked_too():
     empty = KindRule()
     assert (empty.max_attempts, empty.backoff, empty.jitter) == (None, None, None)
     assert fields_of(problems(KindRule, True)) == ["max_attempts"]
+
+
+# --- one vocabulary -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("short", "own", "value", "other"),
+    [
+        ("attempts", "max_attempts", 7, 2),
+        ("on", "retry_on", (OSError,), (KeyError,)),
+        ("timeout", "attempt_timeout", 1.5, 9.0),
+    ],
+)
+def test_a_field_is_known_by_its_short_name_everywhere(short, own, value, other):
+    """A policy, its copies, `a | b`, plain data: all take both names, and mean one field."""
+    assert Policy(**{short: value}) == Policy(**{own: value})
+    assert Policy(**{own: other}).replace(**{short: value}) == Policy(**{own: value})
+    assert Policy(**{short: other}).replace(**{own: value}) == Policy(**{own: value})
+    assert Policy() | Policy(**{short: value}) == Policy(**{own: value})
+    plain = Policy(**{own: value}).to_dict(defaults=False)
+    assert Policy.from_dict({short: plain[own]}) == Policy(**{own: value})
+
+
+@pytest.mark.parametrize(("short", "own"), OTHER_NAMES.items())
+@pytest.mark.parametrize("values", [(3, 3), (3, 4)])
+def test_a_field_that_is_given_under_both_names_is_refused(short, own, values):
+    """Also if the values are the same: one of them would be changed later, and the other not."""
+    allowed = f"left out: {short} and {own} are one field, given twice"
+    for names in ((short, own), (own, short)):
+        fields = dict(zip(names, values, strict=True))
+        found = problems(Policy, **fields)
+        assert (names[1], values[1], allowed) in found
+        found = problems(Policy.from_dict, fields)
+        assert (names[1], values[1], allowed) in found
+
+
+def test_a_kind_rule_has_the_same_names():
+    """`attempts` there is max_attempts; both, or a wrong name, are refused."""
+    assert KindRule(attempts=4) == KindRule(max_attempts=4) == KindRule(4)
+    plain = {"per_kind": {"throttled": {"attempts": 4}}}
+    assert Policy.from_dict(plain) == Policy(per_kind={"throttled": KindRule(4)})
+    assert problems(KindRule, 3, attempts=4) == [
+        ("attempts", 4, "left out: attempts and max_attempts are one field, given twice")
+    ]
+    assert problems(KindRule, tries=4) == [("tries", 4, "left out; did you mean max_attempts?")]
+    assert problems(KindRule, giveup=4) == [
+        ("giveup", 4, "left out; known fields: backoff, jitter, max_attempts")
+    ]
+    [(field, _, allowed)] = problems(Policy.from_dict, {"per_kind": {"timeout": {"atempts": 2}}})
+    assert (field, allowed) == ("per_kind.atempts", "left out; did you mean attempts?")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("attempt", "attempts"),
+        ("timeouts", "timeout"),
+        ("max_tries", "max_attempts"),
+        ("max_retries", "max_attempts, which counts the first call too"),
+        ("exceptions", "retry_on"),
+        ("wait", "backoff"),
+        ("max_time", "deadline"),
+        ("giveup", "never_retry_on"),
+        ("before_sleep", "before_retry"),
+    ],
+)
+def test_a_word_of_another_library_leads_to_the_field(word, meant):
+    """A user of tenacity or backoff reads what the field is called here."""
+    assert problems(Policy, **{word: 5}) == [(word, 5, f"left out; did you mean {meant}?")]
 
 
 # --- frozen ---------------------------------------------------------------------------------------
@@ -803,8 +873,8 @@ def test_a_nested_problem_says_as_much_as_any_other():
     assert problems(Policy.from_dict, {"backoff": {"initial": -1}}) == [
         ("backoff.initial", -1, "a finite number of seconds from 0 to 31622400")
     ]
-    assert problems(Policy.from_dict, {"per_kind": {"auth": {"attempts": 3}}}) == [
-        ("per_kind.attempts", 3, "left out; known: max_attempts, backoff, jitter")
+    assert problems(Policy.from_dict, {"per_kind": {"auth": {"qqq": 3}}}) == [
+        ("per_kind.qqq", 3, "left out; known fields: backoff, jitter, max_attempts")
     ]
 
 
@@ -855,7 +925,7 @@ def test_every_problem_of_a_mapping_comes_at_once():
         ({"classify": {"X": "slow"}}, ["classify"]),
         ({"per_kind": 3}, ["per_kind"]),
         ({"per_kind": {"throttled": 3}}, ["per_kind[throttled]"]),
-        ({"per_kind": {"throttled": {"attempts": 3}}}, ["per_kind.attempts"]),
+        ({"per_kind": {"throttled": {"tries": 3}}}, ["per_kind.tries"]),
         ({"per_kind": {"throttled": {"backoff": {"kind": "x"}}}}, ["per_kind.kind"]),
         ({"colour": "red"}, ["colour"]),
     ],

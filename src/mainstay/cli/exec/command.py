@@ -28,7 +28,8 @@ SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
 )
 @click.option("--policy", metavar="NAME", help="The policy; by default that of the operation.")
 @click.option("--operation", metavar="NAME", help="The operation; by default the command's name.")
-@click.option("--timeout", type=SECONDS, metavar="S", help="The time limit of each attempt.")
+@click.option("--timeout", "--attempt-timeout", "timeout", type=SECONDS, metavar="S",
+              help="The time limit of each attempt.")  # fmt: skip
 @click.option(
     "--deadline", type=SECONDS, metavar="S", help="The time limit of all attempts together."
 )

@@ -12,7 +12,14 @@ from mainstay.core.base.entropy import POWERS, SCALE, key_of, uniform
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.classify import Classification, Rules, classify
-from mainstay.core.retry.policy_fields import CHECKS, DEFAULTS, KindRule, nearest_field
+from mainstay.core.retry.policy_fields import (
+    CHECKS,
+    DEFAULTS,
+    OTHER_NAMES,
+    KindRule,
+    nearest_field,
+    own_names,
+)
 from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False
@@ -82,8 +89,9 @@ class Policy(Value):
     _ramps: Sequence[tuple[float, float, int]]
 
     def __init__(self, **fields: UserValue) -> None:
+        check = Checker(f"{type(self).__name__} {fields.get('name', DEFAULTS['name'])!r}")
+        fields = own_names(check, fields)
         values = {**DEFAULTS, **fields}
-        check = Checker(f"{type(self).__name__} {values['name']!r}")
         for name, value in fields.items():
             if name not in DEFAULTS:
                 del values[name]
@@ -105,8 +113,9 @@ class Policy(Value):
         >>> RetryPolicy(name="api", max_attempts=5).replace(max_attempts=2).max_attempts
         2
         """
-        explicit = {name: getattr(self, name) for name in self._explicit}
-        return type(self)(**{**explicit, **fields})
+        changed = {OTHER_NAMES.get(name, name) for name in fields}
+        kept = {name: getattr(self, name) for name in self._explicit if name not in changed}
+        return type(self)(**kept, **fields)
 
     def __or__(self, other: Policy) -> Self:
         """`a | b`: the fields set explicitly in b win."""
@@ -198,7 +207,8 @@ class Policy(Value):
         if not hasattr(values, "items"):
             raise PolicyError(cls.__name__, [Problem("values", values, "a mapping of fields")])
         check = Checker(f"{cls.__name__} {values.get('name', DEFAULTS['name'])!r}")
-        fields = {str(name): from_plain(check, name, value) for name, value in values.items()}
+        named = own_names(check, {str(name): value for name, value in values.items()})
+        fields = {name: from_plain(check, name, value) for name, value in named.items()}
         try:
             policy = cls(**fields)
         except PolicyError as error:

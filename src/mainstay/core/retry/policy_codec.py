@@ -106,12 +106,7 @@ def _per_kind_from(value: UserValue) -> UserValue:
 def _kind_rule_from(value: UserValue) -> UserValue:
     if not hasattr(value, "items"):
         return value
-    check = Checker("KindRule")
-    for name in value:
-        if name not in _KIND_RULE_FIELDS:
-            check.note(str(name), value[name], "left out; known: " + ", ".join(_KIND_RULE_FIELDS))
-    check.close()
-    fields = {name: _FROM_PLAIN.get(name, _as_it_is)(v) for name, v in value.items()}
+    fields = {str(name): _FROM_PLAIN.get(name, _as_it_is)(v) for name, v in value.items()}
     return KindRule(**fields)
 
 

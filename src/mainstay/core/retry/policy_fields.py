@@ -9,8 +9,8 @@ from mainstay.core.retry.kinds import Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeVar
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Never, TypeVar
 
     from mainstay.core.base.types import UserValue
     from mainstay.core.retry.classify import Rule
@@ -25,11 +25,53 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LEVEL_NUMBERS = dict(zip(range(10, 60, 10), LOG_LEVELS, strict=True))
 """The numbers that logging has for them: `logging.INFO` is 20."""
 
+OTHER_NAMES = {"attempts": "max_attempts", "on": "retry_on", "timeout": "attempt_timeout"}
+"""Short names of fields. Each place that takes fields by name reads them here: `retry`, policies,
+their copies, KindRule, the configuration. So a name is known everywhere or nowhere."""
+
+MEANT = {
+    "retries": "max_attempts",
+    "max_retries": "max_attempts",
+    "tries": "max_attempts",
+    "max_tries": "max_attempts",
+    "stop": "max_attempts",
+    "wait": "backoff",
+    "delay": "backoff",
+    "exception": "retry_on",
+    "exceptions": "retry_on",
+    "retry": "retry_on",
+    "giveup": "never_retry_on",
+    "give_up_on": "never_retry_on",
+    "max_time": "deadline",
+    "total_timeout": "deadline",
+    "before_sleep": "before_retry",
+    "on_backoff": "before_retry",
+}
+"""The words of other libraries (tenacity, backoff, retrying, urllib3) for our fields."""
+
+
+def own_names(check: Checker, fields: Mapping[str, Given]) -> dict[str, Given]:
+    """The fields by their own names; one that is given under two names is a problem.
+
+    >>> own_names(Checker("policy"), {"attempts": 4, "deadline": 9.0})
+    {'max_attempts': 4, 'deadline': 9.0}
+    """
+    found: dict[str, Given] = {}
+    for name, value in fields.items():
+        own = OTHER_NAMES.get(name, name)
+        if own in found:
+            short = next(short for short, of in OTHER_NAMES.items() if of == own)
+            check.note(name, value, f"left out: {short} and {own} are one field, given twice")
+        else:
+            found[own] = value
+    return found
+
 
 class KindRule(Value):
     """Limits of their own for one kind of failure; what is None comes from the policy.
 
-    `max_attempts` caps the attempts that end in this kind; the policy's caps their sum.
+    `max_attempts` (or `attempts`) caps the attempts that end in this kind; the policy's caps
+    their sum.
 
     >>> KindRule(max_attempts=2).backoff is None
     True
@@ -45,8 +87,16 @@ class KindRule(Value):
         max_attempts: int | None = None,
         backoff: Backoff | None = None,
         jitter: Jitter | None = None,
+        *,
+        attempts: int | None = None,
+        **unknown: Never,
     ) -> None:
         check = Checker("KindRule")
+        given = {"max_attempts": max_attempts, "attempts": attempts}
+        named = own_names(check, {name: n for name, n in given.items() if n is not None})
+        max_attempts = named.get("max_attempts")
+        for name, value in dict[str, object](unknown).items():
+            check.note(name, value, f"left out; {nearest_field(name, KindRule.__slots__)}")
         if max_attempts is not None:
             max_attempts = check.attempts("max_attempts", max_attempts)
         _check_type(check, "backoff", backoff, Backoff, optional=True)
@@ -235,9 +285,19 @@ CHECKS: dict[str, Callable[[Checker, str, UserValue], UserValue]] = {
 }
 
 
-def nearest_field(name: str) -> str:
-    """What a misspelt field was most likely meant to be."""
+def nearest_field(name: str, known: Iterable[str] = DEFAULTS) -> str:
+    """What a misspelt field was most likely meant to be.
+
+    >>> nearest_field("max_retries"), nearest_field("atempts")
+    ('did you mean max_attempts, which counts the first call too?', 'did you mean attempts?')
+    """
     import difflib
 
-    near = difflib.get_close_matches(name, DEFAULTS, n=1)
-    return f"did you mean {near[0]}?" if near else "known fields: " + ", ".join(DEFAULTS)
+    fields = tuple(known)
+    meant = MEANT.get(name)
+    if meant in fields:
+        counted = ", which counts the first call too" if name.endswith("retries") else ""
+        return f"did you mean {meant}{counted}?"
+    others = [short for short, own in OTHER_NAMES.items() if own in fields]
+    near = difflib.get_close_matches(name, [*fields, *others], n=1)
+    return f"did you mean {near[0]}?" if near else "known fields: " + ", ".join(fields)

@@ -5,7 +5,8 @@ What cannot be retried is refused here, with the way out.
 
 from __future__ import annotations
 
-from types import CoroutineType
+import sys
+from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
 from mainstay.core.base.functions import flags_of as _flags
 from mainstay.core.base.functions import is_async
@@ -91,6 +92,45 @@ def refuse_unawaitable(function: UserValue, error: TypeError) -> None:
             f"{name_of(function)} is not async: what it returned cannot be awaited",
             hint="call a plain function with call() or run()",
         ) from error
+
+
+def refuse_positional(given: tuple[UserValue, ...], decorator: str, needs: str) -> None:
+    """Explains a decorator without parentheses, and an argument without its keyword.
+
+    Args:
+        given: what was given by position.
+        decorator: its name.
+        needs: the keyword without which it cannot do, or nothing.
+    """
+    if not given:
+        return
+    first = getattr(given[0], "__func__", given[0])
+    if isinstance(first, FunctionType | MethodType | BuiltinFunctionType):
+        raise WrapError(
+            f"{decorator} was given the function {name_of(first)} by position, as it is if the"
+            " parentheses after the decorator are missing",
+            hint=f"write @{decorator}({f'{needs}=...' if needs else ''}), each argument with its"
+            " keyword",
+        )
+    shown = _shown_argument(first)
+    raise WrapError(
+        f"{decorator} was given {shown} by position",
+        hint=f"write {decorator}({_keyword_for(first, needs)}={shown})",
+    )
+
+
+def _shown_argument(value: UserValue) -> str:
+    if isinstance(value, list | tuple):
+        return f"({', '.join(_shown_argument(each) for each in value[:4])})"
+    shown = value.__name__ if isinstance(value, type) else repr(value)
+    return shown if len(shown) <= 60 else "..."
+
+
+def _keyword_for(value: UserValue, needs: str) -> str:
+    """The keyword that was most likely meant."""
+    if hasattr(value, "max_attempts"):
+        return "policy"
+    return "attempts" if type(value) is int else needs or "operation"
 
 
 def _refuse_generators(function: UserValue) -> None:
