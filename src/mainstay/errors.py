@@ -609,9 +609,10 @@ class Refused(MainstayError):
 
 
 class DeadlineExceeded(Refused, TimeoutError):
-    """The call ran out of time before any attempt had ended.
+    """The deadline of the call cut an attempt, whichever it was.
 
-    If an attempt failed for a reason of its own, that error is raised instead, with a note.
+    The last failure of the call's own is the `__cause__`; if there is none, the attempt that was
+    cut. If no attempt was cut, because a retry would not fit, that failure itself is raised.
 
     >>> DeadlineExceeded(30.0).deadline
     30.0
@@ -621,7 +622,7 @@ class DeadlineExceeded(Refused, TimeoutError):
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        super().__init__(f"no attempt ended within the deadline of {deadline:.3g} s")
+        super().__init__(f"no attempt succeeded within the deadline of {deadline:.3g} s")
 
 
 class CallCancelled(Refused):

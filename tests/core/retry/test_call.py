@@ -551,12 +551,22 @@ def test_a_first_attempt_cut_by_the_deadline_is_deadline_exceeded():
     assert "after 1 attempt: the deadline" in note_of(end)
 
 
-def test_a_later_attempt_cut_by_the_deadline_gives_the_last_real_error():
-    """What really went wrong is more use than that time ran out."""
+def test_a_later_attempt_cut_by_the_deadline_is_deadline_exceeded_from_the_real_error():
+    """Whichever attempt was cut, the type is the same; what went wrong before is the cause."""
     real = ConnectionError("real")
-    _, end = run(plan_of(**PLAIN), real, (5.0, AttemptTimeout(3.0)), until=7.0)
-    assert end is real
+    plan = plan_of(**PLAIN, deadline=7.0)
+    _, end = run(plan, real, (5.0, AttemptTimeout(3.0)), until=7.0)
+    assert type(end) is DeadlineExceeded
+    assert end.deadline == 7.0
+    assert end.__cause__ is real
     assert "after 2 attempts: the deadline" in note_of(end)
+    assert note_of(real) is None
+
+
+def test_a_deadline_that_is_not_the_policys_is_what_the_cut_attempt_had():
+    """The end of an enclosing call: how long that was is not known here."""
+    _, end = run(plan_of(**PLAIN), ConnectionError(), (5.0, AttemptTimeout(3.0)), until=7.0)
+    assert end.deadline == 3.0
 
 
 def test_a_last_attempt_cut_by_the_deadline_is_out_of_time_too():
@@ -564,7 +574,7 @@ def test_a_last_attempt_cut_by_the_deadline_is_out_of_time_too():
     plan = plan_of(**{**PLAIN, "max_attempts": 2})
     real = ConnectionError("real")
     _, end = run(plan, real, (5.0, AttemptTimeout(3.0)), until=7.0)
-    assert end is real
+    assert (type(end), end.__cause__) == (DeadlineExceeded, real)
     _, end = run(plan_of(max_attempts=1), (5.0, AttemptTimeout(5.0)), until=5.0)
     assert type(end) is DeadlineExceeded
 
@@ -585,7 +595,17 @@ def test_an_earlier_cut_attempt_counts_as_a_real_error():
     """An attempt that timed out by itself is what went wrong."""
     first = AttemptTimeout(1.0)
     _, end = run(plan_of(**PLAIN), (1.0, first), (9.0, AttemptTimeout(9.0)), until=12.0)
-    assert end is first
+    assert (type(end), end.__cause__) == (DeadlineExceeded, first)
+
+
+def test_an_attempt_that_timed_out_by_itself_is_raised_if_a_retry_would_not_fit():
+    """The deadline has not cut it: it is the real error, whichever attempt it was."""
+    for before in ([], [(1.0, ConnectionError("before"))]):
+        cut = AttemptTimeout(2.0)
+        until = 3.0 + 3.0 * len(before)  # a second is left, and the wait would take two
+        _, end = run(plan_of(**PLAIN, attempt_timeout=2.0), *before, (2.0, cut), until=until)
+        assert end is cut
+        assert "the deadline leaves no time for another attempt" in note_of(end)
 
 
 def test_a_final_failure_stays_final_after_the_deadline():
@@ -605,7 +625,7 @@ def test_an_error_that_is_false_is_an_error():
 
     real = Empty()
     _, end = run(plan_of(**PLAIN), real, (5.0, AttemptTimeout(3.0)), until=7.0)
-    assert end is real
+    assert end.__cause__ is real
 
 
 @pytest.mark.parametrize("listening", [False, True])
@@ -1173,8 +1193,10 @@ def expected(case, script):  # noqa: PLR0912 (told in one piece, as a person wou
             continue
         if word == "bad":
             return waits, "rejected", attempt
-        if why == "deadline" and word == "cut":
-            return waits, "deadline", last_real
+        if word == "cut":
+            assume(abs(now - case.until) > 1e-6)
+        if why == "deadline" and word == "cut" and not in_time:
+            return waits, "cut by the deadline", last_real
         return waits, why, attempt
     raise AssertionError("the script is longer than any call")
 
@@ -1240,8 +1262,9 @@ def test_a_call_does_what_the_specification_says(case, script):
             assert end.value == outcomes[index - 1].value
             assert end.is_accepted is (ending == "returned")
             continue
-        if ending == "deadline" and index is None:
+        if ending == "cut by the deadline":
             assert type(end) is DeadlineExceeded
+            assert end.__cause__ is outcomes[(index or attempts) - 1]
         else:
             assert end is outcomes[index - 1]
         if attempts == 1 and ending in ("not retryable", "no attempt left"):
@@ -1249,7 +1272,7 @@ def test_a_call_does_what_the_specification_says(case, script):
             assert (note_of(end) or "").startswith("mainstay: not retried: ") is has_note
         else:
             assert f"after {attempts} attempt" in note_of(end)
-            assert ending in note_of(end)
+            assert ending.removeprefix("cut by the ") in note_of(end)
             assert len(end.__notes__) == 1
 
 

@@ -179,13 +179,18 @@ def test_a_first_attempt_that_is_cut_ends_in_deadline_exceeded(async_driver, way
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_later_attempt_that_is_cut_leaves_the_last_real_error(async_driver, way):
-    """What went wrong before the deadline came is what is raised, with a note that says why."""
-    function = async_driver.scripted(ConnectionError("real"), takes(50.0, "late"))
+@pytest.mark.parametrize("failed", [1, 2])
+def test_a_later_attempt_that_is_cut_is_deadline_exceeded_from_the_real_error(
+    async_driver, way, failed
+):
+    """Whichever attempt was cut: a caller handles one class, and sees what went wrong before."""
+    errors = [ConnectionError(f"real {n}") for n in range(failed)]
+    function = async_driver.scripted(*errors, takes(50.0, "late"))
     error = play(async_driver, way, POLICY.replace(deadline=3.0), function)
-    assert str(error) == "real"
+    assert isinstance(error, DeadlineExceeded)
+    assert error.deadline == pytest.approx(3.0)
+    assert error.__cause__ is errors[-1]
     assert "the deadline leaves no time" in error.__notes__[0]
-    assert error.__context__ is None
     assert async_driver.time.elapsed == pytest.approx(3.0)
 
 

@@ -356,10 +356,10 @@ class _Care:
         self, now: float, outcome: Outcome, delay: float, stop: Stop | None
     ) -> Stop | None:
         """No attempt starts that cannot fit, and no wait passes the deadline."""
-        cut = isinstance(outcome, AttemptTimeout)
-        if (stop is None or cut) and not fits(now, 0.0 if stop else delay, self.until):
+        cut = isinstance(outcome, AttemptTimeout) and not fits(now, 0.0, self.until)
+        if cut or (stop is None and not fits(now, delay, self.until)):
             stop = OUT_OF_TIME
-        if not isinstance(outcome, Returned) and not (cut and stop is OUT_OF_TIME):
+        if not isinstance(outcome, Returned) and not cut:
             self.real = outcome
         return stop
 
@@ -411,16 +411,17 @@ class _Care:
         return error
 
     def _final_error(self, outcome: Outcome, stop: Stop, attempt: int) -> BaseException:
-        """The last real error; ours only if there is none, or an unsafe call was cut."""
+        """The failure itself; ours if the deadline cut the attempt, or an unsafe call was cut."""
         plan, cut = self.plan, isinstance(outcome, AttemptTimeout)
         if isinstance(outcome, Returned):
             return ResultRejected(plan.operation, attempt, outcome.value)
         if stop is MAY_BE_APPLIED or (cut and plan.idempotency == "unsafe"):
             return _caused(OutcomeUnknown(plan.operation), outcome)
-        if isinstance(outcome, AttemptTimeout) and stop is OUT_OF_TIME:
-            if self.real is not None:  # an exception may count as false
-                return self.real
-            return _caused(DeadlineExceeded(outcome.timeout), outcome)
+        real = self.real
+        if isinstance(outcome, AttemptTimeout) and stop is OUT_OF_TIME and outcome is not real:
+            if real is None:  # an exception may count as false
+                return _caused(DeadlineExceeded(outcome.timeout), outcome)
+            return _caused(DeadlineExceeded(plan.policy.deadline or outcome.timeout), real)
         return outcome
 
 
