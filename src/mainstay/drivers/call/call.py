@@ -276,8 +276,10 @@ class Call:
                 following.notify(self.followers, "attempt_ended", outcome)
         if self.gate is not None:
             failure = outcome if isinstance(outcome, BaseException) else None
+            returned = outcome if isinstance(outcome, Returned) else None
+            judged = returned if self.gate.judges_results else None
             tickets, self.tickets = self.tickets, None
-            self.gate.left(tickets, failure, now - self.begun, now)
+            self.gate.left(tickets, failure, now - self.begun, now, judged)
             if self.gate.waits:
                 self.pending = self.gate.pending() or None
         return outcome

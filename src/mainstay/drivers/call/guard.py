@@ -10,7 +10,7 @@ from itertools import count
 from weakref import ref
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.effects import Stop
+from mainstay.core.retry.effects import Returned, Stop
 from mainstay.errors import Refused, UsageError
 from mainstay.runtime.fork import make_lock
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
     from typing import Any, TypeAlias
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.base.value import Value
     from mainstay.core.circuit.breaker import Ticket
     from mainstay.runtime.background import Job
@@ -88,6 +89,8 @@ class Guard:
     """Which layer it is, as `explain()` calls it."""
     rule: Value | None = None
     """What it decides by, as a value; None if that is not known."""
+    judges_results = False
+    """Whether `judge` is asked about each result."""
 
     def attach(self, gate: Gate) -> None:
         """Joins a gate, for as long as that exists, and asks it for what it needs.
@@ -125,6 +128,9 @@ class Guard:
 
         The ticket of one that was not announced is the one of `standing` when it began.
         """
+
+    def judge(self, value: UserValue) -> Exception | None:
+        """The failure that a result counts as; None if it is a success."""
 
     def withdrawn(self, ticket: GuardTicket, now: float) -> None:
         """An announced attempt was not made, or cut off from outside: as if it had not been."""
@@ -201,6 +207,7 @@ class Gate:
         "_lock",
         "_tally",
         "guards",
+        "judges_results",
         "quiet",
         "shut",
         "slow_after",
@@ -209,6 +216,8 @@ class Gate:
 
     def __init__(self, guards: Iterable[Guard]) -> None:
         self.guards = tuple(guards)
+        self.judges_results = any(guard.judges_results for guard in self.guards)
+        """Whether a guard looks at the results of attempts."""
         self.slow_after: float | None = None
         """Seconds from which on a success is reported to the guards; None if no guard asks."""
         self._counters: tuple[Callable[[], object], ...] = ()
@@ -347,12 +356,16 @@ class Gate:
         failure: BaseException | None,
         seconds: float,
         now: float,
+        returned: Returned | None = None,
     ) -> None:
-        """Reports to every guard how an attempt has ended."""
+        """Reports to every guard how an attempt has ended; `returned` if its result is judged."""
         for index, guard in enumerate(self.guards):
             ticket = tickets[index] if tickets else None
             if ticket is not RIDING:
-                guard.left(ticket, failure, seconds, now)
+                own = failure
+                if returned is not None and guard.judges_results:
+                    own = guard.judge(returned.value)
+                guard.left(ticket, own, seconds, now)
 
     def consider(
         self,

@@ -171,7 +171,8 @@ def path_of(site: Site, awaits: bool) -> tuple[str, ...]:
     limited = policy.first_limit is not None
     by_thread = policy.timeout_by == "thread" and limited and not awaits
     colour = "async_" if awaits else ""
-    if site.reports_successes or policy.retry_if_result is not None or by_thread:
+    judged = policy.retry_if_result is not None or (gate is not None and gate.judges_results)
+    if site.reports_successes or judged or by_thread:
         return (f"{colour}whole",)
     slow = gate is not None and gate.slow_after is not None
     asked = {
