@@ -90,6 +90,8 @@ MEANINGS = {
     "metric": "the metric of the rule",
     "operation": "the operation's name, or the function's",
     "operator": "the name of the operator",
+    "outcome": "`succeeded`, `failed`, `ignored` (a failure that does not count) or `refused`",
+    "state": "the state of the circuit afterwards",
     "order": "the order to the circuit, such as `force open`",
     "plan": "the id by which proofs refer to it: a hash of its content",
     "policy": "the name of the policy",

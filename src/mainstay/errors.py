@@ -644,7 +644,9 @@ class CircuitOpenError(Refused):
     """A circuit is open, or half open with all its probes under way: the call was not made.
 
     `retry_after` is how many seconds to wait before it may be worth asking again; None if only
-    an operator can close the circuit.
+    an operator can close the circuit. `opened_by` is the failure that opened it, as text: its type
+    and message. The exception itself is not kept: its traceback would keep the frames of that
+    call, and all that they hold, for as long as the circuit is open.
 
     >>> error = CircuitOpenError("payments", "open", 12.5)
     >>> error.retry_after
@@ -657,7 +659,12 @@ class CircuitOpenError(Refused):
     if TYPE_CHECKING:
 
         def __init__(
-            self, operation: str, state: Any = "open", retry_after: float | None = None, /
+            self,
+            operation: str,
+            state: Any = "open",
+            retry_after: float | None = None,
+            opened_by: str | None = None,
+            /,
         ) -> None: ...
     else:  # refusing must be cheap: what is read is made of the arguments, when it is read
         __init__ = Exception.__init__
@@ -680,12 +687,22 @@ class CircuitOpenError(Refused):
         return self.args[2] if len(self.args) > 2 else None
 
     @property
+    def opened_by(self) -> str | None:
+        """The failure that opened the circuit; None if no failure of this process did.
+
+        >>> CircuitOpenError("payments", "open", 12.5, "ConnectionError: down").opened_by
+        'ConnectionError: down'
+        """
+        return self.args[3] if len(self.args) > 3 else None
+
+    @property
     def message(self) -> str:  # type: ignore[override]
         """What happened, without what to do."""
         state = str(getattr(self.state, "value", self.state)).replace("_", " ")
         if state == "closed":  # it has closed, and lets a growing share of the calls through
             state = "only beginning to let calls through"
-        return f"circuit {self.operation!r} is {state}: the call was not made"
+        cause = f" (opened by {self.opened_by})" if self.opened_by else ""
+        return f"circuit {self.operation!r} is {state}: the call was not made{cause}"
 
     @property
     def hint(self) -> str:  # type: ignore[override]

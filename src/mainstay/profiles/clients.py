@@ -177,9 +177,13 @@ class CircuitOpenException(CircuitOpenError):
     """
 
     def __init__(
-        self, operation_name: str, state: CircuitState, retry_after: float | None = None
+        self,
+        operation_name: str,
+        state: CircuitState,
+        retry_after: float | None = None,
+        opened_by: str | None = None,
     ) -> None:
-        super().__init__(operation_name, state, retry_after)
+        super().__init__(operation_name, state, retry_after, opened_by)
 
     @property
     def message(self) -> str:  # type: ignore[override]

@@ -843,3 +843,48 @@ def test_any_clock_will_do(now, failed):
     circuit, ticket = admit(rules, Circuit(since=now, evidence=begun(rules.window, now)), now)
     assert isinstance(ticket, Ticket)
     assert record(rules, circuit, ticket, now, failed=failed).state is (OPEN if failed else CLOSED)
+
+
+# --- a window that a success completes ------------------------------------------------------------
+
+
+@given(
+    outcomes=st.lists(st.booleans(), min_size=1, max_size=20),
+    rate=st.sampled_from([0.2, 0.5, 0.75, 1.0]),
+    least=st.integers(1, 10),
+)
+def test_the_rate_is_judged_from_the_call_on_that_completes_the_window(outcomes, rate, least):
+    """Whatever the last call was: the circuit opens at the first call at which the rate is met."""
+    settings = BreakerSettings(window=Window.calls(20), min_calls=least, failure_rate=rate)
+    opens = None
+    for n in range(least, len(outcomes) + 1):
+        is_judged = n == least or outcomes[n - 1]
+        if is_judged and sum(outcomes[:n]) >= rate * n:
+            opens = n
+            break
+    circuit, opened = Circuit(), None
+    for n, failed in enumerate(outcomes, 1):
+        circuit = record(settings, circuit, None, float(n), failed=failed)
+        if circuit.state is CircuitState.OPEN:
+            opened = n
+            break
+    assert opened == opens
+
+
+def test_a_success_is_awaited_while_it_could_open_the_circuit():
+    """Only then must the driver announce successes; by failures, and by slow calls."""
+    settings = BreakerSettings(
+        window=Window.calls(10), min_calls=4, failure_rate=0.5, slow_after=1.0, slow_rate=0.75
+    )
+    circuit = Circuit()
+    assert not core.awaits_success(settings, circuit, 0.0)
+    circuit = record(settings, circuit, None, 0.0, failed=True)
+    assert not core.awaits_success(settings, circuit, 0.0)
+    assert core.awaits_success(settings, record(settings, circuit, None, 0.0, failed=True), 0.0)
+    slow = Circuit()
+    for _ in range(3):
+        slow = record(settings, slow, None, 0.0, failed=False, slow=True)
+    assert core.awaits_success(settings, slow, 0.0)
+    assert not core.awaits_success(BreakerSettings(), circuit, 0.0)
+    done = record(settings, slow, None, 0.0, failed=False, slow=False)
+    assert done.state is CircuitState.OPEN

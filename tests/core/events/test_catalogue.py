@@ -94,6 +94,9 @@ OWN = {
     },
     "inbox_closed": {"item", "item_kind", "decision", "operator", "result"},
     "circuit_ordered": {"order", "operator", "why"},
+    "circuit_call": {
+        "outcome", "state", "duration_seconds", "exception_type", "exception_message"
+    },
     "operator_refused": {"operator", "about", "reason"},
     "operator_added": {"operator", "authorised_by"},
     "operator_changed": {"operator", "change", "authorised_by"},

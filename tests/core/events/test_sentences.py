@@ -64,6 +64,14 @@ SENTENCES = [
         events.CircuitOrdered(order="reset", operator="ann", why="it is back"),
         "pay: ann ordered the circuit to reset: it is back",
     ),
+    (
+        events.CircuitCall(outcome="failed", state="open", exception_type="OSError"),
+        "pay: a call failed with OSError; the circuit is open",
+    ),
+    (
+        events.CircuitCall(outcome="refused", state="open"),
+        "pay: a call was refused; the circuit is open",
+    ),
     (events.CircuitOrdered(order="reset", operator="ann"), "pay: ann ordered the circuit to reset"),
     (
         events.Idempotency(idempotency_key="o-7", action="record"),

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from mainstay.core.base.entropy import uniform
 from mainstay.core.circuit.window import Evidence, Totals, added, begun, moved, totals
+from mainstay.core.retry.deadline import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -295,13 +296,29 @@ def _record_counted(
         seen = added(settings.window, seen, now, before=before, failed=failed, slow=slow)
     elif failures == circuit.failures:
         return circuit
+    completes = awaits_success(settings, circuit, now)
     circuit = replace(circuit, failures=failures, evidence=seen)
-    reason = _why_tripped(settings, circuit, now) if failed or slow else ""
+    reason = _why_tripped(settings, circuit, now) if failed or slow or completes else ""
     if not reason:
         return circuit
     if circuit.state is CircuitState.METRICS_ONLY:
         reason = f"would open: {reason}"
     return _change(settings, circuit, Signal.TRIPPED, now, reason)
+
+
+def awaits_success(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:
+    """Whether a success may open it: one that completes a window with failures enough.
+
+    From then on a success only lowers the rates of a window of calls, and need not be announced.
+    """
+    sums = sums_of(settings, circuit, now)
+    if settings.window is None or sums.calls >= settings.min_calls:
+        return False
+    slow_rate = settings.slow_rate or NEVER
+    return (
+        sums.failed >= settings.failure_rate * settings.min_calls
+        or sums.slow >= slow_rate * settings.min_calls
+    )
 
 
 def _why_tripped(settings: BreakerSettings, circuit: Circuit, now: float) -> str:

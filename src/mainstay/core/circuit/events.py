@@ -6,7 +6,31 @@ from typing import ClassVar
 
 from mainstay.core.base.event import Event
 
-__all__ = ["CircuitOrdered", "CircuitStateChanged"]
+__all__ = ["CircuitCall", "CircuitOrdered", "CircuitStateChanged"]
+
+
+class CircuitCall(Event, frozen=True, kw_only=True, tag="circuit_call"):
+    """A circuit recorded one call, or refused it; `operation` is the circuit's name.
+
+    `outcome` is "succeeded", "failed", "ignored" (a failure that does not count) or "refused";
+    `state` is that of the circuit afterwards. Only listeners that ask for calls receive it.
+
+    >>> CircuitCall(operation="pay", outcome="refused", state="open").event_type
+    'circuit_call'
+    """
+
+    outcome: str = ""
+    state: str = ""
+    duration_seconds: float | None = None
+    exception_type: str = ""
+    exception_message: str = ""
+    level: ClassVar[str] = "DEBUG"
+
+    def sentence(self) -> str:
+        ended = {"refused": "was refused", "ignored": "failed, which does not count"}
+        failure = f" with {self.exception_type}" if self.exception_type else ""
+        outcome = ended.get(self.outcome, self.outcome)
+        return f"{self.operation}: a call {outcome}{failure}; the circuit is {self.state}"
 
 
 class CircuitStateChanged(Event, frozen=True, kw_only=True, tag="circuit_state_changed"):

@@ -15,7 +15,7 @@ from mainstay.errors import DeadlineExceeded, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Literal, Self, TypeAlias, TypedDict
 
     from mainstay.core.base.types import Seconds
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         count: Counted
         count_on: Rule | Iterable[Rule] | None
         ignore: Rule | Iterable[Rule]
+        failure_if_result: Callable[[Any], object] | None
 
 
 _MOST = 1_000_000
@@ -73,6 +74,8 @@ class BreakerSettings(Value):
             calls that mainstay refused to make.
         count_on: only these failures count: exception classes, names or codes, Kinds, functions.
         ignore: these never count.
+        failure_if_result: a function of the result; true means that the call counts as failed. The
+            caller gets the result all the same.
 
     >>> BreakerSettings(failure_threshold=3, recovery_timeout=300.0).success_threshold
     1
@@ -81,6 +84,7 @@ class BreakerSettings(Value):
     __slots__ = (
         "count",
         "count_on",
+        "failure_if_result",
         "failure_rate",
         "failure_threshold",
         "half_open_probes",
@@ -112,6 +116,7 @@ class BreakerSettings(Value):
     count: str
     count_on: tuple[Rule, ...] | None
     ignore: tuple[Rule, ...]
+    failure_if_result: Callable[[Any], object] | None
 
     def __init__(  # noqa: PLR0913 -- one for each setting
         self,
@@ -132,6 +137,7 @@ class BreakerSettings(Value):
         count: Counted = "dependency",
         count_on: Rule | Iterable[Rule] | None = None,
         ignore: Rule | Iterable[Rule] = (),
+        failure_if_result: Callable[[Any], object] | None = None,
     ) -> None:
         check = Checker("BreakerSettings")
         values = {
@@ -151,6 +157,7 @@ class BreakerSettings(Value):
             "count": check.choice("count", count, COUNTED),
             "count_on": CHECKS["retry_on"](check, "count_on", count_on),
             "ignore": CHECKS["never_retry_on"](check, "ignore", ignore),
+            "failure_if_result": CHECKS["wait_from"](check, "failure_if_result", failure_if_result),
         }
         _check_together(check, values)
         _check_plain(check, values)

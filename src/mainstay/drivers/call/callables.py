@@ -5,7 +5,6 @@ What cannot be retried is refused here, with the way out.
 
 from __future__ import annotations
 
-import sys
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
 from mainstay.core.base.functions import flags_of as _flags

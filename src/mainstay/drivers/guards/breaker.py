@@ -23,7 +23,6 @@ from mainstay.core.circuit.snapshot import CircuitSnapshot, summary
 from mainstay.core.circuit.window import begun
 from mainstay.core.retry.effects import Stop
 from mainstay.core.retry.policy import Policy
-from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.guard import (
     WAIT,
     Counted,
@@ -32,14 +31,13 @@ from mainstay.drivers.call.guard import (
     Tally,
     label_of,
 )
-from mainstay.drivers.call.listeners import listeners_of
 from mainstay.drivers.call.site import Site, getrandbits
 from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.guards.breaker_blocks import ALONG, Blocks, is_inside_block
+from mainstay.drivers.guards.breaker_listeners import JudgedResult, Listening, judged
 from mainstay.drivers.guards.orders import Orders
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
-from mainstay.ports import wants_of
 from mainstay.runtime.fork import make_lock, reset_in_child
 from mainstay.runtime.logs import LOGS
 
@@ -47,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TypeVar, Unpack
 
+    from mainstay.core.base.types import UserValue
     from mainstay.core.circuit.commands import Command
-    from mainstay.core.circuit.events import CircuitStateChanged
     from mainstay.core.circuit.settings import BreakerFields
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import GuardTicket, Witness
@@ -65,7 +63,7 @@ now = clock.current.monotonic
 clock.follow(globals())  # which keeps `now` up to date
 
 
-class CircuitBreaker(Blocks, Orders, Verbs):
+class CircuitBreaker(Blocks, Listening, Orders, Verbs):
     """Stops calling what keeps failing, and finds out when it is well again.
 
     One object serves threads, asyncio and trio at once: as a decorator, as a context manager, in
@@ -93,9 +91,8 @@ class CircuitBreaker(Blocks, Orders, Verbs):
     _refusal_type: type[CircuitOpenError] = CircuitOpenError
     """What a call is refused with; a front door may have a class of its own."""
     __slots__ = (
-        "__weakref__", "_blocks", "_circuit", "_counted", "_failing", "_gates", "_link",
-        "_listeners", "_lock", "_notifying", "_refusals", "_refused", "_site", "_unsent", "name",
-        "rule", "settings",
+        "__weakref__", "_blocks", "_circuit", "_counted", "_failing", "_gates", "_link", "_lock",
+        "_refusals", "_refused", "_site", "judges_results", "name", "rule", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -126,9 +123,8 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         self._counted = Counted()
         self._refusals = Tally()
         self._refused = self._refusals.count
-        self._listeners = list(listeners_of("CircuitBreaker", listener))
-        self._unsent: list[CircuitStateChanged] = []
-        self._notifying = make_lock()
+        self._begin_listening(listener)
+        self.judges_results = self.settings.failure_if_result is not None
         self._site: Site | None = None
         self._blocks: OpenBlocks = {}
         self._link: CircuitLink[CircuitBreaker] | None = None
@@ -190,6 +186,8 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         True
         """
         answer: Ticket | Refusal | CircuitOpenError = self._admit(clock.current.monotonic())
+        if not isinstance(answer, Ticket):
+            self._report_call("refused")
         if self._link is None or not isinstance(answer, Ticket):
             return isinstance(answer, Ticket)
         if (job := self._link.pending(answer)) is not None:
@@ -212,12 +210,14 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         'OPEN'
         """
         if failure is None or self.settings.counts(failure):
-            self._record_by_hand(failed=True)
+            self._record_by_hand(failed=True, failure=failure)
         else:
             self._change(lambda *_: ("forget",))
+            self._report_call("ignored", failure)
 
-    def _record_by_hand(self, *, failed: bool) -> None:
-        self._change(lambda _, now: ("by_hand", now, failed))
+    def _record_by_hand(self, *, failed: bool, failure: BaseException | None = None) -> None:
+        self._change(lambda _, now: ("by_hand", now, failed), failure=failure)
+        self._report_call("failed" if failed else "succeeded", failure)
         if (job := self.pending(None)) is not None:
             job.wait(WAIT)
 
@@ -234,17 +234,6 @@ class CircuitBreaker(Blocks, Orders, Verbs):
 
     def _new_site(self) -> Site:
         return Site(_ONCE, gate=Gate((self,)), logs=LOGS)
-
-    def listen(self, listener: Sink) -> None:
-        """Notifies one more listener of every change from now on.
-
-        >>> events, breaker = [], CircuitBreaker("payments")
-        >>> breaker.listen(events.append); breaker.force_open()
-        >>> events[0].to_state
-        'forced_open'
-        """
-        if listener not in self._listeners:
-            self._listeners.append(listener)
 
     def obey(self, signal: Signal, reason: str) -> None:
         """Follows an order that is given as a value, such as one that came through a store."""
@@ -320,16 +309,16 @@ class CircuitBreaker(Blocks, Orders, Verbs):
     @property
     def is_failing(self) -> bool:
         """Whether calls must be announced: some may be refused, or a success matters."""
-        return self._failing
+        return self._failing or bool(self._call_listeners)
 
     def standing(self) -> Standing:
         """Calls that are not announced belong to the present generation."""
         circuit = self._circuit
         is_open = circuit.state in (CircuitState.OPEN, CircuitState.FORCED_OPEN)
-        refuse = self._refusal if is_open else None
+        refuse = self._refusal if is_open and not self._call_listeners else None
         waits = self._link is not None and (is_open or circuit.state is CircuitState.HALF_OPEN)
         ticket = Ticket(circuit.generation)
-        return Standing(ticket, is_failing=self._failing, refuse=refuse, waits=waits)
+        return Standing(ticket, is_failing=self.is_failing, refuse=refuse, waits=waits)
 
     def _refusal(self) -> CircuitOpenError | None:
         """The error for a call if it is certainly open, without a lock; None if it may not be."""
@@ -338,7 +327,7 @@ class CircuitBreaker(Blocks, Orders, Verbs):
             wait = circuit.since + circuit.open_seconds - (moment := now())
             if wait > 0.0 and moment >= circuit.since:
                 self._refused()
-                return self._refusal_type(self.name, _OPEN, wait)
+                return self._refusal_type(self.name, _OPEN, wait, self._opened_by)
         elif circuit.state is CircuitState.FORCED_OPEN:
             self._refused()
             return self._refusal_type(self.name, circuit.state, None)
@@ -359,7 +348,9 @@ class CircuitBreaker(Blocks, Orders, Verbs):
             return ALONG
         if witness is not None and seen:
             witness(label_of(self), [seen[0], now], answer.retry_after)
-        return self._refusal_type(self.name, self._circuit.state, answer.retry_after)
+        self._report_call("refused")
+        state, wait = self._circuit.state, answer.retry_after
+        return self._refusal_type(self.name, state, wait, self._opened_by)
 
     def _admit(self, now: float, seen: list[Circuit] | None = None) -> Ticket | Refusal:
         """Whether a call may be made; the circuit that this was decided on is put into `seen`."""
@@ -386,9 +377,11 @@ class CircuitBreaker(Blocks, Orders, Verbs):
         self, ticket: GuardTicket, failure: BaseException | None, seconds: float, now: float
     ) -> None:
         """Counts how an attempt has ended, if that is evidence for or against the other side."""
-        if failure is not None and not self.settings.counts(failure):
+        if failure is not None and not self._counts(failure):
             if ticket is not None:
                 self.withdrawn(ticket, now)
+            if ticket is not ALONG:
+                self._report_call("ignored", failure, seconds)
             return
         slow_after = self.settings.slow_after
         slow = slow_after is not None and seconds >= slow_after
@@ -399,7 +392,16 @@ class CircuitBreaker(Blocks, Orders, Verbs):
             before = 0 if is_late else self._take_counted()
             return "record", mine, now, failure is not None, slow, before
 
-        self._change(step)
+        self._change(step, failure=failure)
+        if ticket is not ALONG:
+            self._report_call("succeeded" if failure is None else "failed", failure, seconds)
+
+    def judge(self, value: UserValue) -> Exception | None:
+        """The failure that a result counts as, by the settings; None if it is a success."""
+        return judged(self.settings.failure_if_result, value)
+
+    def _counts(self, failure: BaseException) -> bool:
+        return isinstance(failure, JudgedResult) or self.settings.counts(failure)
 
     def withdrawn(self, ticket: GuardTicket, now: float) -> None:
         """Frees the place of an attempt that was not made, or cut off."""
@@ -427,7 +429,11 @@ class CircuitBreaker(Blocks, Orders, Verbs):
     # --- changing --------------------------------------------------------------------------------
 
     def _change(
-        self, step: Callable[[Circuit, float], Command], *, is_own: bool = True
+        self,
+        step: Callable[[Circuit, float], Command],
+        *,
+        is_own: bool = True,
+        failure: BaseException | None = None,
     ) -> tuple[Circuit, Ticket | Refusal | None]:
         """The one place where it is changed; then gates, link and listeners are notified."""
         now = clock.current.monotonic()
@@ -448,6 +454,8 @@ class CircuitBreaker(Blocks, Orders, Verbs):
                     self.name, self.settings, before, command, after, now, with_proof=self._proves
                 )
                 self._unsent.append(event)
+        if after.generation != before.generation:
+            self._keep_cause(after.state, failure)
         if self._unsent:
             self.send_events()
         return after, answer
@@ -459,38 +467,11 @@ class CircuitBreaker(Blocks, Orders, Verbs):
             if gate is not None:
                 gate.look()
 
-    def send_events(self) -> None:
-        """Notifies the listeners of the changes that they have not received yet.
-
-        One thread at a time sends, so that changes arrive in their order. A thread that comes
-        meanwhile, or a listener that changes the circuit, leaves its event to it; none waits.
-        """
-        while self._unsent and self._notifying.acquire(blocking=False):
-            try:
-                while self._unsent:
-                    self._notify(self._unsent.pop(0))
-            finally:
-                self._notifying.release()
-
-    def begin_with(self, begin: Callable[[CircuitBreaker], object]) -> None:
-        """Changes a circuit that is new; what listeners receive of that waits for `send_events`."""
-        with self._notifying:
-            begin(self)
-
-    @property
-    def _proves(self) -> bool:
-        return any(wants_of(each).evidence for each in self._listeners)
-
-    def _notify(self, event: CircuitStateChanged) -> None:
-        if self._listeners:
-            emit(event, tuple(self._listeners))
-        else:
-            emit(event, LOGS.listeners)
-
 
 def _is_failing(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:
     """Whether calls must be announced: they may be refused, or a success changes something."""
     if circuit.state in (CircuitState.CLOSED, CircuitState.METRICS_ONLY):
         in_a_row = settings.window is None and circuit.failures > 0
-        return in_a_row or core.is_ramping(settings, circuit, now)
+        pending = core.awaits_success(settings, circuit, now)
+        return in_a_row or pending or core.is_ramping(settings, circuit, now)
     return circuit.state not in (CircuitState.FORCED_CLOSED, CircuitState.DISABLED)
