@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mainstay.runtime.logs import Logs
-from tests.ran import pytest_configure, pytest_itemcollected
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
 from tests.servers.valkey import valkey_url
+from tests.tools.ran import pytest_configure, pytest_itemcollected
 
 __all__ = ["nats_url", "postgres_database", "postgres_url", "pytest_configure",
            "pytest_itemcollected", "valkey_url"]  # fmt: skip

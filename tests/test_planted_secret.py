@@ -126,7 +126,7 @@ def planting(test):
 
 
 @planting
-@pytest.mark.req("NFR-041-29", "AG-02", "IT-041-08")
+@pytest.mark.req("NFR-041-29", "AG-02.redacted-logs", "AG-02.redacted-inbox", "IT-041-08")
 def test_no_log_event_note_or_inbox_item_of_an_engine_holds_it(plant):
     """A call that fails with it, from it and for it, is retried, given up and recorded."""
     secret, text = plant
@@ -151,7 +151,7 @@ def test_no_log_event_note_or_inbox_item_of_an_engine_holds_it(plant):
 
 
 @planting
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.redacted-logs")
 def test_no_guard_layer_or_circuit_tells_of_it(plant):
     """Refusals, circuits, fallbacks, hedges and their notes."""
     secret, text = plant
@@ -218,7 +218,7 @@ def test_no_keyed_call_or_store_tells_of_it(plant):
 
 
 @planting
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.redacted-audit")
 def test_no_audit_log_holds_it(tmp_path_factory, plant):
     """Told later from its facts, or as it goes; with an error code that holds it too."""
     secret, text = plant
@@ -331,7 +331,7 @@ def leaks(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.redacted-logs")
 @pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
 def test_no_room_logs_an_exception_as_it_is(path):
     """As runtime/report_failure.py, without secrets; a message takes what `describe` gives."""
@@ -371,7 +371,7 @@ def screen(*arguments: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize(("secret", "url"), SECRETS.items())
-@pytest.mark.req("NFR-041-29", "AG-02")
+@pytest.mark.req("NFR-041-29", "AG-02.redacted-cli")
 def test_no_screen_of_the_command_line_holds_it(secret, url):
     """Tables, JSON, errors and the traceback of MAINSTAY_DEBUG."""
     shown = [

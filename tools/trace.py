@@ -3,9 +3,9 @@
     python -m tools.trace [--json | --quiet] [ROOT]
 
 An id counts only if a test that carries it has passed in that run and none has failed; one that was
-only skipped shows nothing. `make test` writes the report of a run to .trace.json (tests/ran.py),
-`make counts` what the benchmark counts to .counted.json. Marks are read from the source
-(tools/marks.py) and compared with the lists in tests/: requirements.txt (claimed),
+only skipped shows nothing. `make test` writes the report of a run to .trace.json
+(tests/tools/ran.py), `make counts` what the benchmark counts to .counted.json. Marks are read from
+the source (tools/marks.py) and compared with the lists in tests/: requirements.txt (claimed),
 requirements-all.txt (every id there is), requirements-parts.txt (ids that are shown part by part).
 An id that only a benchmark shows is listed as that. Exits 1 on any problem, 0 otherwise.
 """
@@ -91,7 +91,7 @@ class Trace:
     def rests_on_bench(self) -> dict[str, str]:
         """The ids that no test of the run shows and a benchmark does: how."""
         found = {}
-        for name in self.names():
+        for name in self.names() if self.run is not None else ():
             places = self.places(name)
             if places and all(place.startswith("bench/") for place in places):
                 is_counted = any(map(self.is_counted, places))

@@ -240,7 +240,7 @@ sys.stdout.flush()
 """
 
 
-@pytest.mark.req("CP-15")
+@pytest.mark.req("CP-15.reported")
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
 def test_on_a_full_disk_nothing_is_lost_in_silence(tmp_path, kind):
     """It waits in memory or in the spill folder, is told, and arrives when there is room."""

@@ -38,7 +38,7 @@ def record(where, failure, *, guarded=False, **options):
         return verb("op", scripted(failure, "fine"))
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.redacted-audit")
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize(
     "failure",

@@ -37,7 +37,7 @@ EVENTS = [
 ]
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.filter")
 @pytest.mark.parametrize(
     ("names", "found"),
     [
@@ -95,7 +95,7 @@ def test_so_long_ago_is_before_now():
         assert list(AuditStream(EVENTS).filter(since="7m")) == EVENTS[3:]
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.rate")
 def test_the_rate_is_per_minute_of_the_time_the_log_covers():
     """The document's own sample: compared with a threshold."""
     retry_events = AuditStream(EVENTS).filter(event_type="retry_attempt")
@@ -110,7 +110,7 @@ def test_the_rate_is_per_minute_of_the_time_the_log_covers():
     assert repr(retry_events.rate_per_minute) == "0.3"
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.rate")
 def test_the_rate_by_category():
     rates = AuditStream(EVENTS).filter(event_type="retry_attempt").rate_per_minute
     assert rates(by="retry_category") == {"": 0.1, "API": 0.1, "KV": 0.1}

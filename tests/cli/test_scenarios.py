@@ -79,7 +79,7 @@ def test_scenario_1_a_transient_failure_is_recovered_from(screen, logged, store)
     assert (success["event_type"], success["total_attempts"]) == ("call_succeeded", 2)
 
 
-@pytest.mark.req("UVS-2", "AG-01")
+@pytest.mark.req("UVS-2", "AG-01.exhausted", "AG-02.history")
 def test_scenario_2_all_attempts_fail_and_a_person_decides(screen, logged, store):
     """All attempts logged, maximum reached, a clear error, and the escalation works to its end."""
     command = ("exec", "--operation", "charge", "--escalate", *QUICK, *sh("exit 9"))
@@ -128,7 +128,7 @@ def test_scenario_3_a_final_error_is_not_retried(screen, logged, store):
     assert "attempt 1 of" not in shown
 
 
-@pytest.mark.req("UVS-4", "AG-01")
+@pytest.mark.req("UVS-4", "AG-01.loop")
 def test_scenario_4_the_circuit_opens(screen, logged, store):
     """Failures counted over several commands, the circuit opens, fast failures, state logged."""
     command = ("exec", "--operation", "api", *QUICK, *sh("echo asked >> asked; exit 1"))

@@ -213,7 +213,7 @@ def test_what_a_policy_is_printed_as_can_be_configured(put):
     assert found == policy.replace(retry_on=None)
 
 
-@pytest.mark.req("AG-06", "FR-041-18")
+@pytest.mark.req("AG-06.extends", "FR-041-18")
 def test_a_policy_extends_another(put):
     """What a policy does not say comes from the one it extends; a curve's parts one by one."""
     text = """

@@ -31,7 +31,7 @@ def check(workers, trials):
     return sum(report.kills for report in reports)
 
 
-@pytest.mark.req("CP-07", "AG-05", "EF-14")
+@pytest.mark.req("CP-07.sqlite", "AG-05", "EF-14")
 @pytest.mark.parametrize("scenario", SCENARIOS[:-1])
 def test_killed_at_any_boundary_a_call_has_one_outcome_and_no_effect_after_it(workers, scenario):
     """Before and after each statement, effect and return; enumerated, not sampled."""
@@ -129,8 +129,10 @@ def test_killed_at_any_boundary_of_postgresql_the_same_holds(workers, served, fo
     assert check(workers, trials) == len(trials) > 0
 
 
-@pytest.mark.req("CP-07")
-@pytest.mark.parametrize(("name", "module"), [("valkey", "redis"), ("nats", "nats")])
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("valkey", "redis"), pytest.param("nats", "nats", marks=pytest.mark.req("CP-07.nats"))],
+)
 def test_killed_at_random_moments_the_same_holds_on_other_servers(
     workers, served, folder, name, module
 ):

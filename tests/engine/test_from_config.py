@@ -71,7 +71,7 @@ def test_each_operation_runs_under_its_policy(file):
             assert attempts(engine, "mail") == 2
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.not-found")
 def test_a_policy_that_is_not_found_is_the_default_with_a_warning(file):
     """An operation that nobody mapped runs under the default policy, and says so once."""
     file(SHOP)
@@ -119,7 +119,7 @@ def test_the_registry_can_be_asked(file):
 BROKEN = "retry:\n  policies:\n    a: {maxAttempts: 0}\n    b: {deadline: -1}\n"
 
 
-@pytest.mark.req("FR-041-15", "FR-041-70", "FR-041-71", "AG-01")
+@pytest.mark.req("FR-041-15", "FR-041-70", "FR-041-71", "AG-01.invalid")
 def test_a_broken_file_is_an_error_with_every_problem(file):
     file(BROKEN)
     with pytest.raises(ConfigError) as caught:
@@ -134,7 +134,7 @@ def test_a_broken_file_is_an_error_with_every_problem(file):
     )
 
 
-@pytest.mark.req("NFR-041-20", "AG-01")
+@pytest.mark.req("NFR-041-20", "AG-01.invalid")
 def test_a_broken_file_can_be_left_aside(file, caplog):
     """The same list as a warning and in the log; the built-in policy, and nothing else of it."""
     file(BROKEN + "circuitBreaker: true\n")

@@ -154,7 +154,7 @@ def test_sinks_hear_of_circuits_and_refusals():
     assert heard[-1].retry_after_seconds > 0
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.storm")
 def test_a_budget_is_shared_by_all_operations():
     """A retry storm is throttled: past the budget the original error is raised, with a note."""
     policy = RetryPolicy(name="storm", max_attempts=10)
@@ -170,7 +170,7 @@ def test_a_budget_is_shared_by_all_operations():
     ]
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.loop")
 def test_an_endless_loop_of_failing_calls_meets_the_breaker():
     """A caller that never stops costs the service five calls and one probe a minute."""
     settings = BreakerSettings(failure_threshold=5, recovery_timeout=60.0)

@@ -493,7 +493,7 @@ def started(app, *, headers=((b"idempotency-key", b"k-1"),), **options):
     return call, asyncio.ensure_future(call(app))
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.internal")
 def test_a_repeat_while_the_first_is_under_way_is_told_to_come_back():
     """409 with Retry-After, as the draft has it; and nothing of owners, epochs or attempts."""
     engine = Engine(sinks=[])

@@ -34,7 +34,7 @@ AT_ONCE = RetryPolicy(name="at once", max_attempts=3, backoff=Backoff.constant(0
 
 
 @posix
-@pytest.mark.req("AG-03")
+@pytest.mark.req("AG-03.policy")
 def test_a_tool_is_retried_and_what_it_wrote_comes_back(tmp_path):
     """Of the attempt that succeeded; its input is the same in each."""
     script = "cat; echo oops >&2; echo x >> ran; test $(wc -l < ran) = 2"

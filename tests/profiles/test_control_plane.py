@@ -67,8 +67,13 @@ def test_a_key_is_the_same_in_any_order_and_process():
     assert KEY("op", None, None, None) == KEY("op", "", "", {})
 
 
-@pytest.mark.req("CP-07")
-@pytest.mark.parametrize("kind", ["sqlite", "nats"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("sqlite", marks=pytest.mark.req("CP-07.sqlite")),
+        pytest.param("nats", marks=pytest.mark.req("CP-07.nats")),
+    ],
+)
 def test_a_result_survives_a_kill(kind, tmp_path, request):
     """Recorded by a process that is killed at once, found by another."""
     path = f"sqlite:///{tmp_path}/kept.db"

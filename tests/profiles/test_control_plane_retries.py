@@ -410,7 +410,7 @@ def test_hits_and_records_are_told_with_category_operation_key_and_context():
     assert len(calls) == 1
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.nested")
 def test_what_a_call_is_for_travels_into_calls_inside_it():
     """And is gone afterwards."""
     heard = []

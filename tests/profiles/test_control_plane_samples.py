@@ -135,7 +135,7 @@ def test_the_samples_on_idempotency_run():
     assert asyncio.run(check(key)).value is None
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.filter", "CP-17.rate", "CP-17.alert")
 @pytest.mark.parametrize(("threshold", "alerts"), [(2, ["High retry rate detected"]), (3, [])])
 def test_the_sample_on_monitoring_runs(busy, threshold, alerts):
     """Three retries within a minute are over a threshold of two."""

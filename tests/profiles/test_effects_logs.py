@@ -29,7 +29,7 @@ def logged(caplog):
     return last
 
 
-@pytest.mark.req("EF-13")
+@pytest.mark.req("EF-13.attempt")
 def test_a_retry_is_logged_with_the_documents_fields(logged):
     """Attempts are counted from 0 by the caller, and from 1 in the record."""
     log_retry_attempt("database", 1, 3, 2.345, TimeoutError("no reply"), WHO)
@@ -47,7 +47,7 @@ def test_a_retry_is_logged_with_the_documents_fields(logged):
     )
 
 
-@pytest.mark.req("EF-13")
+@pytest.mark.req("EF-13.exhausted")
 def test_exhaustion_is_logged_with_the_documents_fields(logged):
     """The text of the error is a field, and not in the message."""
     log_retry_exhausted("kafka", 3, 12.5, ConnectionError("broker away"), WHO)
@@ -65,7 +65,7 @@ def test_exhaustion_is_logged_with_the_documents_fields(logged):
     )
 
 
-@pytest.mark.req("EF-13")
+@pytest.mark.req("EF-13.compensation")
 @pytest.mark.parametrize(
     ("success", "level", "word"), [(True, "INFO", "succeeded"), (False, "ERROR", "failed")]
 )
@@ -84,7 +84,7 @@ def test_a_compensation_is_logged_with_the_documents_fields(logged, success, lev
     )
 
 
-@pytest.mark.req("EF-13")
+@pytest.mark.req("EF-13.exhausted")
 def test_no_secret_of_an_error_is_logged(logged, caplog):
     """Of its text nothing but the field is left, and that without what nobody may read."""
     error = ConnectionError("no route to postgresql://ann:hunter2@db/shop")
@@ -98,7 +98,7 @@ def test_no_secret_of_an_error_is_logged(logged, caplog):
     assert "route" not in message + json.dumps(own)
 
 
-@pytest.mark.req("EF-13")
+@pytest.mark.req("EF-13.exhausted")
 def test_an_error_that_cannot_be_shown_is_logged_all_the_same(logged):
     """By its type."""
 

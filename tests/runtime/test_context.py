@@ -47,7 +47,7 @@ def strays(trace):
     return [event for carried, event in found if carried != expected]
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.events")
 @pytest.mark.parametrize("ends", ["success", "exhausted", "final", "stopped", "hook"])
 def test_every_sort_of_event_carries_the_context(engine, trace, time, ends):
     """Failures, retries, exhaustion, interruptions and troubles of hooks: all say for whom."""
@@ -66,7 +66,7 @@ def test_every_sort_of_event_carries_the_context(engine, trace, time, ends):
     assert strays(trace) == []
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.events")
 @pytest.mark.parametrize("way", ["call", "run", "protect", "attempts", "nested"])
 def test_the_context_travels_by_every_way_of_calling(engine, trace, time, way):
     """Called, run, decorated, as a block, or in a call in a call."""
@@ -86,7 +86,7 @@ def test_the_context_travels_by_every_way_of_calling(engine, trace, time, way):
     assert strays(trace) == []
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.tasks")
 @pytest.mark.parametrize("how", ["await", "task", "gather", "TaskGroup", "to_thread", "executor"])
 def test_the_context_travels_through_asyncio(engine, trace, time, how):
     """Tasks take it along by themselves, so does to_thread; an executor where it is carried."""
@@ -118,7 +118,7 @@ def test_the_context_travels_through_asyncio(engine, trace, time, how):
     assert strays(trace) == []
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.tasks")
 @pytest.mark.parametrize("how", ["await", "nursery", "thread"])
 def test_the_context_travels_through_trio(engine, trace, how):
     """Nurseries and trio's threads take it along by themselves."""
@@ -141,7 +141,7 @@ def test_the_context_travels_through_trio(engine, trace, how):
     assert strays(trace) == []
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.threads")
 @pytest.mark.parametrize("how", ["carry", "submit", "map", "timeout_by"])
 def test_the_context_travels_to_threads_where_it_is_carried(engine, trace, time, how):
     """`carry()` for a thread, `carrying()` for an executor, a worker thread of ours by itself."""
@@ -177,7 +177,7 @@ def test_a_thread_that_is_not_carried_to_starts_empty():
     assert seen == [Context()]
 
 
-@pytest.mark.req("CP-20")
+@pytest.mark.req("CP-20.nested")
 def test_contexts_nest_and_are_restored():
     """What is left out comes from outside; leaving restores it, also when an error leaves."""
     with mainstay.context(tenant_id="t1", correlation_id="c1") as outer:
@@ -199,7 +199,7 @@ def test_one_context_object_can_be_entered_many_times():
     assert mainstay.current_context().tenant_id is None
 
 
-@pytest.mark.req("CP-20", "NFR-041-15")
+@pytest.mark.req("CP-20.tasks", "NFR-041-15")
 def test_contexts_of_concurrent_tasks_do_not_mix(engine, trace, time):
     """A hundred requests in one loop: each event carries its own request's names."""
 

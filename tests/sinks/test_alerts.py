@@ -30,7 +30,7 @@ def down(count=3):
     return scripted(*[OSError("down")] * count)
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.alert")
 def test_a_retry_rate_over_the_threshold_fires_and_clears(caplog):
     """Per minute and operation; by callback and log, on the process's clock."""
     caplog.set_level(logging.INFO, "mainstay")
@@ -60,7 +60,7 @@ def test_a_retry_rate_over_the_threshold_fires_and_clears(caplog):
     ]
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.alert")
 def test_an_alert_that_fires_becomes_an_item_of_the_inbox():
     """One for each alert; when it fires again, the item is counted, not repeated."""
     with virtual_time() as time, Engine(sinks=[]) as engine:

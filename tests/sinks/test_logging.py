@@ -99,7 +99,7 @@ def test_what_happens_beside_a_call_is_said_in_words(event, said):
     assert event.sentence() == said
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.breaker")
 def test_security_events_have_a_logger_of_their_own(caplog):
     """Circuits, orders, operators and decisions: where they go can be said apart; else as all."""
     caplog.set_level(logging.INFO, "mainstay")

@@ -118,6 +118,7 @@ def test_nothing_is_lost_or_doubled_through_a_restart(server, make, how):
     assert sink.stats()["lost"] == 0
 
 
+@pytest.mark.req("CP-14.publishers")
 def test_a_server_that_stands_still_is_waited_for(server, make):
     """Calls go on meanwhile; what it took before it answered is not stored twice."""
     sink = make(server.url, timeout=0.5)

@@ -320,6 +320,7 @@ def planted(**fields):
         yield cls(**{**values, "operation": "fetch", **fields})
 
 
+@pytest.mark.req("AG-02.redacted-metrics")
 def test_no_id_key_tenant_or_text_becomes_a_label(sink, registry):
     """Ids in every field of every event; none is in a label of any metric."""
     for event in planted():

@@ -198,7 +198,7 @@ def test_the_first_async_call_after_a_store_is_back_succeeds(place):
 # --- a black hole ---------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CP-14")
+@pytest.mark.req("CP-14.stores")
 def test_a_black_hole_is_left_in_time_and_leaves_no_connection_taken(place):
     """More threads and tasks than connections wait in vain, for a while; then all succeed."""
     far = place.engine(place.far_url, timeout=1, pool=2)

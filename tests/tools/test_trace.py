@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ran import Ran
+from tests.tools.ran import Ran
 from tools import trace
 from tools.marks import marks_in
 
@@ -296,7 +296,7 @@ def test_is_not_torn_down(broken): pass
 def test_a_run_reports_what_its_tests_came_to(tmp_path, workers):
     """From the workers too; of a test, the worst of its phases; what is not marked is left out."""
     (tmp_path / "conftest.py").write_text(
-        "from tests.ran import pytest_configure, pytest_itemcollected\n"
+        "from tests.tools.ran import pytest_configure, pytest_itemcollected\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = req(*ids)\n")
     (tmp_path / "test_x.py").write_text(SUITE)

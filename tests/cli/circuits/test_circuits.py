@@ -42,7 +42,7 @@ def url(engine):
     return engine.store.url
 
 
-@pytest.mark.req("AG-08")
+@pytest.mark.req("AG-08.circuits")
 @pytest.mark.parametrize("words", [["circuits"], ["circuits", "list"]])
 def test_the_list_has_the_open_ones_first(run, url, words):
     """With how long and why."""
@@ -147,7 +147,7 @@ def test_nothing_is_shared_yet(run, tmp_path):
 # --- watching -------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("AG-08", "CP-17")
+@pytest.mark.req("AG-08.circuits")
 def test_the_live_screen_is_drawn_in_its_place(terminal, url, engine):
     """Changes show without a new table below; Ctrl+C ends it at once, and the cursor is back."""
     watch = terminal("circuits", "watch", "--every", "0.1", "--store", url)

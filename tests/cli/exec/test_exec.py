@@ -82,7 +82,7 @@ def sh(script):
 # --- passing through ------------------------------------------------------------------------------
 
 
-@pytest.mark.req("AG-03", "IT-041-09")
+@pytest.mark.req("AG-03.policy", "IT-041-09")
 def test_a_command_that_succeeds_is_as_if_it_ran_alone(mainstay):
     """Its input, its output and its error output are its own, and nothing is added."""
     done = mainstay(*sh("cat; echo oops >&2"), stdin=b"hello\n")
@@ -253,7 +253,7 @@ def test_messages_are_json_where_it_is_asked_for(mainstay):
 
 
 @needs_proc
-@pytest.mark.req("AG-03")
+@pytest.mark.req("AG-03.policy")
 def test_an_attempt_that_takes_too_long_is_ended_with_all_it_started(started):
     """124; TERM is enough for these."""
     process = started("--timeout", "0.5", "--policy", "once", *ONCE, *sh(FOREVER))
@@ -298,7 +298,7 @@ def test_what_a_command_leaves_in_its_group_ends_with_it(started):
 
 
 @needs_proc
-@pytest.mark.req("AG-03")
+@pytest.mark.req("AG-03.cancel")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 @pytest.mark.parametrize("script", [FOREVER, DEAF], ids=["willing", "deaf"])
 def test_a_signal_ends_the_command_too(started, name, script):

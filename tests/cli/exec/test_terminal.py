@@ -47,7 +47,7 @@ def sh(script):
 # --- Ctrl+C ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("AG-03", "UVS-6", "FR-041-34", "FR-041-35")
+@pytest.mark.req("AG-03.cancel", "UVS-6", "FR-041-34", "FR-041-35")
 @pytest.mark.parametrize("key", [(), ("--key", "k")], ids=["plain", "keyed"])
 @pytest.mark.parametrize(
     "script",
@@ -70,7 +70,7 @@ def test_ctrl_c_while_the_command_runs_ends_it_and_is_not_retried(terminal, scri
     assert_nobody_is_left(shown.process.pid)
 
 
-@pytest.mark.req("AG-03", "UVS-6")
+@pytest.mark.req("AG-03.cancel-wait", "UVS-6")
 def test_ctrl_c_while_it_waits_ends_the_wait(terminal):
     """The next attempt is a minute away, and is not made."""
     slow = ("--set", "retry.policies.standard.initialDelayMs=60000")
@@ -83,7 +83,7 @@ def test_ctrl_c_while_it_waits_ends_the_wait(terminal):
     assert_nobody_is_left(shown.process.pid)
 
 
-@pytest.mark.req("AG-03", "UVS-6")
+@pytest.mark.req("AG-03.cancel", "UVS-6")
 @pytest.mark.parametrize("attempt", range(2, 7))
 def test_ctrl_c_between_attempts_leaves_nobody(terminal, attempt):
     """Attempts follow each other without a pause; wherever it strikes, it ends."""

@@ -63,7 +63,7 @@ def test_evidence_may_be_a_file(run, url, tmp_path):
     assert json.loads(only_item(url).decision.evidence) == {"id": "\u00fc"}
 
 
-@pytest.mark.req("IT-041-11", "AG-02")
+@pytest.mark.req("IT-041-11", "AG-02.person")
 def test_an_item_is_listed_shown_and_decided(run, url):
     """The whole way, and the audit holds who, when and why; the next call has the outcome."""
     listed = run("inbox", "--store", url)
@@ -106,7 +106,7 @@ def test_json_is_for_programs(run, url):
     assert json.loads(done.stdout)["decision"]["action"] == "retry"
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_a_wrong_secret_is_refused_and_in_the_audit(run, url):
     """Exit code 1, one line that says so, and nothing is decided."""
     item = only_item(url)
@@ -209,7 +209,7 @@ def test_a_key_decides_too(run, url, tmp_path):
     assert only_item(url).decision.by == "bob"
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_a_secret_is_asked_for_without_being_shown(terminal, url):
     """In a terminal: what is typed is nowhere on the screen, and the item is decided."""
     item = only_item(url)

@@ -69,7 +69,7 @@ def url(home, tmp_path):
             thread.join(60)
 
 
-@pytest.mark.req("AG-08")
+@pytest.mark.req("AG-08.circuits", "AG-08.person")
 def test_what_waits_what_is_open_and_what_needs_a_person(run, url):
     """All of it at one look."""
     done = run("status", "--store", url)
@@ -84,7 +84,7 @@ def test_what_waits_what_is_open_and_what_needs_a_person(run, url):
     assert "\x1b" not in done.stdout, "a key is not obeyed by a terminal"
 
 
-@pytest.mark.req("AG-08", "IT-041-09")
+@pytest.mark.req("AG-08.circuits", "AG-08.person", "IT-041-09")
 def test_the_same_for_programs(run, url):
     """One document; times are of the store's clock."""
     found = json.loads(run("status", "--json", "--store", url).stdout)
@@ -153,7 +153,7 @@ alerts:
 """
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.alert")
 def test_an_alert_that_fires_is_shown(run, home, tmp_path):
     """In the status and in the inbox, where somebody says that it was seen to."""
     (tmp_path / "mainstay.yml").write_text(ALERTING, encoding="utf-8")

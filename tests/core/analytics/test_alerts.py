@@ -141,7 +141,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@pytest.mark.req("CP-17")
+@pytest.mark.req("CP-17.alert")
 @settings(max_examples=300, deadline=None)
 @given(RULES, STEPS)
 def test_a_board_says_what_one_that_remembers_everything_says(rule, steps):

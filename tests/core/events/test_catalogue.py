@@ -462,7 +462,7 @@ class Odd(Exception):
         raise RuntimeError("broken")
 
 
-@pytest.mark.req("NFR-041-29", "AG-02")
+@pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 def test_a_failure_is_described_without_its_secrets():
     """By the usual rules, or by those of the plan; its error codes too."""
     own = Redactor(patterns=["EMP-[0-9]+"])

@@ -172,6 +172,7 @@ def test_a_short_delay_is_not_kept_behind_a_long_one():
     assert calendar.reserve(rule, 0.0, 59.5)[0] == 61.0
 
 
+@pytest.mark.req("AG-02.rate")
 def test_a_retry_that_would_wait_too_long_takes_no_place():
     """The refused leave the calendar as it was; the next in time is let through."""
     rule = RateRule(per_second=1.0, burst=1, max_wait=1.5)

@@ -90,7 +90,7 @@ def test_an_ambiguous_failure_is_left_to_the_call():
     assert not classify(ConnectionError(), Rules()).is_ambiguous
 
 
-@pytest.mark.req("AG-09", "FR-041-23")
+@pytest.mark.req("AG-09.errno", "FR-041-23")
 def test_a_busy_file_is_retried_and_a_forbidden_one_is_not():
     """Sharing violations and EBUSY are transient even where Python calls them PermissionError."""
     shared = PermissionError(errno.EACCES, "in use")
@@ -201,7 +201,7 @@ def test_never_retry_on_comes_first_and_is_final():
     assert reason(ValueError(), both, both) == "never_retry_on: ValueError"
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.authentication")
 def test_never_retry_on_keeps_a_kind_that_is_not_retried_anyway():
     """An authentication failure stays one; what would be retried becomes permanent."""
     assert verdict(PermissionError(), None, (OSError,)) == ("auth", False)
@@ -227,6 +227,7 @@ def test_a_policy_may_know_better():
 FORBIDDEN = [PermissionError(), PermissionError(errno.EPERM, "no"), ApiError(status_code=403)]
 
 
+@pytest.mark.req("AG-02.authentication")
 @pytest.mark.parametrize("failure", FORBIDDEN, ids=repr)
 @pytest.mark.parametrize(
     "rule", [Exception, OSError, "Exception", "OSError", "builtins.OSError", lambda error: True],

@@ -128,7 +128,7 @@ BY_ERRNO = {
 NAMES = [(name, wanted) for wanted, names in BY_ERRNO.items() for name in names.split()]
 
 
-@pytest.mark.req("AG-09", "NFR-041-18", "IT-041-13")
+@pytest.mark.req("AG-09.errno", "NFR-041-18", "IT-041-13")
 @pytest.mark.parametrize(("name", "wanted"), [row for row in NAMES if hasattr(errno, row[0])])
 def test_an_errno_of_this_system_is_known(name, wanted):
     """Busy, locked, reset and full are told from wrong and forbidden, by number."""
@@ -166,7 +166,7 @@ WINDOWS = {
 }  # fmt: skip
 
 
-@pytest.mark.req("AG-09", "NFR-041-18", "IT-041-13")
+@pytest.mark.req("AG-09.errno", "NFR-041-18", "IT-041-13")
 @pytest.mark.parametrize("system", [MACOS, WINDOWS], ids=["macos", "windows"])
 def test_the_errnos_of_another_system_are_known_there(system):
     """The table goes by name: numbers differ between systems, and some names are missing."""
@@ -180,7 +180,7 @@ def test_the_errnos_of_another_system_are_known_there(system):
     assert elsewhere.kind_of(with_attributes(OSError(), errno=missing)).kind.value == "unknown"
 
 
-@pytest.mark.req("AG-09")
+@pytest.mark.req("AG-09.winerror")
 @pytest.mark.parametrize(
     ("winerror", "wanted"),
     [
@@ -341,7 +341,7 @@ STANDARD_LIBRARY = [
 ]
 
 
-@pytest.mark.req("FR-041-07", "FR-041-23", "AG-09")
+@pytest.mark.req("FR-041-07", "FR-041-23", "AG-09.errno")
 @pytest.mark.parametrize(
     ("error", "wanted"), STANDARD_LIBRARY, ids=lambda v: v if isinstance(v, str) else repr(v)
 )

@@ -503,7 +503,7 @@ def test_a_policy_survives_pickle_and_copy(fields):
 # --- composition ----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("AG-06", "FR-041-18", "FR-041-13")
+@pytest.mark.req("AG-06.replace", "FR-041-18", "FR-041-13")
 def test_replace_changes_some_fields_of_a_new_policy():
     """The old one stays; what is not named is kept; wrong values are refused as ever."""
     policy = Policy(**FULL)
@@ -514,7 +514,7 @@ def test_replace_changes_some_fields_of_a_new_policy():
     assert fields_of(problems(policy.replace, max_attempts=0)) == ["max_attempts"]
 
 
-@pytest.mark.req("AG-06", "FR-041-18")
+@pytest.mark.req("AG-06.join", "FR-041-18")
 def test_joined_policies_take_what_the_second_sets_explicitly():
     """In a | b the fields set in b win, set to their default included; the others are a's."""
     a = Policy(name="a", max_attempts=9, deadline=5.0)
@@ -525,7 +525,7 @@ def test_joined_policies_take_what_the_second_sets_explicitly():
     assert (Policy() | a) == a
 
 
-@pytest.mark.req("AG-06", "FR-041-18")
+@pytest.mark.req("AG-06.join", "FR-041-18")
 @given(
     rows=st.lists(
         st.fixed_dictionaries(

@@ -194,6 +194,7 @@ def test_a_later_attempt_that_is_cut_is_deadline_exceeded_from_the_real_error(
     assert async_driver.time.elapsed == pytest.approx(3.0)
 
 
+@pytest.mark.req("AG-01.timeout", "CP-14.attempt")
 @pytest.mark.parametrize("way", WAYS)
 def test_cut_attempts_are_retried_until_the_deadline(async_driver, way):
     """An attempt's own timeout is retried; each attempt gets what is left and no more."""

@@ -12,7 +12,6 @@ def outcomes():
     return metastable.outcomes()
 
 
-@pytest.mark.req("AG-01")
 def test_retries_alone_keep_a_service_down(outcomes):
     """A minute after the server is well again, not one call succeeds: all its work is abandoned."""
     outcome = outcomes["retries alone"]
@@ -21,7 +20,7 @@ def test_retries_alone_keep_a_service_down(outcomes):
     assert outcome.load(70.0, 90.0) > 2.0
 
 
-@pytest.mark.req("AG-01", "UVS-4", "UVS-5")
+@pytest.mark.req("AG-01.storm", "UVS-4", "UVS-5")
 def test_with_a_budget_and_a_breaker_it_recovers(outcomes):
     """The same trigger, the same users: it is back, and never saw more than its usual load."""
     outcome = outcomes["with budget and breaker"]

@@ -389,7 +389,7 @@ def test_a_wrong_limit_is_never_made():
 # --- the memory guard -----------------------------------------------------------------------------
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.memory")
 def test_over_the_limit_there_is_no_retry():
     """At the limit there is; above there is none, and the figures are there to be read."""
     used = [512_000_000]

@@ -193,7 +193,7 @@ def claim(engine, operation, key, function, *args, lease=30.0, owner="ghost", mo
 # --- the second call ------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CP-08", "CP-07")
+@pytest.mark.req("CP-08")
 @pytest.mark.parametrize("value", [None, 0, "", False, [], {}, 7, {"a": (1, b"x")}])
 def test_the_second_call_returns_the_first_ones_result(engine, colour, value):
     """Whatever its truth value, and with its type."""

@@ -107,7 +107,7 @@ def test_an_order_enters_the_events_with_who_and_why(url, node):
     assert "hunter2" not in shared_circuit(one.store, "pay").order.why
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.breaker")
 def test_an_order_is_an_event_of_whoever_gave_it(url, node):
     """Also where no process is there to follow it; a refused one is told by the operators."""
     heard = []

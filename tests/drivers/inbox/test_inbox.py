@@ -302,14 +302,14 @@ def race(url, rounds):
     return winners
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_of_two_processes_that_decide_at_once_one_wins_on_sqlite(tmp_path):
     """Always exactly one, and the other is told who."""
     winners = race(f"sqlite:///{tmp_path}/inbox.db", 12)
     assert [len(each) for each in winners] == [1] * 12
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_of_two_processes_that_decide_at_once_one_wins_on_postgresql(postgres_database):
     """The same, on a server."""
     winners = race(postgres_database, 12)
@@ -444,7 +444,7 @@ def test_an_unknown_outcome_names_no_item_that_could_not_be_raised(monkeypatch, 
     assert "could not be put into the inbox" in caplog.text
 
 
-@pytest.mark.req("AG-02", "IT-041-11", "UVS-2")
+@pytest.mark.req("AG-02.person", "IT-041-11", "UVS-2")
 def test_what_was_given_up_is_brought_to_a_person_where_it_asks(engine):
     """Once for each matter, counted; and the caller gets the failure as ever."""
     for _ in range(3):

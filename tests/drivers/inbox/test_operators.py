@@ -35,7 +35,7 @@ def refused(operators, name, proof, **options):
     return told.value
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_the_first_needs_nobodys_leave_and_every_other_does(operators, heard):
     """Who has the store may be the first, and no more than that."""
     with pytest.raises(IdentityRefused, match="not the first"):
@@ -56,7 +56,7 @@ def test_the_first_needs_nobodys_leave_and_every_other_does(operators, heard):
         operators.add("bob", secret="battery staple", by="ann", proof=SECRET)
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_a_wrong_secret_and_a_name_that_nobody_has_read_the_same(operators):
     """Also when they are locked, by the fifth try of a quarter of an hour."""
     seen = {"ann": [], "eve": []}
@@ -69,7 +69,7 @@ def test_a_wrong_secret_and_a_name_that_nobody_has_read_the_same(operators):
     assert "too many wrong tries" in seen["ann"][5]
 
 
-@pytest.mark.req("AG-02")
+@pytest.mark.req("AG-02.person")
 def test_a_lock_holds_for_the_right_secret_until_its_time_is_over(operators):
     """On the store's clock; and says how long."""
     for _ in range(5):

@@ -314,7 +314,7 @@ def windows(monkeypatch):
     return sent
 
 
-@pytest.mark.req("AG-09")
+@pytest.mark.req("AG-09.fallback")
 def test_on_windows_a_command_is_asked_to_end_and_then_ended(windows, tmp_path):
     """CTRL_BREAK, the grace time, taskkill of its tree; and nothing where it ends by itself."""
     assert stream_of(process_windows.run(sh("echo hi"), QUIET)["tape"], 1) == b"hi\n"
@@ -331,7 +331,7 @@ def test_on_windows_a_command_is_asked_to_end_and_then_ended(windows, tmp_path):
     assert windows[-3:] == [1, "taskkill", signal.SIGKILL]
 
 
-@pytest.mark.req("AG-09")
+@pytest.mark.req("AG-09.fallback")
 def test_on_windows_a_cancel_event_ends_it(windows):
     """Before it began, or while it runs."""
     cancel = threading.Event()

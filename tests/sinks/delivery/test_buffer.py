@@ -118,7 +118,7 @@ def test_putting_never_waits_for_the_other_side(buffer, other):
     assert made.stats()["lost"] == 0
 
 
-@pytest.mark.req("CP-15")
+@pytest.mark.req("CP-15.spilled")
 def test_what_finds_no_room_is_spilled_and_comes_back_first(buffer, other, tmp_path, caplog):
     """The other side is away: memory, then disk; when it is back, all of it in order."""
     caplog.set_level(logging.INFO, "mainstay")
@@ -145,7 +145,7 @@ def test_what_finds_no_room_is_spilled_and_comes_back_first(buffer, other, tmp_p
     assert said[-1] == "test: everything is delivered again"
 
 
-@pytest.mark.req("CP-15")
+@pytest.mark.req("CP-15.spilled")
 def test_a_flush_while_the_other_side_is_away_ends_with_everything_on_disk(buffer, other, tmp_path):
     """flush() is True when nothing is in memory only, and what is on disk is delivered later."""
     made = buffer()
@@ -175,7 +175,7 @@ def test_a_flush_while_a_delivery_is_stuck_brings_it_to_disk(buffer, other, tmp_
     assert not files_in(tmp_path)
 
 
-@pytest.mark.req("CP-15")
+@pytest.mark.req("CP-15.counted", "CP-15.reported")
 def test_without_a_spill_folder_what_finds_no_room_is_counted_and_reported(buffer, other, caplog):
     """spill=False: the bound holds, and what is lost is known."""
     made = buffer(size=10, spill=False)
@@ -252,7 +252,7 @@ def run_other(folder, name="test", how="ends"):
     )
 
 
-@pytest.mark.req("CP-15")
+@pytest.mark.req("CP-15.spilled")
 @pytest.mark.parametrize("how", ["ends", "killed"])
 def test_the_next_process_takes_up_what_a_dead_one_has_spilled(buffer, other, tmp_path, how):
     """What was on disk when a process ended, or was killed, is delivered first by the next."""

@@ -365,6 +365,7 @@ def slow_mail(port, folder):
     return NotifyMail("127.0.0.1", sender="a@b.c", to="d@e.f", port=port, **options)
 
 
+@pytest.mark.req("CP-14.exporters")
 @pytest.mark.parametrize(
     ("make", "text"),
     [

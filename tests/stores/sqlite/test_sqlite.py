@@ -127,7 +127,7 @@ def test_a_wait_for_a_lock_ends_at_the_deadline_of_the_caller(store, tmp_path):
     store.transact("s", "k", put(b"1"))
 
 
-@pytest.mark.req("CP-14")
+@pytest.mark.req("CP-14.stores")
 def test_a_lock_that_is_held_too_long_is_told_of(url, tmp_path):
     """The error says who is waited for and for how long; then the store works again."""
     store = SqliteStore(f"{url}?timeout=1")
