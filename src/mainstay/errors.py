@@ -29,6 +29,7 @@
         ├── CallCancelled             the caller's cancel event was set
         ├── CircuitOpenError          a circuit is open: the call was not made
         ├── CallShed                  an adaptive throttle kept a call from an overloaded service
+        ├── RateLimited               a rate limit has no turn for a first call in time
         ├── BulkheadFull              no room, and none in the queue or not in time
         ├── Conflict                  the same key is being worked on elsewhere
         ├── IdentityRefused           an operator was not authenticated, or is locked
@@ -730,6 +731,26 @@ class CallShed(Refused):
         super().__init__(
             f"{operation} is overloaded: {probability:.0%} of its calls are held back, as this one",
             hint="try again later, or serve something cheaper",
+        )
+
+
+class RateLimited(Refused):
+    """A rate limit has no turn for this call in time: it was not made.
+
+    `retry_after` is how many seconds to wait before there is a turn.
+
+    >>> RateLimited("search", 2.5).retry_after
+    2.5
+    """
+
+    code = "MS309"
+
+    def __init__(self, operation: str, retry_after: float) -> None:
+        self.operation = operation
+        self.retry_after = retry_after
+        super().__init__(
+            f"the rate limit {operation!r} has no turn for this call in time",
+            hint=f"try again in {retry_after:.3g} s",
         )
 
 

@@ -77,6 +77,7 @@ BUDGETS = Section(
         Field("per_second", Number(1e-5, MOST), "how many retries start in a second", "10"),
         Field("burst", Whole(1, MOST), "how many may start at once", "10"),
         duration("max_wait", "a retry that would wait longer is not made", "30 s"),
+        Field("first_calls", Flag(), "whether first attempts wait for a turn, too", "false"),
         number="per_second",
     ), "how many retries start in a second", "none"),
     Field("throttle", Section(

@@ -289,7 +289,7 @@ def test_a_listener_may_receive_every_call(way):
     events, breaker = [], CircuitBreaker("pay", failure_threshold=1)
     breaker.listen(events.append, calls=True)
     function = Scripted("fine", ConnectionError("down"))
-    once = {"retry": lambda: retry(on=KeyError, breaker=breaker)(function)()}
+    once = {"retry": retry(on=KeyError, breaker=breaker)(function)}
     for _ in range(3):
         try:
             once.get(way, lambda: made(breaker, function, way))()

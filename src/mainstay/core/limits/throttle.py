@@ -87,13 +87,17 @@ class ThrottleRule(Value):
 
 
 class RateRule(Value):
-    """A number of retries a second, some of them at once, none waiting too long for its turn."""
+    """A number of retries a second, some of them at once, none waiting too long for its turn.
 
-    __slots__ = ("burst", "max_wait", "name", "per_second")
+    If `first_calls` is set, first attempts count, and wait, too.
+    """
+
+    __slots__ = ("burst", "first_calls", "max_wait", "name", "per_second")
     name: str
     per_second: float
     burst: int
     max_wait: float
+    first_calls: bool
 
     def __init__(
         self,
@@ -102,14 +106,18 @@ class RateRule(Value):
         per_second: float = 10.0,
         burst: int = 10,
         max_wait: Seconds = 30.0,
+        first_calls: bool = False,
     ) -> None:
         check = Checker("RateLimit")
         name = check.name("name", name)
         per_second = check.number("per_second", per_second, 1e-5, float(MOST))
         burst = check.count("burst", burst, MOST)
         max_wait = check.seconds("max_wait", max_wait)
+        if not isinstance(first_calls, bool):
+            check.note("first_calls", first_calls, "True or False")
         check.close()
-        self._fill(name=name, per_second=per_second, burst=burst, max_wait=max_wait)
+        self._fill(name=name, per_second=per_second, burst=burst, max_wait=max_wait,
+                   first_calls=first_calls)  # fmt: skip
 
 
 class Calendar(Value):
@@ -152,6 +160,17 @@ class Calendar(Value):
         starts = list(calendar.starts)
         insort(starts, start)
         return wait, Calendar(calendar.due, tuple(starts), calendar.seen)
+
+    def without(self, start: float) -> Calendar:
+        """The calendar without a start that is not made; one that has begun counts all the same.
+
+        >>> Calendar(starts=(5.0, 6.0)).without(5.0).starts
+        (6.0,)
+        """
+        starts = list(self.starts)
+        if start in starts:
+            starts.remove(start)
+        return Calendar(self.due, tuple(starts), self.seen)
 
     def at(self, rule: RateRule, now: float) -> Calendar:
         """The calendar at this moment: what has started is only in `due` any more.

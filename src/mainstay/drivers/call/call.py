@@ -238,9 +238,10 @@ class Call:
 
     def patience(self, job: Job) -> float:
         """Until how many seconds after it was posted a step of a store is waited for."""
+        longest: float = getattr(job, "longest", WAIT)  # of a turn, which a rate limit gives
         if self.until == NEVER:
-            return WAIT
-        return min(WAIT, job.age + self.until - clock.current.monotonic())
+            return longest
+        return min(longest, job.age + self.until - clock.current.monotonic())
 
     def _refused(self, answer: Refused) -> Stop:
         if self.attempts:

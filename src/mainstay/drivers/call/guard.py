@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.breaker import Ticket
     from mainstay.runtime.background import Job
     from mainstay.runtime.enclosing import Enclosure
+    from mainstay.runtime.turns import Turn
 
-    GuardTicket: TypeAlias = "Ticket | Riding | int | str | None"
+    GuardTicket: TypeAlias = "Ticket | Turn | Riding | int | str | None"
     """What a guard gave an attempt; only that guard reads it."""
     Witness: TypeAlias = Callable[[str, Any, Any], None]
     """Keeps what a decision was made on, as core/audit/replay_guard.py reads it.

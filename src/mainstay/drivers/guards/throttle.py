@@ -19,19 +19,22 @@ from mainstay.core.limits.throttle import (
     readable,
 )
 from mainstay.core.retry.effects import Stop
-from mainstay.drivers.call.guard import FAILING, QUIET, Counted, Guard, label_of
+from mainstay.drivers.call.guard import FAILING, QUIET, Counted, Guard, Standing, label_of
 from mainstay.drivers.call.site import getrandbits
 from mainstay.drivers.guards.construct import built_from
-from mainstay.errors import CallShed
+from mainstay.errors import CallShed, RateLimited
 from mainstay.runtime.fork import make_lock
+from mainstay.runtime.turns import Turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from mainstay.drivers.call.guard import Gate, GuardTicket, Standing, Witness
+    from mainstay.drivers.call.guard import Gate, GuardTicket, Witness
+    from mainstay.runtime.background import Job
 
+_TURNS = Standing(is_failing=True, waits=True)
 _MOST_KEPT = 64
 """Retries that wait for their turn which a record of a decision may hold."""
 
@@ -192,13 +195,17 @@ class RateLimit(Guard):
     """Limits how many retries start in a second, however many calls fail at once.
 
     Each retry is given a moment to start at; its own delay counts towards the wait. In any t
-    seconds no more than `burst + per_second · t` of them start.
+    seconds no more than `burst + per_second · t` of them start. With `first_calls` that holds for
+    all attempts, first ones and retries.
 
     Args:
         name: what notes and reports call it.
         per_second: how many retries start in a second.
         burst: how many may start at once after a quiet time.
         max_wait: a retry that would wait longer for its turn is not made.
+        first_calls: whether first attempts wait for a turn, too. If that takes longer than
+            `max_wait` or the deadline, the call raises RateLimited. A sync call in the thread of
+            an event loop does not wait: it is refused if it is not its turn.
 
     >>> limit = RateLimit("search", per_second=2.0, burst=1, max_wait=1.0)
     >>> [limit.consider(None, 0.1, 0.0) for _ in range(2)]
@@ -250,6 +257,42 @@ class RateLimit(Guard):
             f" max_wait={rule.max_wait})"
         )
 
+    def standing(self) -> Standing:
+        """Calls are announced if each of them takes a turn."""
+        return _TURNS if self.rule.first_calls else QUIET
+
+    def enter(
+        self, is_retry: bool, now: float, witness: Witness | None = None
+    ) -> Turn | RateLimited | None:
+        """The turn of a first attempt, or a refusal if that is too far off.
+
+        A retry has taken its turn when it was considered.
+        """
+        if is_retry or not self.rule.first_calls:
+            return None
+        wait = self._reserve(now, 0.0, witness)
+        return self._refusal(now) if wait is None else Turn(now, wait)
+
+    def pending(self, ticket: GuardTicket) -> Job | None:
+        """The turn that a first attempt waits for."""
+        is_to_come = isinstance(ticket, Turn) and ticket.longest > 0.0
+        return ticket if is_to_come else None  # type: ignore[return-value]  # it waits as a Job
+
+    def confirm(
+        self, ticket: GuardTicket, _is_retry: bool, now: float, witness: Witness | None = None
+    ) -> GuardTicket | RateLimited:
+        """After the wait: the attempt may begin, or there was no time to wait for its turn."""
+        if not isinstance(ticket, Turn) or ticket.has_come(now):
+            return ticket
+        self.withdrawn(ticket, now)
+        return self._refusal(now)
+
+    def withdrawn(self, ticket: GuardTicket, _now: float) -> None:
+        """Gives the turn of an attempt that is not made to the next one."""
+        if isinstance(ticket, Turn):
+            with self._lock:
+                self._calendar = self._calendar.without(ticket.start)
+
     def consider(
         self,
         _failure: BaseException | None,
@@ -261,18 +304,22 @@ class RateLimit(Guard):
 
         Decided on the calendar as it was, which is witnessed if it is short enough to keep.
         """
-        wait, calendar = self._reserve(now, delay)
-        if witness is not None and len(calendar.starts) <= _MOST_KEPT:
-            moments = [None if math.isinf(x) else x for x in (calendar.due, calendar.seen)]
-            witness(label_of(self), [*moments, list(calendar.starts), now, delay], wait)
+        wait = self._reserve(now, delay, witness)
         return self._stop if wait is None else wait
 
-    def _reserve(self, now: float, delay: float) -> tuple[float | None, Calendar]:
-        """How long to wait, and the calendar that was decided on."""
+    def _reserve(self, now: float, delay: float, witness: Witness | None) -> float | None:
+        """How long to wait for a turn; None if that is too long."""
         with self._lock:
             before = self._calendar
             wait, self._calendar = before.reserve(self.rule, now, delay)
-        return wait, before
+        if witness is not None and len(before.starts) <= _MOST_KEPT:
+            moments = [None if math.isinf(x) else x for x in (before.due, before.seen)]
+            witness(label_of(self), [*moments, list(before.starts), now, delay], wait)
+        return wait
+
+    def _refusal(self, now: float) -> RateLimited:
+        wait = self._calendar.at(self.rule, now).first_gap(self.rule, now) - now
+        return RateLimited(self.name, max(0.0, wait))
 
 
 class MemoryGuard(Guard):
