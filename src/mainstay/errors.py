@@ -493,11 +493,16 @@ class StoredFailure(DependencyError):
 class StoredValueError(DependencyError, LookupError):
     """A recorded result that cannot be rebuilt here: its class is gone, or has changed.
 
+    Or the record itself `is_damaged`; that of a keyed call then is a matter for a person, and
+    `item_id` is the id of the inbox item.
+
     >>> StoredValueError("no class shop.Order").message
     'no class shop.Order'
     """
 
     code = "MS206"
+    is_damaged: bool = False
+    item_id: str | None = None
 
 
 class ResultNotKept(DependencyError, LookupError):

@@ -44,4 +44,15 @@ def read_as(kind: type[Kind], value: bytes, what: str) -> Kind:
     try:
         return msgspec.json.decode(value, type=kind)
     except (ValueError, RecursionError) as error:  # of msgspec, and of what is no UTF-8
-        raise StoredValueError(f"the record of the {what} is damaged: {error}") from error
+        raise damage(f"the record of the {what} is damaged: {error}") from error
+
+
+def damage(text: str) -> StoredValueError:
+    """The error of a record that nothing can read, here or elsewhere.
+
+    >>> damage("the record of the call is damaged").is_damaged
+    True
+    """
+    error = StoredValueError(text)
+    error.is_damaged = True
+    return error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mainstay.core.base.change import damage
 from mainstay.core.base.value import Value
 from mainstay.core.codec.decode import read
 from mainstay.core.codec.encode import is_native, recorded
@@ -112,7 +113,7 @@ def decode_outcome(data: bytes) -> Outcome:
     except StoredValueError:
         raise
     except Exception as error:  # of whatever shape: it comes from outside
-        raise StoredValueError(f"a recorded outcome cannot be read: {error}") from error
+        raise damage(f"a recorded outcome cannot be read: {error}") from error
 
 
 def _outcome(record: _OutcomeRecord) -> Outcome:

@@ -32,7 +32,7 @@ from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
 from mainstay.drivers.idempotency.keys import ENOUGH
 from mainstay.drivers.idempotency.lease_cancel import stopping
 from mainstay.drivers.inbox.escalation import about
-from mainstay.errors import StoreUnavailable
+from mainstay.errors import StoredValueError, StoreUnavailable
 from mainstay.runtime.context import BOUND, LEASE, Bound, current_bound
 from mainstay.runtime.enclosing import enclosures
 
@@ -111,6 +111,9 @@ def run(
                 answer = records.inbox.put(this.item(effect), is_new=effect.is_new).id
             else:
                 answer = this.answer(effect)
+    except StoredValueError as error:
+        records.inbox.put_damage(error, this.damaged())
+        raise
     finally:
         this.leave()
         answer = None
@@ -285,6 +288,9 @@ async def arun(
                 answer = await aio.await_answer(keying.site, NEVER, effect)
             else:
                 answer = this.answer(effect)
+    except StoredValueError as error:
+        await records.inbox.aput_damage(error, this.damaged())
+        raise
     finally:
         this.leave()
         answer = None

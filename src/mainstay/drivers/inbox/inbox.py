@@ -25,6 +25,7 @@ from mainstay.drivers.inbox.authentication import writable
 from mainstay.drivers.inbox.credentials import Signature
 from mainstay.drivers.inbox.operators import Operators
 from mainstay.drivers.inbox.scan import listed
+from mainstay.runtime.report_failure import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from mainstay.core.inbox.items import Decision
     from mainstay.core.redact.redactor import Redactor
     from mainstay.drivers.inbox.authentication import Credential
+    from mainstay.errors import StoredValueError
     from mainstay.ports import Sink, Store
 
     Room: TypeAlias = Callable[[Item, Decision], str | None]
@@ -47,6 +49,7 @@ _AGAIN = 3
 """How often a decision on whatever is there is tried, while the item keeps changing."""
 _LONGEST = 1000
 """Characters of evidence in an event."""
+_NO_ITEM = "a record of %s is damaged, and no item could be put into the inbox"
 _BY_THEMSELVES = frozenset({"alert", "governance", "corrupted_state"})
 """Kinds for which a decision is noted and nothing else is done."""
 
@@ -90,6 +93,25 @@ class Inbox:
         """The same, awaited."""
         item = self._shown(item)
         return self._raised(await self._store.atransact(SPACE, item.id, _putting(item, is_new)))
+
+    def put_damage(self, error: StoredValueError, item: Item) -> None:
+        """Raises the item of a damaged record, whose id the error then has; each error once.
+
+        The error reaches the caller in any case: if there is no item, that is reported.
+        """
+        if error.is_damaged and error.item_id is None:
+            try:
+                error.item_id = self.put(item).id
+            except Exception as failure:
+                report(failure, _NO_ITEM, item.operation, redact=self._redact)
+
+    async def aput_damage(self, error: StoredValueError, item: Item) -> None:
+        """The same, awaited."""
+        if error.is_damaged and error.item_id is None:
+            try:
+                error.item_id = (await self.aput(item)).id
+            except Exception as failure:
+                report(failure, _NO_ITEM, item.operation, redact=self._redact)
 
     def _raised(self, answer: tuple[Item, bool]) -> Item:
         """Emits that there is an item which did not exist, or was not open."""
