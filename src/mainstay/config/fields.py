@@ -196,6 +196,7 @@ EMAIL = Section(
     needs=["host", "sender", "to"],
 )  # fmt: skip
 INBOX = Section(
+    Field("escalate", Flag(), "an item for each call that is given up", "false"),
     Field("notify", Section(
         Field("webhook", WEBHOOK, "a signed HTTP request for each new item", "none"),
         Field("email", EMAIL, "a mail for each new item", "none"),

@@ -97,6 +97,8 @@ class Engine(EngineView):
             of a .jsonl file; True for the engine's own store, False for none; by default the
             store's own, if it can keep a log.
         redact: a Redactor of your own, for what is secret in your data besides the usual.
+        escalate: brings every call that is given up to a person, as an item of the inbox; an
+            operation may choose otherwise.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -129,8 +131,10 @@ class Engine(EngineView):
         needs: Iterable[str] = (),
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,
+        escalate: bool = False,
     ) -> None:
         check_arguments(seed, redact)
+        self.escalate = escalate
         self.policies = PolicyRegistry(policies, operations or {}, default)
         self._sinks = (LoggingSink(),) if sinks is None else listeners_of("Engine", sinks)
         self._redact = redact
@@ -258,7 +262,7 @@ class Engine(EngineView):
         policy: RetryPolicy | None = None,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
-        escalate: bool = False,
+        escalate: bool | None = None,
         key: object = None,
         connection: Any = None,
         **options: Unpack[KeyFields],
@@ -273,7 +277,8 @@ class Engine(EngineView):
             policy: what it runs under, in place of the policy that its name leads to.
             idempotency: how safe repeating it is.
             cancel: once set, a wait ends at once with CallCancelled.
-            escalate: brings a call that is given up to a person: an item of the inbox.
+            escalate: brings a call that is given up to a person: an item of the inbox. None: as
+                the engine does.
             key: what the call is known by.
             connection: yours, to the store's database: you commit record and effect together.
             options: those of `idempotent`.
@@ -288,7 +293,8 @@ class Engine(EngineView):
                 raise UsageError("these options need a key", hint='key="order-7"')
             records = self.records if connection is None else self.records.within(connection)
             return KeyedOperation(site, records, KeyOptions(key=key, **options))
-        if idempotency is not None or cancel is not None or policy is not None or escalate:
+        is_usual = idempotency is None and cancel is None and policy is None and escalate is None
+        if not is_usual:
             return Operation(self._site(name, idempotency, cancel, policy, escalate))
         found = self._operations.get(name)
         if found is None:
@@ -303,7 +309,7 @@ class Engine(EngineView):
         *,
         idempotency: str | None = None,
         cancel: threading.Event | None = None,
-        escalate: bool = False,
+        escalate: bool | None = None,
         hedge: Layer | None = None,
         bulkhead: Layer | None = None,
         fallback: Layer | None = None,
@@ -311,7 +317,7 @@ class Engine(EngineView):
         """Decorates a function with an operation's policy, circuits and budget.
 
         A Hedge, a Bulkhead and a Fallback go around it as in `retry`. With `escalate` a call that
-        is given up is brought to a person: an item of the inbox.
+        is given up is brought to a person: an item of the inbox; None: as the engine does.
 
         >>> engine = Engine()
         >>> @engine.protect("greet")
@@ -337,7 +343,7 @@ class Engine(EngineView):
         operation: str | None = None,
         idempotency: str = "keyed",
         cancel: threading.Event | None = None,
-        escalate: bool = False,
+        escalate: bool | None = None,
         **options: Unpack[KeyFields],
     ) -> Callable[[F], F]:
         """Records the calls of a function: the second returns the first one's result.
@@ -351,7 +357,8 @@ class Engine(EngineView):
             operation: the operation's name; by default the function's.
             idempotency: how safe repeating it is, for its retries.
             cancel: once set, a wait ends at once with CallCancelled.
-            escalate: brings a call that is given up to a person: an item of the inbox.
+            escalate: brings a call that is given up to a person: an item of the inbox. None: as
+                the engine does.
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
                 which a process that does not renew it counts as gone, and `on_lease_lost`,
                 "continue" or "cancel" then; `ttl`, seconds for which an outcome is replayed;
@@ -415,7 +422,7 @@ class Engine(EngineView):
         idempotency: str | None,
         cancel: threading.Event | None,
         policy: RetryPolicy | None = None,
-        escalate: bool = False,
+        escalate: bool | None = None,
     ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
@@ -432,11 +439,12 @@ class Engine(EngineView):
         policy = self.policies.of(name) if policy is None else policy
         check_idempotency(idempotency or "idempotent", policy)
         counted = None if self._counts is None else self._counts.of(name)
+        escalates = self.escalate if escalate is None else escalate
         return Site(
             policy,
             name,
             idempotency=idempotency or "idempotent",
-            listeners=(*self._sinks, self._escalation) if escalate else self._sinks,
+            listeners=(*self._sinks, self._escalation) if escalates else self._sinks,
             entropy=self._entropy,
             cancel=cancel,
             gate=gate_of(self.circuits.of(name), self._guards, counted),

@@ -121,6 +121,8 @@ class Parts:
             "budget": budgets.pop("retries", None),
             "guards": tuple(budgets.values()),
         }
+        if "escalate" in settings.inbox:
+            made["escalate"] = settings.inbox["escalate"]
         for name, argument in _OF_THE_STORE.items():
             if name in settings.store:
                 made[argument] = settings.store[name]

@@ -11,9 +11,10 @@ import os
 import stat
 import tempfile
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from msgspec import Struct
 
@@ -31,7 +32,7 @@ from mainstay.runtime.context import CANCEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import ParamSpec, Self, TypeVar
+    from typing import Any, ParamSpec, Self, TypeVar
 
     from mainstay.drivers.process.command import Output
     from mainstay.engine.engine import Engine
@@ -97,6 +98,7 @@ def run_tool(
     timeout: float | None = None,
     engine: Engine | None = None,
     operation: str | None = None,
+    escalate: bool = True,
     input: bytes | None = None,  # noqa: A002  as subprocess.run has it
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
@@ -113,6 +115,7 @@ def run_tool(
         engine: runs it as an operation of this engine, under that operation's policy, circuit and
             budget, instead.
         operation: that operation's name; by default the command's.
+        escalate: whether a tool that is given up becomes an item of the engine's inbox.
         input: what it reads from stdin, anew in each attempt; nothing by default.
         cwd: the folder it is run in.
         env: its environment; by default this process's.
@@ -138,7 +141,8 @@ def run_tool(
         if engine is None:
             output = policy.call(tool.attempt)
         else:
-            output = engine.call(operation or name_of(command), tool.attempt)
+            name = operation or name_of(command)
+            output = engine.operation(name, escalate=escalate).call(tool.attempt)
     tape = output["tape"]
     return ToolResult(stream_of(tape, 1), stream_of(tape, 2), tool.attempts, output["lost"])
 
@@ -185,20 +189,62 @@ class _Tool:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def file_operation(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+FILE = "file"
+"""What the document's `operationPolicies` call the operations on files."""
+
+
+@overload
+def file_operation(
+    function: Callable[..., R],
+    /,
+    *args: Any,
+    engine: Engine,
+    operation: str = ...,
+    escalate: bool = ...,
+    **kwargs: Any,
+) -> R: ...
+@overload
+def file_operation(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+def file_operation(function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
     """Calls a function on files; locked and busy ones are tried again, under STANDARD.
 
     EAGAIN, EBUSY, ETXTBSY, stale handles and the sharing violations of Windows are retried; a file
     that is missing, forbidden or on a full disk is not. For another policy: `policy.call`.
 
+    With `engine` it is called as an operation of that engine, under that operation's policy,
+    circuit and budget, with the engine's log and audit. `operation` is the name, by default "file".
+    A call that is given up becomes an item of the engine's inbox, unless `escalate` is False.
+
+    Args:
+        function: what is called.
+        args: its arguments.
+        kwargs: its arguments by name, and the three options above if one of them is an Engine.
+
     >>> file_operation(os.path.exists, "/")
     True
     """
-    return STANDARD.call(function, *args, **kwargs)
+    if "engine" not in kwargs:
+        return STANDARD.call(function, *args, **kwargs)
+    from mainstay.engine.engine import Engine
+
+    if not isinstance(kwargs["engine"], Engine):  # a parameter of the function's own
+        return STANDARD.call(function, *args, **kwargs)
+    engine, name = kwargs.pop("engine"), kwargs.pop("operation", FILE)
+    operation = engine.operation(name, escalate=kwargs.pop("escalate", True))
+    return operation.call(function, *args, **kwargs)  # type: ignore[no-any-return]
 
 
-def read_file(path: str | os.PathLike[str], *, policy: RetryPolicy = STANDARD) -> bytes:
+def read_file(
+    path: str | os.PathLike[str],
+    *,
+    policy: RetryPolicy = STANDARD,
+    engine: Engine | None = None,
+    operation: str = FILE,
+    escalate: bool = True,
+) -> bytes:
     """The bytes of a file; tried again while it is locked or busy.
+
+    With an engine it is an operation of that engine, as in `file_operation`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -206,13 +252,24 @@ def read_file(path: str | os.PathLike[str], *, policy: RetryPolicy = STANDARD) -
     ...     read_file(f"{folder}/note")
     b'hello'
     """
-    return policy.call(Path(path).read_bytes)
+    if engine is None:
+        return policy.call(Path(path).read_bytes)
+    read = Path(path).read_bytes
+    return file_operation(read, engine=engine, operation=operation, escalate=escalate)
 
 
 def write_file(
-    path: str | os.PathLike[str], data: bytes, *, policy: RetryPolicy = STANDARD
+    path: str | os.PathLike[str],
+    data: bytes,
+    *,
+    policy: RetryPolicy = STANDARD,
+    engine: Engine | None = None,
+    operation: str = FILE,
+    escalate: bool = True,
 ) -> None:
     """Writes a file whole: a reader sees the old content or all of the new.
+
+    With an engine it is an operation of that engine, as in `file_operation`.
 
     Each attempt writes a file beside it and puts it in place; what an attempt left is removed.
 
@@ -222,7 +279,11 @@ def write_file(
     ...     os.listdir(folder)
     ['note']
     """
-    policy.call(_replace, Path(path), data)
+    if engine is None:
+        policy.call(_replace, Path(path), data)
+        return
+    work = partial(_replace, Path(path), data)
+    file_operation(work, engine=engine, operation=operation, escalate=escalate)
 
 
 def _replace(path: Path, data: bytes) -> None:

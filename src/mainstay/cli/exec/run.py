@@ -112,9 +112,10 @@ class _Run:
     def _operation(self) -> Operation:
         request, engine = self.request, self.engine
         if request.key is None:
-            return engine.operation(request.operation, cancel=self.interrupt)
+            return engine.operation(request.operation, cancel=self.interrupt, escalate=False)
         return engine.operation(
             request.operation,
+            escalate=False,  # the item of a command names its command line: see _escalated
             cancel=self.interrupt,
             key=request.key,
             lease=request.lease,
@@ -204,7 +205,8 @@ class _Run:
         if isinstance(failure, CommandFailed) and not self.history:
             return self._ended(failure.output or output_of(None), failure.exit_code)
         self._report_given_up(failure)
-        return self._escalated(failure) if self.request.escalate else _code_of(failure)
+        escalates = self.request.escalate or self.engine.escalate
+        return self._escalated(failure) if escalates else _code_of(failure)
 
     def _refused(self, failure: CircuitOpenError | Conflict) -> int:
         wait = failure.retry_after

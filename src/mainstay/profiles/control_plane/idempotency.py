@@ -9,23 +9,35 @@ import msgspec
 from msgspec import Struct
 
 import mainstay.runtime.clock as clock
-from mainstay.core.base.change import DROP, KEEP, Change
+from mainstay.core.base.change import DROP, KEEP, Change, read_as
 from mainstay.core.base.timestamps import moment_of
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.idempotency.record import Record, RecordState, decode, encode, lease_of
+from mainstay.core.idempotency.events import Idempotency
+from mainstay.core.idempotency.record import Record, RecordState, encode, lease_of
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
+from mainstay.drivers.call.emit import emit
+from mainstay.drivers.call.listeners import listeners_of
+from mainstay.drivers.idempotency.keyed_call import SPACE, damaged_item, new_owner
 from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.idempotency.purging import Purging
 from mainstay.drivers.idempotency.records import Records
-from mainstay.errors import Conflict, MainstayWarning, ResultNotKept, UsageError, ValueTooLarge
+from mainstay.errors import (
+    Conflict,
+    MainstayWarning,
+    ResultNotKept,
+    StoredValueError,
+    UsageError,
+    ValueTooLarge,
+)
+from mainstay.runtime.context import CONTEXT
+from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from mainstay.ports import Store
+    from mainstay.ports import Sink, Store
 
 _PAYLOAD = fingerprint({})
 """The key identifies a call: the function takes no arguments."""
@@ -61,6 +73,8 @@ class IdempotencyManager:
         store: a URL or a Store; `memory://` forgets with the process, `sqlite:///file.db` and
             `nats://...` survive a restart and a kill.
         ttl: seconds for which a result is kept.
+        sinks: what receives an `idempotency` event for each hit and each record, such as an
+            AuditLog; by default the log, named `mainstay`.
 
     >>> import asyncio
     >>> async def main():
@@ -72,12 +86,28 @@ class IdempotencyManager:
     Hit(value=None, metadata={})
     """
 
-    def __init__(self, store: str | Store = "memory://", *, ttl: float = 86_400.0) -> None:
+    def __init__(
+        self,
+        store: str | Store = "memory://",
+        *,
+        ttl: float = 86_400.0,
+        sinks: Iterable[Sink] | None = None,
+    ) -> None:
+        given = (LoggingSink(),) if sinks is None else sinks
+        listeners = listeners_of("IdempotencyManager", given)
         self.store = open_store(store)
         self.ttl = ttl
-        self.records = RecordsByKey(self.store)
+        self.send_to(listeners)
         if "durable" in self.store.abilities:
             self.records.purging = Purging(self.store)
+
+    def send_to(self, sinks: tuple[Sink, ...]) -> None:
+        """Sends events to these from now on, those of its inbox included.
+
+        >>> IdempotencyManager().send_to(())
+        """
+        self.sinks = sinks
+        self.records = RecordsByKey(self.store, listeners=sinks)
 
     @staticmethod
     def compute_idempotency_key(
@@ -107,16 +137,22 @@ class IdempotencyManager:
 
         Raises:
             ResultNotKept: the operation was done, and its result was not kept.
+            StoredValueError: the record is damaged; an item of the inbox asks for a person.
 
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().check_idempotency("k")) is None
         True
         """
         value, now = await self.store.aread(SPACE, _address(idempotency_key))
-        record = None if value is None else decode(value)
-        if record is None or not _is_result(record, now):
-            return None
-        outcome = decode_outcome(bytes(record.outcome))
+        try:
+            record = None if value is None else read_as(Record, value, "call")
+            if record is None or not _is_result(record, now):
+                return None
+            outcome = decode_outcome(bytes(record.outcome))
+        except StoredValueError as error:
+            await self._damaged(error, "check_idempotency", idempotency_key)
+            raise
+        self._emit("hit", "check_idempotency", idempotency_key)
         if isinstance(outcome, Failed):  # its result could not be kept
             raise outcome.exception
         metadata = msgspec.json.decode(record.metadata) if record.metadata else {}
@@ -138,10 +174,15 @@ class IdempotencyManager:
         encoded = canonical(dict(metadata)).decode() if metadata else ""
         outcome, why = self._outcome_of(idempotency_key, result)
         try:
-            await self._record(idempotency_key, outcome, encoded)
+            is_new = await self._record(idempotency_key, outcome, encoded)
         except ValueTooLarge as error:
             why = str(error)
-            await self._record(idempotency_key, _not_kept(idempotency_key, why), "")
+            is_new = await self._record(idempotency_key, _not_kept(idempotency_key, why), "")
+        except StoredValueError as error:
+            await self._damaged(error, "record_result", idempotency_key)
+            raise
+        if is_new:
+            self._emit("not_kept" if why else "record", "record_result", idempotency_key)
         self.records.count("not_kept" if why else "record")
         if why:
             text = f"the result of {idempotency_key!r} is not kept: {why}"
@@ -158,13 +199,29 @@ class IdempotencyManager:
             why = f"it has {len(outcome)} bytes as JSON, and {limit} are kept at most"
         return (_not_kept(key, why) if why else outcome), why
 
-    async def _record(self, idempotency_key: str, outcome: bytes, encoded: str) -> None:
+    def _emit(self, action: str, operation: str, key: str) -> None:
+        """Emits what became of a key; the operation is the method that was called."""
+        if self.sinks:
+            here = CONTEXT.get()
+            event = Idempotency(
+                operation=operation, idempotency_key=REDACTOR.text(key), action=action,
+                retry_category=here.category, tenant_id=here.tenant_id,
+                correlation_id=here.correlation_id, trace_id=here.trace_id,
+            )  # fmt: skip
+            emit(event, self.sinks)
+
+    async def _damaged(self, error: StoredValueError, operation: str, key: str) -> None:
+        item = damaged_item(operation, key, _address(key))
+        await self.records.inbox.aput_damage(error, item)
+
+    async def _record(self, idempotency_key: str, outcome: bytes, encoded: str) -> bool:
+        """Records the outcome; returns whether there was none before."""
         owner = new_owner()
 
-        def decide(value: bytes | None, now: float) -> tuple[Change, float]:
-            record = None if value is None else decode(value)
+        def decide(value: bytes | None, now: float) -> tuple[Change, float | None]:
+            record = None if value is None else read_as(Record, value, "call")
             if record is not None and _is_result(record, now):
-                return KEEP, 0.0
+                return KEEP, None
             if record is not None and _is_under_way(record, now):
                 return lease_of(record, now, record.lease_until - now)
             epoch = 1 if record is None else record.epoch + 1
@@ -176,8 +233,9 @@ class IdempotencyManager:
             return Change(encode(kept), kept.expires), 0.0
 
         busy_for = await self.store.atransact(SPACE, _address(idempotency_key), decide)
-        if busy_for > 0.0:
+        if busy_for:
             raise Conflict("record_result", idempotency_key, busy_for)
+        return busy_for is not None
 
     async def clear_idempotency(self, idempotency_key: str) -> None:
         """Forgets a result.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mainstay.audit.stream import AuditStream
 from mainstay.core.retry.events import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
+from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.engine.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
 from mainstay.ports import SinkWants
@@ -75,7 +76,10 @@ class RetryManager:
         self.engine = Engine(
             self.idempotency_manager.store, sinks=(*listeners, self._recent, _Ends()), **options
         )
+        self.idempotency_manager.send_to(self.engine.sinks)
         records, self.engine.records = self.engine.records, self.idempotency_manager.records
+        settled = exhausted_calls(self.engine.store, self.engine.circuits)
+        self.engine.inbox.settle("exhausted", settled)
         self.engine.records.max_result = records.max_result
         self.engine.records.purging = records.purging
 
