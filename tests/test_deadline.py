@@ -74,6 +74,24 @@ def test_an_error_that_leaves_restores_it():
     assert left() is None
 
 
+def test_tasks_that_share_one_object_each_leave_their_own_block(time):
+    """The first to enter is also the first to leave."""
+    shared, seen = deadline.within(10.0), []
+
+    async def work(before, inside):
+        await asyncio.sleep(before)
+        with shared:
+            await asyncio.sleep(inside)
+            seen.append(left())
+        assert deadline.remaining() is None
+
+    async def main():
+        await asyncio.gather(work(0.0, 2.0), work(1.0, 3.0))
+
+    asyncio.run(main())
+    assert seen == [8.0, 7.0]
+
+
 def test_one_object_can_be_entered_again(time):
     """Each time it starts anew; inside itself it is no longer than it was."""
     limit = deadline.within(5.0)

@@ -63,14 +63,20 @@ class within:  # noqa: N801 -- a context manager is used like a function
         check = Checker("deadline.within")
         self._seconds = check.seconds("seconds", seconds, zero=False)
         check.close()
-        self._entered: list[tuple[Bound, Token[Bounding]]] = []
+        self._entered: dict[Bounding, Token[Bounding]] = {}
+        """By what bounds each block: several threads and tasks may be inside at once."""
 
     def __enter__(self) -> None:
         now = clock.current.monotonic()
         bound = Bound(_until(now, self._seconds, moment()), current_bound())
-        self._entered.append((bound, BOUND.set(bound)))
+        self._entered[bound] = BOUND.set(bound)
 
     def __exit__(self, *_: object) -> None:
-        bound, token = self._entered.pop()
+        bound: Bounding | None = BOUND.get()
+        while bound is not None and bound not in self._entered:
+            bound = bound.outer  # an attempt inside leaves its own when it has ended
+        if bound is None:  # entered in a context that is not this one
+            bound = next(reversed(self._entered))
+        token = self._entered.pop(bound)
         bound.is_over = True
         BOUND.reset(token)

@@ -316,3 +316,22 @@ def test_names_and_texts_of_the_function_stay():
         """Pays."""
 
     assert (pay.__name__, pay.__doc__) == ("pay", "Pays.")
+
+
+def test_tasks_that_share_one_keyed_call_each_leave_their_own_block():
+    """The first to enter is also the first to leave; what was outside is there again."""
+    shared = keyed_call("order-7")
+
+    async def work(outside, turns):
+        with keyed_call(outside):
+            with shared:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                assert current_key() == "order-7"
+            assert current_key() == outside
+        assert current_key() is None
+
+    async def main():
+        await asyncio.gather(work("a", 2), work("b", 5))
+
+    asyncio.run(main())

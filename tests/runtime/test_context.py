@@ -10,7 +10,7 @@ import trio
 
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy
-from mainstay.runtime.context import Context
+from mainstay.runtime.context import CANCEL, Context
 from mainstay.testing import Trace, scripted, scripted_async, virtual_time
 
 POLICY = RetryPolicy(
@@ -187,6 +187,25 @@ def test_contexts_nest_and_are_restored():
             raise ZeroDivisionError
         assert mainstay.current_context() == outer
     assert mainstay.current_context() == Context()
+
+
+def test_tasks_that_share_one_context_object_each_leave_their_own_block():
+    """The first to enter is also the first to leave, and finds its own context again."""
+    shared = mainstay.context(correlation_id="c", cancel=threading.Event())
+
+    async def work(tenant, turns):
+        with mainstay.context(tenant_id=tenant):
+            with shared:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                assert mainstay.current_context().tenant_id == tenant
+            assert mainstay.current_context() == Context(tenant_id=tenant)
+            assert CANCEL.get() is None
+
+    async def main():
+        await asyncio.gather(work("a", 2), work("b", 5))
+
+    asyncio.run(main())
 
 
 def test_one_context_object_can_be_entered_many_times():

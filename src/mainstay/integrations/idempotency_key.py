@@ -24,12 +24,12 @@ from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from contextvars import Token
     from typing import Any, TypeVar
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-_KEY: ContextVar[str | None] = ContextVar("mainstay_idempotency_key", default=None)
+_KEYS: ContextVar[tuple[str, ...]] = ContextVar("mainstay_idempotency_key", default=())
+"""The keys of the keyed calls that are under way here, the innermost last."""
 _KEPT = re.compile(r"[ -~]{1,255}")
 """What fits a string of RFC 8941, and what servers take."""
 
@@ -49,7 +49,8 @@ def current_key() -> str | None:
     >>> current_key() is None
     True
     """
-    return _KEY.get()
+    keys = _KEYS.get()
+    return keys[-1] if keys else None
 
 
 class keyed_call:  # noqa: N801 -- a context manager is used like a function
@@ -67,7 +68,7 @@ class keyed_call:  # noqa: N801 -- a context manager is used like a function
     'order-7'
     """
 
-    __slots__ = ("_key", "_token")
+    __slots__ = ("_key",)
 
     def __init__(self, key: str | None = None) -> None:
         if key is None:
@@ -79,14 +80,13 @@ class keyed_call:  # noqa: N801 -- a context manager is used like a function
                 hint="new_key() makes one",
             )
         self._key = key
-        self._token: Token[str | None]
 
     def __enter__(self) -> str:
-        self._token = _KEY.set(self._key)
+        _KEYS.set((*_KEYS.get(), self._key))
         return self._key
 
     def __exit__(self, *_: object) -> None:
-        _KEY.reset(self._token)
+        _KEYS.set(_KEYS.get()[:-1])
 
 
 def carries_key(function: F) -> F:
@@ -208,13 +208,13 @@ class IdempotencyKeyHeader:
         ...     IdempotencyKeyHeader().headers({"Accept": "text/plain"})
         {'Accept': 'text/plain', 'Idempotency-Key': '"order-7"'}
         """
-        made, key = dict(headers or {}), _KEY.get()
+        made, key = dict(headers or {}), current_key()
         if key is not None and all(name.lower() != self._header.lower() for name in made):
             made[self._header] = self._text(key)
         return made
 
     def _mark(self, request: Any) -> None:
-        key = _KEY.get()
+        key = current_key()
         if key is None or str(request.method).upper() not in self._methods:
             return
         if self._header not in request.headers:  # of all three libraries: whatever the case

@@ -106,7 +106,7 @@ class context:  # noqa: N801 -- a context manager is used like a function
     't1'
     """
 
-    __slots__ = ("_cancel", "_changes", "_tokens")
+    __slots__ = ("_cancel", "_changes", "_entered")
 
     def __init__(
         self,
@@ -125,13 +125,14 @@ class context:  # noqa: N801 -- a context manager is used like a function
         }
         self._changes = {name: value for name, value in given.items() if value is not None}
         self._cancel = cancel
-        self._tokens: list[tuple[Any, ...]] = []
+        self._entered: dict[int, tuple[Any, ...]] = {}
+        """By what each block has set: several threads and tasks may be inside at once."""
 
     def __enter__(self) -> Context:
         outer = CONTEXT.get()
         inherited = {name: getattr(outer, name) for name in Context._fields()}
         inner = Context(**{**inherited, **self._changes})
-        self._tokens.append((CONTEXT.set(inner), *self._set_cancel()))
+        self._entered[id(inner)] = (inner, CONTEXT.set(inner), *self._set_cancel())
         return inner
 
     def _set_cancel(self) -> tuple[Token[threading.Event | None], Token[Bounding]] | tuple[()]:
@@ -142,7 +143,8 @@ class context:  # noqa: N801 -- a context manager is used like a function
         return CANCEL.set(self._cancel), BOUND.set(Bound(outer.end, outer))
 
     def __exit__(self, *_: object) -> None:
-        context, *limits = self._tokens.pop()
+        mine = self._entered.pop(id(CONTEXT.get()), None)
+        _, context, *limits = mine or self._entered.popitem()[1]
         CONTEXT.reset(context)
         if limits:
             cancel, bound = limits
