@@ -39,7 +39,7 @@ def once(engine, key):
         note("effects", f"{key} {os.getpid()}")
         return key
     try:
-        assert engine.operation("pay", key=key).call(effect) == key
+        assert engine.operation("pay", key=key, idempotency="idempotent").call(effect) == key
     except StoreUnavailable as error:
         note("refused", f"{key} {error}")
         return False

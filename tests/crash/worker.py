@@ -316,10 +316,10 @@ def perform(job: dict[str, Any]) -> Boundaries:
     _choose_path(is_late=job.get("is_late", False))
     script = Script(job, boundaries)
     store = opened(job["url"], boundaries)
-    how = {"idempotency": "unsafe"} if job["scenario"] == "unsafe" else {}
+    how = "unsafe" if job["scenario"] == "unsafe" else "idempotent"
     with Engine(store, policies=POLICIES, operations=OPERATIONS, sinks=[], audit=False) as engine:
         operation = engine.operation(
-            job["scenario"], key=job["key"], lease=LEASE, wait=LIMIT / 2, **how
+            job["scenario"], key=job["key"], idempotency=how, lease=LEASE, wait=LIMIT / 2
         )
         if job.get("colour") == "asyncio":
             result = asyncio.run(operation.arun(script.coloured))

@@ -10,7 +10,14 @@ import sys
 import pytest
 
 from mainstay import Conflict, MainstayWarning, ResultNotKept, UsageError
-from mainstay.profiles.control_plane import Hit, IdempotencyManager, RetryCategory, RetryManager
+from mainstay.core.idempotency.record import Begin, reduce
+from mainstay.profiles.control_plane import (
+    Hit,
+    IdempotencyManager,
+    RetryCategory,
+    RetryManager,
+    idempotency,
+)
 from mainstay.testing import virtual_time
 
 KEY = IdempotencyManager.compute_idempotency_key
@@ -65,6 +72,26 @@ def test_a_key_is_the_same_in_any_order_and_process():
     others = {KEY("op"), KEY("op", "t"), KEY("op", None, "t"), KEY("op2"), KEY("op", "t", "c", {})}
     assert len(others) == 5
     assert KEY("op", None, None, None) == KEY("op", "", "", {})
+
+
+@pytest.mark.req("CP-13")
+def test_what_a_crash_has_cut_off_is_resumed():
+    """As the document has it: the operation is declared idempotent, and runs again."""
+    manager = RetryManager(sinks=[])
+    begun = Begin("ghost", idempotency._PAYLOAD, lease=0.01, max_attempts=3)
+    manager.engine.store.transact(
+        "records", idempotency._address("k"), lambda value, now: reduce(value, begun, now)
+    )
+
+    async def put():
+        return "put"
+
+    assert (
+        asyncio.run(
+            manager.execute_with_retry(RetryCategory.KV_PUT, "put", put, idempotency_key="k")
+        )
+        == "put"
+    )
 
 
 @pytest.mark.parametrize(

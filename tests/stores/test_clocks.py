@@ -30,7 +30,8 @@ def work():
 with mainstay.Engine(store, sinks=[], audit=False) as engine:
     options = {"lease": float(lease), "wait": 60.0, "on_conflict": what}
     try:
-        print(engine.operation("op", key=key, **options).call(work), flush=True)
+        operation = engine.operation("op", key=key, idempotency="idempotent", **options)
+        print(operation.call(work), flush=True)
     except mainstay.Conflict:
         print("conflict", flush=True)
 """
@@ -148,7 +149,7 @@ def step(engine, key, command):
 
 def fingerprint_of(engine, key):
     """What the record of a call of `int` without arguments has."""
-    engine.operation("op", key=f"{key} probe").call(int)
+    engine.operation("op", key=f"{key} probe", idempotency="idempotent").call(int)
     from mainstay.core.idempotency.record import decode
 
     return decode(engine.store.read("records", f'[null,"op","{key} probe"]')[0]).fingerprint
@@ -162,7 +163,12 @@ def test_a_servers_clock_set_back_does_not_keep_a_dead_owners_key_for_a_day(serv
         payload = fingerprint_of(engine, key)
         assert isinstance(step(engine, key, Begin("dead", payload, 1.0, 3)), Run)
         clock.set(-DAY)
-        assert engine.operation("op", key=key, lease=1.0, wait=60.0).call(int) == 0
+        assert (
+            engine.operation("op", key=key, idempotency="idempotent", lease=1.0, wait=60.0).call(
+                int
+            )
+            == 0
+        )
 
 
 def test_a_servers_clock_set_ahead_does_not_cost_a_live_owner_its_lease(server):
@@ -172,7 +178,7 @@ def test_a_servers_clock_set_ahead_does_not_cost_a_live_owner_its_lease(server):
         key = uuid.uuid4().hex
         payload = fingerprint_of(engine, key)
         assert isinstance(step(engine, key, Begin("live", payload, 600.0, 3)), Run)
-        keyed = engine.operation("op", key=key, on_conflict="raise")
+        keyed = engine.operation("op", key=key, idempotency="idempotent", on_conflict="raise")
         with pytest.raises(Conflict):
             keyed.call(int)
         clock.set(DAY)
@@ -190,11 +196,11 @@ def test_purging_after_a_servers_clock_was_set_ahead_costs_no_record(server):
     with Engine(server.url, sinks=[], audit=False) as engine:
         key = uuid.uuid4().hex
         ran = []
-        assert engine.operation("op", key=key).call(ran.append, 1) is None
+        assert engine.operation("op", key=key, idempotency="idempotent").call(ran.append, 1) is None
         engine.store.purge()
         clock.set(2 * DAY)
         assert engine.store.purge() == 0
-        engine.operation("op", key=key).call(ran.append, 1)
+        engine.operation("op", key=key, idempotency="idempotent").call(ran.append, 1)
         clock.set(0)
-        engine.operation("op", key=key).call(ran.append, 1)
+        engine.operation("op", key=key, idempotency="idempotent").call(ran.append, 1)
         assert ran == [1]

@@ -54,7 +54,9 @@ class Place:
         return self._stack.enter_context(Engine(f"{url}{joint}{query}" if query else url, sinks=[]))
 
     def operation(self, engine, name, **options):
-        return engine.operation("op", key=f"{self._prefix} {name}", **options)
+        return engine.operation(
+            "op", key=f"{self._prefix} {name}", idempotency="idempotent", **options
+        )
 
     def effect(self, name):
         """Counts how often it ran, and says so."""

@@ -86,7 +86,9 @@ class Place:
 
     def call(self, colour, operation="brief", effect=None, key="k", **options):
         """A keyed call in one of the two ways; a watchdog ends it if it hangs."""
-        keyed = self.far.operation(operation, key=f"{self._key} {key}", **options)
+        keyed = self.far.operation(
+            operation, key=f"{self._key} {key}", idempotency="idempotent", **options
+        )
 
         def run():
             self.ran += 1
@@ -158,7 +160,7 @@ def test_a_deadline_outside_ends_it_too(place, colour):
     """`within()` bounds whatever is inside, also if the policy has no deadline."""
     assert place.call(colour, "patient", key="before") == "done"
     place.hang()
-    keyed = place.far.operation("patient", key=uuid.uuid4().hex)
+    keyed = place.far.operation("patient", key=uuid.uuid4().hex, idempotency="idempotent")
 
     def work():
         with deadline.within(DEADLINE):
@@ -219,7 +221,10 @@ def test_many_callers_that_share_few_connections_are_all_left_in_time(place, col
     """A wait for a free connection, or for a turn, is a part of the step."""
     assert place.call(colour, "patient", key="before") == "done"
     place.hang()
-    keyed = [place.far.operation("brief", key=uuid.uuid4().hex) for _ in range(24)]
+    keyed = [
+        place.far.operation("brief", key=uuid.uuid4().hex, idempotency="idempotent")
+        for _ in range(24)
+    ]
 
     async def number():
         return 0

@@ -71,7 +71,9 @@ def test_calls_on_a_store_that_hangs_cost_a_call_on_another_no_lease(valkey_url,
 
     def hold(engine, number):
         with contextlib.suppress(MainstayError):  # its lease is lost, and its outcome with it
-            engine.operation("hold", key=f"{prefix}{number}", lease=1.0).call(end.wait, SOON)
+            engine.operation(
+                "hold", key=f"{prefix}{number}", idempotency="idempotent", lease=1.0
+            ).call(end.wait, SOON)
 
     def work():
         executions.append(1)
@@ -90,11 +92,14 @@ def test_calls_on_a_store_that_hangs_cost_a_call_on_another_no_lease(valkey_url,
         wait_until(lambda: len(list(hung.store.scan("records", limit=1000))) >= 8)
         proxy.black_hole()
         time.sleep(0.5)
-        operation = other.operation("work", key="k", lease=1.0, wait=SOON)
+        operation = other.operation("work", key="k", idempotency="idempotent", lease=1.0, wait=SOON)
         waiting = threading.Thread(target=lambda: others.append(operation.call(work)))
         threading.Timer(0.3, waiting.start).start()
         try:
-            assert healthy.operation("work", key="k", lease=1.0).call(work) == 1
+            assert (
+                healthy.operation("work", key="k", idempotency="idempotent", lease=1.0).call(work)
+                == 1
+            )
         finally:
             end.set()
             proxy.heal()
@@ -114,7 +119,9 @@ def test_many_long_calls_on_a_distant_server_keep_their_leases(postgres_url):
             await end.wait()
 
     async def conflicts(engine, number):
-        operation = engine.operation("w", key=f"{prefix}{number}", lease=3.0, on_conflict="raise")
+        operation = engine.operation(
+            "w", key=f"{prefix}{number}", idempotency="idempotent", lease=3.0, on_conflict="raise"
+        )
         try:
             await operation.acall(work, number)
         except Conflict:
@@ -122,7 +129,10 @@ def test_many_long_calls_on_a_distant_server_keep_their_leases(postgres_url):
         return 0
 
     async def main(far, near):
-        calls = [far.operation("w", key=f"{prefix}{number}", lease=3.0) for number in keys]
+        calls = [
+            far.operation("w", key=f"{prefix}{number}", idempotency="idempotent", lease=3.0)
+            for number in keys
+        ]
         held = [asyncio.create_task(call.acall(work, n)) for n, call in enumerate(calls)]
         while len(executions) < len(keys):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -156,7 +166,7 @@ def test_calls_that_are_cancelled_at_any_moment_leave_no_claim(url, on_crash):
         return key
 
     async def cancelled(engine, key):
-        operation = engine.operation(prefix, key=key, on_crash=on_crash)
+        operation = engine.operation(prefix, key=key, idempotency="idempotent", on_crash=on_crash)
         task = asyncio.create_task(operation.acall(work, key))
         await asyncio.sleep(chance.uniform(0.0, longest))
         task.cancel()
@@ -179,7 +189,9 @@ def test_calls_that_are_cancelled_at_any_moment_leave_no_claim(url, on_crash):
         assert states[RecordState.RUNNING] == states[RecordState.UNKNOWN] == 0
         assert not [item for item in near.inbox if item.operation == prefix]
         for key in map(str, range(number)):
-            operation = near.operation(prefix, key=key, on_conflict="raise")
+            operation = near.operation(
+                prefix, key=key, idempotency="idempotent", on_conflict="raise"
+            )
             assert operation.call(lambda key: key, key) == key
     assert set(ran.values()) <= {1}
 
@@ -201,11 +213,13 @@ def test_a_claim_that_arrives_after_its_release_is_not_written(server, monkeypat
         """The same."""
 
     async def main(engine, proxy):
-        await engine.operation(name, key="before").acall(awork)
+        await engine.operation(name, key="before", idempotency="idempotent").acall(awork)
         monkeypatch.setattr(keyed_call, "reduce", spy)
         decided.clear()
         proxy.latency(0.6)
-        task = asyncio.create_task(engine.operation(name, key="k").acall(awork))
+        task = asyncio.create_task(
+            engine.operation(name, key="k", idempotency="idempotent").acall(awork)
+        )
         await decided.wait()
         await asyncio.sleep(0.05)  # it is sent
         task.cancel()
@@ -228,7 +242,10 @@ def test_a_claim_that_arrives_after_its_release_is_not_written(server, monkeypat
 
         monkeypatch.setattr(engine.records, "later", later)
         asyncio.run(main(engine, proxy))
-        assert near.operation(name, key="k", on_conflict="raise").call(work) is None
+        assert (
+            near.operation(name, key="k", idempotency="idempotent", on_conflict="raise").call(work)
+            is None
+        )
 
 
 def left_by_a_crash(engine, name, function, *args):
@@ -264,8 +281,11 @@ def test_a_thread_interrupted_in_its_claim_leaves_none(url, is_taken):
 
         engine.store.transact = interrupted
         with pytest.raises(KeyboardInterrupt):
-            engine.operation(name, key="k").call(int)
+            engine.operation(name, key="k", idempotency="idempotent").call(int)
         engine.store.transact = transact
         wait_until(lambda: not any(t.name == "mainstay-release" for t in threading.enumerate()))
         assert states_of(engine, name)[RecordState.RUNNING] == 0
-        assert engine.operation(name, key="k", on_conflict="raise").call(int) == 0
+        assert (
+            engine.operation(name, key="k", idempotency="idempotent", on_conflict="raise").call(int)
+            == 0
+        )

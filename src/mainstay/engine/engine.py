@@ -355,17 +355,19 @@ class Engine(EngineView):
             given: nothing; `@engine.idempotent` without parentheses is refused.
             key: a function of the arguments; without one, all arguments make the key.
             operation: the operation's name; by default the function's.
-            idempotency: how safe repeating it is, for its retries.
+            idempotency: how safe repeating it is: "keyed", or "idempotent" if it may run again
+                after a crash too.
             cancel: once set, a wait ends at once with CallCancelled.
             escalate: brings a call that is given up to a person: an item of the inbox. None: as
                 the engine does.
             options: `scope`, whose keys these are (by default the tenant's); `lease`, seconds after
                 which a process that does not renew it counts as gone, and `on_lease_lost`,
                 "continue" or "cancel" then; `ttl`, seconds for which an outcome is replayed;
-                `on_conflict`, "wait" or "raise" while another call has the key; `on_crash`, "retry"
-                or "unknown"; `wait` and `store_wait`, seconds to wait for such a call and for an
-                unavailable store; `max_result`, bytes of a result that are kept at most;
-                `metadata`, kept with it.
+                `on_conflict`, "wait" or "raise" while another call has the key; `on_crash`, what a
+                process left unfinished is: "retry", or "unknown", for a person to decide (the
+                default, unless it is declared idempotent); `wait` and `store_wait`, seconds to
+                wait for such a call and for an unavailable store; `max_result`, bytes of a result
+                that are kept at most; `metadata`, kept with it.
 
         >>> engine = Engine()
         >>> @engine.idempotent(key=lambda order: order["id"])

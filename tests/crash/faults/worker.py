@@ -99,7 +99,7 @@ class Load:
 
     def _operation(self, key: str) -> Any:
         is_unsafe = kind_of(self.job["seed"], key)[0] == "unsafe"
-        name, how = ("unsafe", "unsafe") if is_unsafe else ("effect", "keyed")
+        name, how = ("unsafe", "unsafe") if is_unsafe else ("effect", "idempotent")
         return self.engine.operation(
             name, key=key, idempotency=how,
             lease=LEASE, ttl=TTL, wait=self.job["wait"], scope=self.job["scope"],

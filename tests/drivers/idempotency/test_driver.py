@@ -533,13 +533,22 @@ def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, c
 
     def late():
         time.sleep(0.1)
-        assert engine.operation("work", key="k", lease=0.05).call(lambda: "other") == "other"
+        assert (
+            engine.operation("work", key="k", idempotency="idempotent", lease=0.05).call(
+                lambda: "other"
+            )
+            == "other"
+        )
         return "mine"
 
     with pytest.raises(LeaseLost) as caught:
-        colour.call(engine.operation("work", key="k", lease=0.05), colour.of(late))
+        colour.call(
+            engine.operation("work", key="k", idempotency="idempotent", lease=0.05), colour.of(late)
+        )
     assert caught.value.value == "mine"
-    assert engine.operation("work", key="k").call(lambda: "third") == "other"
+    assert (
+        engine.operation("work", key="k", idempotency="idempotent").call(lambda: "third") == "other"
+    )
     assert engine.records.counts()["lost"] == 1
 
 
@@ -549,13 +558,19 @@ def test_who_lost_the_lease_is_told_with_its_failure(engine, colour, monkeypatch
 
     def late():
         time.sleep(0.1)
-        engine.operation("work", key="k", lease=0.05).call(lambda: "other")
+        engine.operation("work", key="k", idempotency="idempotent", lease=0.05).call(
+            lambda: "other"
+        )
         raise Custom("mine")
 
     with pytest.raises(LeaseLost) as caught:
-        colour.call(engine.operation("work", key="k", lease=0.05), colour.of(late))
+        colour.call(
+            engine.operation("work", key="k", idempotency="idempotent", lease=0.05), colour.of(late)
+        )
     assert isinstance(caught.value.__cause__, Custom)
-    assert engine.operation("work", key="k").call(lambda: "third") == "other"
+    assert (
+        engine.operation("work", key="k", idempotency="idempotent").call(lambda: "third") == "other"
+    )
 
 
 def test_who_lost_the_lease_makes_no_further_attempt(engine, colour, monkeypatch):
@@ -566,11 +581,15 @@ def test_who_lost_the_lease_makes_no_further_attempt(engine, colour, monkeypatch
     def late():
         calls.append(1)
         time.sleep(0.1)
-        engine.operation("work", key="k", lease=0.05).call(lambda: "other")
+        engine.operation("work", key="k", idempotency="idempotent", lease=0.05).call(
+            lambda: "other"
+        )
         raise ConnectionError("try again")
 
     with pytest.raises(LeaseLost):
-        colour.call(engine.operation("work", key="k", lease=0.05), colour.of(late))
+        colour.call(
+            engine.operation("work", key="k", idempotency="idempotent", lease=0.05), colour.of(late)
+        )
     assert calls == [1]
     assert record_of(engine, "work", "k").state is RecordState.SUCCEEDED
 
@@ -596,7 +615,7 @@ def test_a_crash_carries_its_attempts_over(engine, colour):
     """What it used up is gone for whoever takes over; what was released is not."""
     function, plain = scripted(colour, ConnectionError("down"))
     claim(engine, "charge", "k", function, lease=0.05)
-    operation = engine.operation("charge", key="k")
+    operation = engine.operation("charge", key="k", idempotency="idempotent")
     assert colour.result(operation, function).attempts == 2
     assert colour.result(operation, function).attempts == 3
     assert plain.calls == 5
@@ -622,6 +641,48 @@ def test_a_call_that_crashed_too_often_is_for_a_person(engine, colour):
     assert "'k'" in item.text
     assert plain.calls == 0
     assert engine.records.counts()["unknown"] == 1
+
+
+@pytest.mark.req("AG-05", "CP-13")
+@pytest.mark.parametrize(
+    ("options", "runs_again"),
+    [
+        ({}, False),
+        ({"idempotency": "keyed"}, False),
+        ({"idempotency": "idempotent"}, True),
+        ({"idempotency": "unsafe"}, False),
+        ({"on_crash": "retry"}, True),
+        ({"on_crash": "unknown", "idempotency": "idempotent"}, False),
+        ({"on_crash": "retry", "idempotency": "unsafe"}, False),
+    ],
+)
+@pytest.mark.parametrize("door", ["operation", "idempotent"])
+def test_what_a_crash_left_runs_again_only_if_it_is_declared_idempotent(
+    tmp_path, options, runs_again, door
+):
+    """One default for every door: how far it came is unknown, and a payment is not made twice."""
+    calls = []
+
+    def charge():
+        calls.append(1)
+        return "paid"
+
+    once = RetryPolicy(name="once", max_attempts=1 if "unsafe" in options.values() else 3)
+    with Engine(f"sqlite:///{tmp_path}/a.db", sinks=[], policies=[once], default="once") as engine:
+        claim(engine, "charge", "k", charge, lease=0.05)
+        time.sleep(0.06)
+        if door == "operation":
+            made = engine.operation("charge", key="k", **options)
+            outcome = made.run(charge)
+        else:
+            kept = engine.idempotent(key=lambda: "k", operation="charge", **options)(charge)
+            outcome = RetryPolicy(max_attempts=1).run(kept)
+        assert calls == [1] * runs_again
+        if runs_again:
+            assert outcome.value == "paid"
+        else:
+            assert isinstance(outcome.last_exception, OutcomeUnknown)
+            assert [item.kind for item in engine.inbox] == ["unknown_outcome"]
 
 
 def test_where_a_crash_is_for_a_person_nothing_is_run_again(engine, colour):
@@ -732,7 +793,7 @@ def test_a_task_cancelled_while_it_runs_releases_its_key(engine, async_colour):
             await async_colour.sleep(60.0)
         return "done"
 
-    operation = engine.operation("work", key="k")
+    operation = engine.operation("work", key="k", idempotency="idempotent")
     cancel_soon(async_colour, operation, work, started.is_set)
     wait_until(lambda: record_of(engine, "work", "k") is None)
     assert async_colour.call(operation, work) == "done"
@@ -823,7 +884,7 @@ def test_a_task_cancelled_while_it_records_has_recorded(tmp_path, async_colour):
 def test_a_coroutine_that_is_closed_releases_its_key(tmp_path):
     """Its event loop is gone: nothing can be awaited, and nothing is said of an ignored exit."""
     with engine_on(sqlite_at(tmp_path)) as engine:
-        operation = engine.operation("work", key="k")
+        operation = engine.operation("work", key="k", idempotency="idempotent")
 
         async def work():
             await asyncio.sleep(60.0)
@@ -866,7 +927,7 @@ def test_a_coroutine_that_is_closed_is_in_doubt_where_a_crash_is():
 def test_ctrl_c_releases_the_key(engine, colour):
     """And leaves as it came."""
     function, _ = scripted(colour, KeyboardInterrupt(), "done")
-    operation = engine.operation("work", key="k")
+    operation = engine.operation("work", key="k", idempotency="idempotent")
     with pytest.raises(KeyboardInterrupt):
         colour.call(operation, function)
     wait_until(lambda: record_of(engine, "work", "k") is None)
@@ -1016,7 +1077,9 @@ def test_where_recording_fails_the_error_says_that_it_ran(failing, colour):
     """Within the lease it is a conflict; after it the call is made again, as at-least-once says."""
     function, plain = scripted(colour, 1)
     failing.store.fails = (Settle,)
-    operation = failing.operation("work", key="k", lease=0.4, on_conflict="raise")
+    operation = failing.operation(
+        "work", key="k", idempotency="idempotent", lease=0.4, on_conflict="raise"
+    )
     with pytest.raises(StoreUnavailable) as caught:
         colour.call(operation, function)
     assert any("work ran and returned" in note for note in caught.value.__notes__)
@@ -1024,7 +1087,7 @@ def test_where_recording_fails_the_error_says_that_it_ran(failing, colour):
     with pytest.raises(Conflict):
         colour.call(operation, function)
     assert plain.calls == 1
-    assert colour.call(failing.operation("work", key="k"), function) == 1
+    assert colour.call(failing.operation("work", key="k", idempotency="idempotent"), function) == 1
     assert plain.calls == 2
 
 
@@ -1044,7 +1107,7 @@ def test_where_giving_up_the_claim_fails_no_failure_is_hidden(failing, colour, k
     function, _ = scripted(colour, kind("mine"))
     failing.store.fails = (Settle, Release)
     with pytest.raises(kind, match="mine") as caught:
-        colour.call(failing.operation("work", key="k"), function)
+        colour.call(failing.operation("work", key="k", idempotency="idempotent"), function)
     assert any("it is away" in note for note in caught.value.__notes__)
 
 

@@ -350,7 +350,7 @@ def test_a_coroutine_closed_in_another_context_ends_quietly(engine):
         await asyncio.sleep(SOON)
 
     async def main():
-        made = engine.operation("work", key="k").acall(work)
+        made = engine.operation("work", key="k", idempotency="idempotent").acall(work)
         asyncio.get_running_loop()
         made.send(None)
         import contextvars

@@ -116,6 +116,7 @@ class _Run:
         return engine.operation(
             request.operation,
             escalate=False,  # the item of a command names its command line: see _escalated
+            idempotency="idempotent",  # a killed run is resumed: its attempts count
             cancel=self.interrupt,
             key=request.key,
             lease=request.lease,

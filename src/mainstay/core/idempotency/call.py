@@ -417,9 +417,10 @@ def _unless_unavailable(
         raised.__cause__, ended = outcome, f"raised {type(outcome).__name__}"
     elif isinstance(outcome, BaseException):
         raised, ended, why = outcome, "ended so", f" ({answer})"
+    then = "it may run again" if call.on_crash == "retry" else "its outcome is unknown"
     note = (
         f"{call.operation} ran and {ended}, but that could not be recorded under the key"
-        f" {call.key!r}{why}; once its lease of {call.lease:g} s is over it may run again"
+        f" {call.key!r}{why}; once its lease of {call.lease:g} s is over {then}"
     )
     from mainstay.core.redact.redactor import REDACTOR
 

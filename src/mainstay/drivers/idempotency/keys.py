@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         lease: Seconds
         ttl: Seconds | None
         on_conflict: str
-        on_crash: str
+        on_crash: str | None
         wait: Seconds
         metadata: Mapping[str, UserValue] | None
         store_wait: Seconds | None
@@ -54,7 +54,8 @@ class KeyOptions(Value):
         lease: seconds after which a process that does not renew its claim counts as gone.
         ttl: seconds for which an outcome is replayed; None for ever.
         on_conflict: "wait" for another call with the same key, or "raise" Conflict.
-        on_crash: "retry" what a process left unfinished, or "unknown": a person must look.
+        on_crash: "retry" what a process left unfinished, or "unknown": a person must look. By
+            default "retry" if the operation is declared idempotent, otherwise "unknown".
         wait: seconds to wait at most.
         metadata: what is kept beside the outcome, for readers of the record.
         store_wait: seconds to wait for an unavailable store; None for the engine's own.
@@ -74,7 +75,7 @@ class KeyOptions(Value):
     lease: float
     ttl: float | None
     on_conflict: str
-    on_crash: str
+    on_crash: str | None
     wait: float
     metadata: str
     store_wait: float | None
@@ -89,7 +90,7 @@ class KeyOptions(Value):
         lease: Seconds = 30.0,
         ttl: Seconds | None = 86_400.0,
         on_conflict: str = "wait",
-        on_crash: str = "retry",
+        on_crash: str | None = None,
         wait: Seconds = 30.0,
         metadata: Mapping[str, UserValue] | None = None,
         store_wait: Seconds | None = None,
@@ -107,7 +108,7 @@ class KeyOptions(Value):
             lease=check.duration("lease", lease, 0.05, 86_400.0),
             ttl=check.optional_seconds("ttl", ttl),
             on_conflict=check.choice("on_conflict", on_conflict, ("wait", "raise")),
-            on_crash=check.choice("on_crash", on_crash, ("retry", "unknown")),
+            on_crash=on_crash and check.choice("on_crash", on_crash, ("retry", "unknown")),
             wait=check.seconds("wait", wait),
             metadata=canonical(dict(metadata)).decode() if metadata else "",
             store_wait=None if store_wait is None else check.seconds("store_wait", store_wait),
@@ -115,6 +116,18 @@ class KeyOptions(Value):
             on_lease_lost=check.choice("on_lease_lost", on_lease_lost, ("continue", "cancel")),
         )
         check.close()
+
+
+def after_crash(options: KeyOptions, idempotency: str) -> str:
+    """What happens to a call that a process left unfinished: as chosen, or as it is declared.
+
+    How far it came is unknown. Only what may be repeated runs again without a person.
+
+    >>> after_crash(KeyOptions(), "keyed"), after_crash(KeyOptions(), "idempotent")
+    ('unknown', 'retry')
+    """
+    usual = "retry" if idempotency == "idempotent" else "unknown"
+    return "unknown" if idempotency == "unsafe" else options.on_crash or usual
 
 
 def check_max_result(check: Checker, max_result: int | None) -> int | None:

@@ -19,7 +19,7 @@ from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.guard import Tally
 from mainstay.drivers.idempotency import driver
 from mainstay.drivers.idempotency.keyed_call import SPACE, KeyedCall
-from mainstay.drivers.idempotency.keys import Keying
+from mainstay.drivers.idempotency.keys import Keying, after_crash
 from mainstay.drivers.idempotency.late_steps import LateSteps
 from mainstay.drivers.inbox.inbox import Inbox
 from mainstay.drivers.inbox.resolution import unknown_outcomes
@@ -170,7 +170,7 @@ class Records:
             lease=options.lease,
             ttl=options.ttl,
             on_conflict="raise" if self.is_bound else options.on_conflict,
-            on_crash="unknown" if site.idempotency == "unsafe" else options.on_crash,
+            on_crash=after_crash(options, site.idempotency),
             wait=min(options.wait, site.policy.deadline or NEVER),
             metadata=options.metadata,
             redact=site.redact,

@@ -167,8 +167,14 @@ class RetryManager:
     ) -> Operation:
         if key is None:
             return self.engine.operation(name, policy=policy)
-        ttl = self.idempotency_manager.ttl
-        return self.engine.operation(name, policy=policy, key=key, ttl=ttl, metadata=metadata)
+        return self.engine.operation(
+            name,
+            policy=policy,
+            idempotency="idempotent",  # the document resumes what a crash has cut off
+            key=key,
+            ttl=self.idempotency_manager.ttl,
+            metadata=metadata,
+        )
 
     def close(self) -> None:
         """Flushes the sinks and closes the store.
