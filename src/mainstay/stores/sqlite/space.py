@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     Progress: TypeAlias = Callable[[int, int], object]
     """Called with the bytes that are done, and all of them."""
@@ -61,16 +61,26 @@ def shrink(connection: sqlite3.Connection, pages: int) -> int:
     return _give_back(connection, min(pages, spare))
 
 
-def compact(connection: sqlite3.Connection, path: str, progress: Progress) -> None:
-    """Gives back every free page; waits for the lock as a write does."""
-    space = space_of(connection)
+def compact(use: Callable[..., Any], path: str, progress: Progress) -> None:
+    """Gives back every free page; each step by itself waits for the lock, as a write does.
+
+    Args:
+        use: carries out a function of the connection, with its other arguments.
+        path: the file.
+        progress: is called with the bytes done, and all of them.
+    """
+    space: Space = use(space_of)
     if space.is_incremental:
-        total = done = space.free * space.page_size
-        while _give_back(connection, _STEP):
-            done = space_of(connection).free * space.page_size
-            progress(total - done, total)
+        total = space.free * space.page_size
+        while use(_give_back, _STEP):
+            left = use(space_of).free * space.page_size  # others may have freed some meanwhile
+            progress(max(0, total - left), total)
     else:
-        _rewrite(connection, path, space.used, progress)
+        use(_rewrite, path, space.used, progress)
+    use(_empty_log)
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 

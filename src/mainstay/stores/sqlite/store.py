@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from functools import partial
 from os import getpid, stat
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -165,7 +166,7 @@ class SqliteStore:
         """Gives all free pages back; `progress` is called with the bytes done, and all of them."""
         from mainstay.stores.sqlite.space import compact
 
-        self._use("compact", compact, self.path, progress)
+        compact(partial(self._use, "compact"), self.path, progress)
 
     def _write_batch(self, batch: list[tuple[str, str, Any]]) -> list[Any]:
         """Several steps in one transaction; a decision that raises fails alone."""
