@@ -53,6 +53,27 @@ def test_every_wrong_value_is_named_at_once():
     ]  # fmt: skip
 
 
+@pytest.mark.req("CL-06")
+def test_each_field_of_the_configuration_decides():
+    """Opened by the third failure, half open after 7 s, closed by the second success."""
+    config = CircuitBreakerConfiguration(
+        failure_threshold=3, recovery_timeout_seconds=7.0, success_threshold=2
+    )
+    breaker, states = CircuitBreaker("s3.get", config), []
+    with virtual_time() as time:
+        for step in (breaker.record_failure,) * 3:
+            step()
+            states.append(breaker.state.value)
+        for seconds in (6.5, 0.5):
+            time.advance(seconds)
+            states.append(breaker.state.value)
+        for _ in range(2):
+            assert breaker.allow_request()
+            breaker.record_success()
+            states.append(breaker.state.value)
+    assert states == ["closed", "closed", "open", "open", "half_open", "half_open", "closed"]
+
+
 @pytest.mark.req("CL-07")
 def test_the_breaker_goes_through_the_documents_states():
     """Closed, open at the threshold, half open by itself after the timeout, closed by success."""

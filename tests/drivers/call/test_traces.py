@@ -265,9 +265,12 @@ def test_the_time_that_passes_is_the_sum_of_the_delays(driver):
 @pytest.mark.req("FR-041-25", "AC-013", "CP-21", "UVS-3")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_final_failure_is_not_delayed(driver, way):
-    """What is not retryable is raised at once: one call, no wait."""
-    _, calls, _ = play(driver, way, policy(), [lambda: ValueError("no"), "ok"])
-    assert calls == 1
+    """What is not retryable is raised at once: one call, no wait; also on the fast path."""
+    chosen = policy()
+    for listens in (True, False, False):  # the first failure settles what its type comes to
+        steps = [lambda: ValueError("no"), "ok"]
+        _, calls, _ = play(driver, way, chosen, steps, listens=listens)
+        assert calls == 1
     assert driver.time.elapsed == 0.0
 
 
