@@ -19,6 +19,7 @@ from mainstay.core.telemetry.record import (
     decode,
     encode,
     first_try,
+    label_of,
     merged,
     schema_of,
     sequences,
@@ -134,3 +135,17 @@ def test_calls_of_which_something_is_missing_are_no_sequences():
     under_way = replace(step, sequence="c")
     records = [other, step, under_way, refused, end, refused, FIRST]
     assert sequences(Telemetry(records=records)) == [[refused], [step, end], [refused], [FIRST]]
+
+
+@pytest.mark.req("PL-11")
+@pytest.mark.parametrize(
+    ("backoff", "jitter", "label"),
+    [
+        ("exponential", "full", "exp_full_jitter"),
+        ("exponential", "none", "exp_no_jitter"),
+        ("linear", "equal", "linear_equal_jitter"),
+    ],
+)
+def test_a_policy_is_labelled_as_the_document_does(backoff, jitter, label):
+    """By its curve and its jitter."""
+    assert label_of(backoff, jitter) == label
