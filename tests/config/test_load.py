@@ -119,6 +119,35 @@ def test_the_agent_documents_block_loads_to_its_values(put):
 
 @pytest.mark.req("AG-07")
 @pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("maxAttempts: 3", "maxAttempts: 4"),
+        ("backoff: exponential", "backoff: linear"),
+        ("initialDelayMs: 100", "initialDelayMs: 101"),
+        ("maxDelayMs: 5000", "maxDelayMs: 5001"),
+        ("factor: 2.0", "factor: 2.5"),
+        ("jitterPercent: 10", "jitterPercent: 11"),
+        ("maxAttempts: 1\n", "maxAttempts: 2\n"),
+        ("file: standard", "file: aggressive"),
+        ("enabled: true", "enabled: false"),
+        ("failureThreshold: 5", "failureThreshold: 6"),
+        ("openDurationMs: 30000", "openDurationMs: 30001"),
+        ("halfOpenProbes: 1", "halfOpenProbes: 2"),
+    ],
+)
+def test_no_value_of_the_agent_documents_block_is_a_default_by_chance(put, old, new):
+    """Many are what we have anyway: each is changed, and the change is found."""
+    assert old in AGENT
+    as_written = settings(put("agent/config.yml", AGENT))
+    changed = settings(put("agent/config.yml", AGENT.replace(old, new, 1)))
+    assert changed.file == as_written.file
+    fields = ("policies", "breaker")
+    found = [getattr(changed, name) != getattr(as_written, name) for name in fields]
+    assert any([*found, dict(changed.operations) != dict(as_written.operations)])
+
+
+@pytest.mark.req("AG-07")
+@pytest.mark.parametrize(
     ("breaker", "count"),
     [
         ("{}", "all"),
