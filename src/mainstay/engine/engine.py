@@ -34,6 +34,7 @@ from mainstay.engine.wiring import (
     start_sharing,
 )
 from mainstay.errors import UsageError
+from mainstay.runtime.waits import Waits
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 from mainstay.stores.timed import timed
@@ -157,6 +158,7 @@ class Engine(EngineView):
         self.inbox.settle("exhausted", exhausted_calls(self.store, self.circuits))
         self._escalation = Escalation(self.inbox, redact)
         self._sharing = start_sharing(self.store, self.circuits, self._guards, interval)
+        self._waits = Waits(self.store) if "durable" in self.store.abilities else None
 
     def _start_audit(
         self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
@@ -451,6 +453,7 @@ class Engine(EngineView):
             cancel=cancel,
             gate=gate_of(self.circuits.of(name), self._guards, counted),
             redact=self._redact,
+            waits=self._waits,
         )
 
     def catch_up(self) -> bool:
@@ -473,6 +476,8 @@ class Engine(EngineView):
             return
         self._is_closed = True
         self._operations.clear()
+        if self._waits is not None:
+            self._waits.close()
         if self._sharing is not None:
             self._sharing.close()
         if self.records.purging is not None:

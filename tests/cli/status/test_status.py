@@ -1,6 +1,8 @@
 """`mainstay status`: what is waiting, which circuits are open, what needs a person."""
 
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -74,7 +76,7 @@ def test_what_waits_what_is_open_and_what_needs_a_person(run, url):
     """All of it at one look."""
     done = run("status", "--store", url)
     assert (done.returncode, done.stderr) == (0, "")
-    facts = dict(line.split("  ", 1) for line in done.stdout.splitlines()[:5])
+    facts = dict(line.split("  ", 1) for line in done.stdout.splitlines()[:6])
     assert facts["circuits"].strip().endswith("not closed")
     assert facts["needs a person"].strip() == "1, the worst high"
     assert facts["running"].strip() == "1 keyed call, 1 left by a process that is gone"
@@ -209,3 +211,47 @@ def test_a_record_that_somebody_else_named_is_shown_by_its_name(home, tmp_path):
 
     assert _named("their-key") == ("", "their-key")
     assert _named('["tenant","pay",{"id":7}]') == ("pay", '{"id":7}')
+
+
+WAITER = """
+import sys
+from mainstay import Backoff, Engine, Jitter, RetryPolicy
+
+def fetch():
+    raise ConnectionError("down")
+
+policy = RetryPolicy(
+    name="long", retry_on=ConnectionError, backoff=Backoff.constant(90.0), jitter=Jitter.none()
+)
+with Engine(sys.argv[1], policies=[policy], default="long", sinks=[]) as engine:
+    engine.call("fetch prices", fetch)
+"""
+
+
+@pytest.mark.req("AG-08")
+def test_waits_of_calls_without_a_key_are_shown_in_another_terminal(run, home, tmp_path):
+    """What failed, how, and when it is tried again; not those of a process that was killed."""
+    url = f"sqlite:///{tmp_path}/waits.db"
+    waiter = subprocess.Popen([sys.executable, "-c", WAITER, url])
+    try:
+        wait_until(lambda: waiting(run, url), "the wait")
+        (found,) = waiting(run, url)
+        assert (found["operation"], found["attempt"], found["max_attempts"]) == (
+            "fetch prices", 1, 3
+        )  # fmt: skip
+        assert found["error"] == "ConnectionError"
+        lines = run("status", "--store", url).stdout.splitlines()
+        assert ["waiting", "1", "call", "to", "be", "retried"] in [line.split() for line in lines]
+        (row,) = [line for line in lines if line.startswith("fetch prices")]
+        assert "1 of 3" in row
+        assert "ConnectionError" in row
+    finally:
+        waiter.kill()
+        waiter.wait(60)
+    if sys.platform == "linux":  # elsewhere it counts as gone when the wait is over
+        assert waiting(run, url) == []
+
+
+def waiting(run, url):
+    done = run("status", "--json", "--store", url)
+    return json.loads(done.stdout)["waiting"] if done.returncode == 0 else []

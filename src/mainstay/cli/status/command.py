@@ -1,4 +1,4 @@
-"""`mainstay status`: open circuits, open inbox items, running calls, undelivered events."""
+"""`mainstay status`: open circuits, inbox items, running and waiting calls, undelivered events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST = 20
 @store_option
 @json_option
 def command(as_json: bool) -> None:
-    """Show circuits, inbox items, running calls, undelivered events.
+    """Show circuits, inbox items, running and waiting calls, undelivered events.
 
     Reads the store that --store or the configuration names, by default that of `mainstay exec`, and
     the folders of events that could not be delivered.
@@ -84,6 +84,7 @@ def _facts(found: Status) -> list[tuple[str, str]]:
             "running",
             f"{_several(len(running), 'keyed call')}, {left:,} left by a process that is gone",
         ),
+        ("waiting", f"{_several(len(found.waiting) + found.more_waiting, 'call')} to be retried"),
         (
             "undelivered",
             f"{_several(files, 'file')} of events" + (f", {aside:,} unreadable" if aside else ""),
@@ -114,6 +115,11 @@ def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
          age(found.now - each.started), each.lease(found.now))
         for each in found.running
     ]  # fmt: skip
+    waiting: Rows = [
+        (shielded(each.operation), f"{each.attempt} of {each.max_attempts}",
+         shielded(each.error or "the result was not accepted"), age(each.until - found.now))
+        for each in found.waiting
+    ]  # fmt: skip
     spilled: Rows = [
         (each.where, str(each.files), f"{each.size:,}", str(each.aside)) for each in found.spilled
     ]
@@ -121,5 +127,6 @@ def _tables(found: Status) -> list[tuple[str, tuple[str, ...], Rows]]:
         ("circuits", COLUMNS, [row(each) for each in found.open_circuits]),
         ("items", ("needs a person", "age", "severity", "operation", "what"), items),
         ("calls", ("running", "key", "attempts", "for", "lease"), running),
+        ("waits", ("waiting", "attempt failed", "with", "next in"), waiting),
         ("folders", ("undelivered", "files", "bytes", "unreadable"), spilled),
     ]

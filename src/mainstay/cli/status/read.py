@@ -14,9 +14,13 @@ from mainstay.cli.screen.progress import watched
 from mainstay.core.idempotency.record import RecordState
 from mainstay.core.idempotency.record import decode as decode_record
 from mainstay.core.inbox.items import RANKS
+from mainstay.core.retry.waits import read_board
 from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.drivers.inbox.circuit_admin import shared_circuits
+from mainstay.drivers.inbox.scan import listed
+from mainstay.runtime.identity import has_ended
 from mainstay.runtime.report_failure import report
+from mainstay.runtime.waits import SPACE as WAITS
 from mainstay.sinks.delivery.spill import spilled
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     from mainstay import Engine, Item
     from mainstay.core.circuit.cluster_status import Standing
+    from mainstay.core.retry.waits import Wait
     from mainstay.ports import Store
     from mainstay.sinks.delivery.spill import Spilled
 
@@ -50,6 +55,16 @@ class Running(Struct, frozen=True):
         return f"over, {age(-seconds)} ago" if self.is_left else f"{age(seconds)} more"
 
 
+class Waiting(Struct, frozen=True):
+    """A call that waits for its next attempt, in a process that has not ended."""
+
+    operation: str
+    attempt: int
+    max_attempts: int
+    error: str
+    until: float
+
+
 @dataclass(frozen=True)
 class Status:
     """What there is to know at one moment of the store's clock."""
@@ -59,6 +74,9 @@ class Status:
     circuits: list[Standing]
     items: list[Item]
     running: list[Running]
+    waiting: list[Waiting]
+    more_waiting: int
+    """Waits that their processes have not listed: there were too many."""
     looked_at: int
     spilled: list[Spilled]
 
@@ -87,6 +105,8 @@ class Status:
             },
             "needs_a_person": items,
             "running": msgspec.to_builtins(self.running),
+            "waiting": msgspec.to_builtins(self.waiting),
+            "more_waiting": self.more_waiting,
             "records_looked_at": self.looked_at,
             "undelivered": [each._asdict() for each in self.spilled],
         }
@@ -103,15 +123,24 @@ def read_status(engine: Engine, folders: Sequence[str] = ()) -> Status:
         found = _running(address, value, now)
         if found is not None:
             running.append(found)
+    boards = [board for _, board in listed(store, WAITS, read_board)]
+    alive = [board for board in boards if not has_ended(board.process)]
+    waits = [wait for board in alive for wait in board.waits if wait.until > now]
     return Status(
         store=store.url,
         now=now,
         circuits=ranked(shared_circuits(store)),
         items=sorted((each for each in engine.inbox.all() if not each.is_over), key=_rank),
         running=sorted(running, key=lambda each: each.started),
+        waiting=[Waiting(*msgspec.structs.astuple(wait)) for wait in sorted(waits, key=_soonest)],
+        more_waiting=sum(board.more for board in alive),
         looked_at=looked_at,
         spilled=[found for folder in (None, *folders) for found in spilled(folder)],
     )
+
+
+def _soonest(wait: Wait) -> float:
+    return wait.until
 
 
 def _records(store: Store) -> Iterator[tuple[str, bytes]]:

@@ -28,5 +28,7 @@ class Space(StrEnum):
     """Counts of retry budgets that processes share, by the name of the budget."""
     TOKENS = "tokens"
     """Buckets of token budgets that processes share, by the name of the budget."""
+    WAITS = "waits"
+    """What processes wait for between two attempts, by a random key for each engine."""
     PURGES = "purges"
     """When expired records were last purged: one record."""

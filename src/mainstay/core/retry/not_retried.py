@@ -12,8 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mainstay.core.retry.classify import Rule
-
 _OURS = "mainstay: "
 _MOST = 8
 """Rules that a note lists."""
@@ -29,17 +27,17 @@ def note_for(exception: BaseException, why: str) -> str:
     return f"{_OURS}not retried: {_named(type(exception))} {why}" if why else ""
 
 
-def not_named(rules: Iterable[Rule]) -> str:
+def not_named(rules: Iterable[object]) -> str:
     """Why a failure is final that no rule of `on` matches."""
     return f"is not named by on={_listed(rules)}"
 
 
-def not_covered(rules: Iterable[Rule]) -> str:
+def not_covered(rules: Iterable[object]) -> str:
     """Why an authentication failure is final that a rule of `on` covers without naming it."""
     return f"is an authentication failure, and on={_listed(rules)} does not name it"
 
 
-def excluded(rule: Rule) -> str:
+def excluded(rule: object) -> str:
     """Why a failure is final that a rule of `never_retry_on` matches."""
     return f"matches never_retry_on={_shown(rule)}"
 
@@ -68,7 +66,7 @@ def leave(note: str, exception: BaseException) -> None:
         return
 
 
-def _listed(rules: Iterable[Rule]) -> str:
+def _listed(rules: Iterable[object]) -> str:
     names = [_shown(rule) for rule in rules]
     if len(names) == 1:
         return names[0]
@@ -76,7 +74,7 @@ def _listed(rules: Iterable[Rule]) -> str:
     return f"({', '.join(names[:_MOST] + more)})"
 
 
-def _shown(rule: Rule) -> str:
+def _shown(rule: object) -> str:
     if isinstance(rule, Kind):
         return f"Kind.{rule.name}"
     if isinstance(rule, type):

@@ -11,7 +11,7 @@ from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call.call import Call, rest_of
-from mainstay.drivers.call.deferred import Notes
+from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import aside, enclosures, opened
 from mainstay.runtime.logs import QUIET
@@ -67,7 +67,7 @@ async def recover(
     try:
         while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
             if notes is not None:
-                notes.failed(failure)
+                notes.failed(failure, delay)
                 for pressure in site.pressures if attempt == 1 else ():
                     if pressure.is_high and (turn := pressure.turn()):
                         await current_sleep()(turn)
@@ -218,11 +218,16 @@ async def wait(call: Call, delay: float) -> Stop | None:
             return None
     if call.is_late(delay):
         return call.not_made(TOO_LATE)
-    if call.cancel is None:
-        call.failure = None
-        await current_sleep()(delay)
-    else:
-        await _wait_watching(call, call.cancel, delay)
+    number = call.show_wait(delay) if delay >= LONG else 0
+    try:
+        if call.cancel is None:
+            call.failure = None
+            await current_sleep()(delay)
+        else:
+            await _wait_watching(call, call.cancel, delay)
+    finally:
+        if number:
+            call.end_wait(number)
     return call.not_made(TOO_LATE) if call.is_late(0.0) else None
 
 

@@ -307,6 +307,18 @@ class Call:
         text = self.site.shown(stop.text)
         return stop if text == stop.text else Stop(text)
 
+    def show_wait(self, delay: float) -> int:
+        """Shows a long wait to other processes; returns its number there, or 0."""
+        waits = self.site.waits
+        if waits is None:
+            return 0
+        return waits.show(self.site, self.before + self.attempts, self.failure, delay)
+
+    def end_wait(self, number: int) -> None:
+        """The wait of that number is over."""
+        if number and self.site.waits is not None:
+            self.site.waits.end(number)
+
     def turn(self) -> float:
         """Seconds to wait for a listener that cannot keep up, within the deadline."""
         holds, self.holds = self.holds, None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 
+LONG = 1.0
+"""Seconds from which on a wait is shown to other processes: runtime/waits.py."""
 _loaded: list[Any] = []
 
 
@@ -31,7 +33,7 @@ def _load() -> None:
 class Notes:
     """Taken while the call goes on; handed over once, however it ends."""
 
-    __slots__ = ("_facts", "_handled", "_listeners", "_starts")
+    __slots__ = ("_facts", "_handled", "_listeners", "_shown", "_starts", "_waits")
 
     def __init__(self, site: Site, key: int, started: float | None) -> None:
         if not _loaded:
@@ -41,17 +43,28 @@ class Notes:
         self._facts: Facts | None = facts(site, site.plan_id or plan_of(site), key, started)
         self._starts: float | None = None
         self._handled = id(sys.exception())
+        self._waits, self._shown = site.waits, 0
 
-    def failed(self, failure: BaseException) -> None:
-        """An attempt has failed."""
+    def failed(self, failure: BaseException, delay: float = 0.0) -> None:
+        """An attempt has failed; the next one comes after the delay, if there is one."""
         assert self._facts is not None
         self._facts.failed(failure, self._starts)
+        if delay >= LONG and self._waits is not None:
+            facts = self._facts
+            self._shown = self._waits.show(facts.plan, facts.made, failure, delay)
 
     def waited(self) -> None:
         """The next attempt starts now."""
         assert self._facts is not None
         self._starts = clock.current.monotonic()
         self._facts.made += 1
+        if self._shown:
+            self._end_wait()
+
+    def _end_wait(self) -> None:
+        assert self._waits is not None
+        self._waits.end(self._shown)
+        self._shown = 0
 
     def returned(self, value: R) -> R:
         """The call has succeeded."""
@@ -72,6 +85,8 @@ class Notes:
 
     def close(self) -> None:
         """Hands the facts over."""
+        if self._shown:
+            self._end_wait()
         facts, self._facts = self._facts, None
         if facts is None or not facts.attempts:
             return

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mainstay.ports import Pressure, Sink
     from mainstay.runtime.logs import Logs
     from mainstay.runtime.overrides import Overrides
+    from mainstay.runtime.waits import Waits
 
 
 class _Generator(Random):
@@ -84,6 +85,7 @@ class Site(Plan):
         "plan_id",
         "pressures",
         "reports_successes",
+        "waits",
     )
 
     def __init__(
@@ -100,6 +102,7 @@ class Site(Plan):
         redact: Redactor | None = None,
         overrides: Overrides = PROCESS_OVERRIDES,
         logs: Logs = SILENT,
+        waits: Waits | None = None,
     ) -> None:
         super().__init__(policy, operation, token or getrandbits(60) + 1, idempotency)
         self.listeners = listeners
@@ -121,7 +124,10 @@ class Site(Plan):
         """Whether a listener wants evidence, and so the seconds of a first attempt."""
         takes_facts = self._read_wants() if listeners else True
         self.follows = bool(self.followed)
-        wants_more = not takes_facts or cancel or gate or policy.is_demanding
+        self.waits = waits
+        """Shows long waits to other processes, if a store outlives this one."""
+        is_unseen = waits is not None and not listeners
+        wants_more = not takes_facts or cancel or gate or policy.is_demanding or is_unseen
         self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits; its listeners take facts."""
         self.plan_id: str | None = None
@@ -179,6 +185,7 @@ class Site(Plan):
             redact=self.redact,
             overrides=self.overrides,
             logs=self.logs,
+            waits=self.waits,
         )
 
 

@@ -11,7 +11,7 @@ from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call.call import Call, rest_of
-from mainstay.drivers.call.deferred import Notes
+from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.errors import WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
@@ -55,7 +55,7 @@ def recover(
     try:
         while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
             if notes is not None:
-                notes.failed(failure)
+                notes.failed(failure, delay)
                 for pressure in site.pressures if attempt == 1 else ():
                     if pressure.is_high:
                         hold(pressure.turn())
@@ -192,15 +192,20 @@ def wait(call: Call, delay: float) -> Stop | None:
             return None
     if call.is_late(delay):
         return call.not_made(TOO_LATE)
+    number = call.show_wait(delay) if delay >= LONG else 0
     cancel = call.cancel
-    if cancel is None:
-        call.failure = None
-        if delay > 0.0:
-            clock.current.sleep(delay)
-    elif cancel.is_set() or (delay > 0.0 and clock.current.sleep(delay, cancel)):
-        raise call.cancelled()
-    else:
-        call.failure = None
+    try:
+        if cancel is None:
+            call.failure = None
+            if delay > 0.0:
+                clock.current.sleep(delay)
+        elif cancel.is_set() or (delay > 0.0 and clock.current.sleep(delay, cancel)):
+            raise call.cancelled()
+        else:
+            call.failure = None
+    finally:
+        if number:
+            call.end_wait(number)
     return call.not_made(TOO_LATE) if call.is_late(0.0) else None
 
 
