@@ -17,6 +17,7 @@ from mainstay.cli.app import app
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
 from mainstay.cli.screen.output import write_error, write_json_error
+from mainstay.runtime.logs import print_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the command line; returns the exit code, and never raises."""
     try:
         _accept_any_text()
+        print_warnings()
         code = _invoke(list(arguments))
         _flush()
         return code

@@ -35,13 +35,20 @@ def logger(name: str = NAME) -> logging.Logger:
 
     with _LOCK:
         if not QUIET:
-            handler = logging.NullHandler()
+            handler = logging.lastResort if _PRINTS else None
+            handler = handler or logging.NullHandler()
             logging.getLogger(NAME).addHandler(handler)
             QUIET.append(handler)
     return logging.getLogger(name)
 
 
 _LOCK = make_lock()
+_PRINTS: list[bool] = []
+
+
+def print_warnings() -> None:
+    """Prints warnings and errors to stderr, in a program that is ours: the command line."""
+    _PRINTS.append(True)
 
 
 class EventLog:

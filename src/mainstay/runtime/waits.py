@@ -1,6 +1,6 @@
-"""Shows the long waits of this process in a store, so that `mainstay status` elsewhere sees them.
+"""Shows the long waits of this process in a store, so that the status command elsewhere lists them.
 
-A call that is about to wait for a second or more leaves an entry here, and takes it away when the
+A call that is about to wait for a second or more leaves an entry here, and removes it when the
 wait is over. A thread writes the entries to the store; no call waits for that, and a store that is
 unavailable costs the entries and nothing else.
 """

@@ -1,4 +1,4 @@
-"""The waits of one process, as a store keeps them for `mainstay status` in another terminal."""
+"""The waits of one process, as a store keeps them for the status command in another terminal."""
 
 from __future__ import annotations
 

@@ -126,9 +126,8 @@ class Site(Plan):
         self.follows = bool(self.followed)
         self.waits = waits
         """Shows long waits to other processes, if a store outlives this one."""
-        is_unseen = waits is not None and not listeners
-        wants_more = not takes_facts or cancel or gate or policy.is_demanding or is_unseen
-        self.is_plain = bool(operation) and not wants_more
+        wants_more = not takes_facts or cancel or gate or policy.is_demanding
+        self.is_plain = bool(operation and (listeners or not waits)) and not wants_more
         """Whether a call needs nothing but attempts and waits; its listeners take facts."""
         self.plan_id: str | None = None
         """What records call its plan, once that was needed."""
