@@ -130,10 +130,6 @@ class _Silent(Logs):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.root = self.own = _Nowhere()  # type: ignore[assignment]  # it has handlers: none
-
     def takes(self, _level: str = "ERROR") -> bool:
         return False
 

@@ -93,7 +93,10 @@ def fast_decision(
         if attempt > 1:
             plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt).put_on(failure)
         elif verdict.note and policy.max_attempts > 1:
-            leave(verdict.note, failure)
+            try:
+                failure.add_note(verdict.note)  # as `leave` does where there is none yet
+            except Exception:  # a frozen exception takes no note, and is not lost for one
+                return GIVE_UP
         return GIVE_UP
     ramps = policy._ramps
     if attempt <= len(ramps):

@@ -14,7 +14,7 @@ from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import aside, enclosures, opened
-from mainstay.runtime.logs import QUIET
+from mainstay.runtime.logs import LOGS, QUIET
 
 _POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
@@ -56,9 +56,8 @@ async def recover(
     Most calls need only attempts and waits: those are made here, as in sync.recover.
     """
     is_special = site.overrides.is_active or not site.is_plain or BOUND.get() is not UNBOUND
-    logs = site.logs
-    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes()
-    if is_special or is_logged or enclosures(3, own=1):
+    has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
+    if is_special or (has_handlers and site.logs.takes()) or enclosures(3, own=1):
         call = Call(site, function, enclosures(3, own=1), started, box)
         return await drive(call, function, args, kwargs)
     failure: Any = box.pop()
@@ -111,8 +110,8 @@ def run_guarded(
 ) -> Coroutine[object, object, UserValue]:
     """A whole call while a guard is failing; what is certainly refused is refused at once."""
     assert site.gate is not None
-    shut, logs = site.gate.shut, site.logs
-    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes("WARNING")
+    shut, has_handlers = site.gate.shut, LOGS.root.handlers or LOGS.own.handlers != QUIET
+    is_logged = has_handlers and site.logs.takes("WARNING")
     if not (shut is None or site.listeners or is_logged or site.overrides.is_active):
         refusal = shut()
         if refusal is not None:

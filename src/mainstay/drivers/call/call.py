@@ -20,7 +20,7 @@ from mainstay.drivers.call.guard import WAIT, guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.runtime.context import CANCEL, current_bound
 from mainstay.runtime.enclosing import FRAMES, aside
-from mainstay.runtime.logs import QUIET
+from mainstay.runtime.logs import LOGS, QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Call:
         self.until = deadline.until(now, policy.deadline, min(ends))
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners: tuple[Sink, ...] = site.listeners
-        if site.logs.root.handlers or site.logs.own.handlers != QUIET:
+        if LOGS.root.handlers or LOGS.own.handlers != QUIET:
             self.listeners += site.logs.listeners
         self.followers: tuple[Follower, ...] = ()
         if site.follows or site.overrides.is_active:

@@ -16,7 +16,7 @@ from mainstay.errors import WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
-from mainstay.runtime.logs import QUIET
+from mainstay.runtime.logs import LOGS, QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,8 @@ def recover(
     that no frame keeps it alive while the call waits.
     """
     is_special = site.overrides.is_active or not site.is_plain or BOUND.get() is not UNBOUND
-    logs = site.logs
-    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes()
-    if is_special or is_logged or enclosures(3, own=1):
+    has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
+    if is_special or (has_handlers and site.logs.takes()) or enclosures(3, own=1):
         call = Call(site, function, enclosures(3, own=1), started, box)
         return drive(call, function, args, kwargs)
     failure: Any = box.pop()
@@ -95,8 +94,8 @@ def run(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue
 def run_guarded(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
     """A whole call while a guard is failing; what is certainly refused is refused at once."""
     assert site.gate is not None
-    shut, logs = site.gate.shut, site.logs
-    is_logged = (logs.root.handlers or logs.own.handlers != QUIET) and logs.takes("WARNING")
+    shut, has_handlers = site.gate.shut, LOGS.root.handlers or LOGS.own.handlers != QUIET
+    is_logged = has_handlers and site.logs.takes("WARNING")
     if not (shut is None or site.listeners or is_logged or site.overrides.is_active):
         refusal = shut()
         if refusal is not None:
