@@ -24,7 +24,7 @@ from mainstay.core.retry.policy_fields import KindRule
 from mainstay.core.retry.retry_after import Hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from mainstay.core.base.proof import Evidence
 
@@ -232,10 +232,9 @@ def _asked_again(name: str) -> Callable[[Any], object]:
 
 
 class _Unawaited:
-    """Stands for what a recorded predicate returned and nothing could await."""
+    """Stands for what a recorded predicate returned and nothing could await; nor does replay."""
 
-    def __await__(self) -> Iterator[None]:
-        raise NotImplementedError  # pragma: no cover -- replay awaits nothing
+    __await__ = None
 
 
 class _Curves:

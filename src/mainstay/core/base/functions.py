@@ -48,7 +48,7 @@ def discard(awaitable: UserValue) -> None:
     if close is not None:
         try:
             close()
-        except Exception:  # what is discarded has no say
+        except Exception:  # what it raises changes nothing
             return
 
 
@@ -84,17 +84,9 @@ def signature_of(function: UserValue) -> Signature:
     """
     import inspect
 
-    if sys.version_info < (3, 14):
-        return inspect.signature(function)
-    return _signature_since_3_14(function)  # pragma: no cover -- coverage is measured on 3.11
-
-
-def _signature_since_3_14(function: UserValue) -> Signature:  # pragma: no cover -- as above
-    import inspect
-
-    from annotationlib import Format  # type: ignore[import-not-found]
-
-    return inspect.signature(function, annotation_format=Format.FORWARDREF)  # type: ignore[call-arg]
+    library = sys.modules.get("annotationlib")  # inspect has loaded it, if there is one
+    how = {} if library is None else {"annotation_format": library.Format.FORWARDREF}
+    return inspect.signature(function, **how)
 
 
 def _generator_flags(value: UserValue) -> int:
