@@ -2,9 +2,11 @@
 
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from mainstay.testing import virtual_time
 from tools.pages import read_blocks, run_page
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +20,20 @@ def test_the_code_of_a_page_runs(path, tmp_path, monkeypatch):
     page = path.read_text(encoding="utf-8")
     code = [each for each in read_blocks(page) if each.language in ("python", "console")]
     assert run_page(page, str(path)) == [each for each in code if not each.rest]
+
+
+def test_the_tutorial_is_one_program(tmp_path, monkeypatch):
+    """A reader who puts its blocks into one file can run that file with plain Python."""
+    monkeypatch.chdir(tmp_path)
+    path = ROOT / "docs/tutorial.md"
+    blocks = [each for each in read_blocks(path.read_text("utf-8")) if each.language == "python"]
+    assert len(blocks) > 10
+    assert all(not each.rest and not each.text.startswith(">>>") for each in blocks)
+    program = compile("".join(each.text for each in blocks), "tutorial.py", "exec")
+    module = ModuleType("__main__")
+    with virtual_time():
+        exec(program, vars(module))  # a page of our own
+    assert module.engine.health().is_closed
 
 
 GOOD = """\

@@ -114,6 +114,44 @@ def test_health_is_fit_for_an_endpoint():
     assert engine.health().is_healthy is False
 
 
+@pytest.mark.req("FR-041-64", "NFR-041-30")
+def test_one_open_circuit_neither_restarts_a_process_nor_stops_its_traffic():
+    """Degraded, and live and ready all the same: the other operations work."""
+    engine = engine_of(
+        breaker=BreakerSettings(failure_threshold=1),
+        global_breaker=CircuitBreaker("all", failure_threshold=100),
+    )
+    fail(engine, "pay")
+    report = engine.health()
+    assert (report.status, report.is_live, report.is_ready) == ("degraded", True, True)
+    assert {"live": True, "ready": True}.items() <= report.to_dict().items()
+    assert "unready" not in report.to_dict()
+
+
+def test_the_open_circuit_for_everything_makes_a_process_unready_until_it_may_probe():
+    """No call can succeed then; a half-open circuit is ready, because it needs a probe to close."""
+    everything = CircuitBreaker("all", failure_threshold=1, recovery_timeout=5.0)
+    with virtual_time() as time:
+        engine = engine_of(global_breaker=everything)
+        fail(engine, "pay")
+        report = engine.health()
+        assert (report.is_live, report.is_ready) == (True, False)
+        assert report.to_dict()["unready"] == report.unready
+        assert "'all'" in report.unready
+        time.advance(6.0)
+        assert engine.health().is_ready
+        everything.force_open(reason="planned")
+        assert not engine.health().is_ready
+
+
+def test_a_closed_engine_is_neither_live_nor_ready():
+    """It takes no more calls, and only a restart changes that."""
+    engine = engine_of()
+    assert (engine.health().is_live, engine.health().is_ready) == (True, True)
+    engine.close()
+    assert (engine.health().is_live, engine.health().is_ready) == (False, False)
+
+
 @pytest.mark.req("NFR-041-27")
 def test_the_state_is_a_number_for_a_gauge():
     """Closed, half open, open: 0, 1, 2; an operator's orders by what they do with calls."""

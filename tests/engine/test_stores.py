@@ -1,6 +1,7 @@
 """An engine and its store: URLs, abilities, and what is refused when it is built."""
 
 import importlib
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,26 @@ def test_an_engine_that_is_refused_has_opened_no_store(tmp_path, wrong):
     with pytest.raises((UsageError, ValueError, TypeError, AttributeError)):
         Engine(f"sqlite:///{tmp_path}/kept.db", **wrong)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("shop.db", "write sqlite:///shop.db"),
+        ("data/shop.db", "write sqlite:///data/shop.db"),
+        ("/var/lib/shop.db", "write sqlite:////var/lib/shop.db"),
+        ("C:\\data\\shop.db", "write sqlite:///C:/data/shop.db"),
+        ("sqlite:shop.db", "write sqlite:///shop.db"),
+        (Path("shop.db"), "write sqlite:///shop.db"),
+        ("sqllite:///shop.db", "write sqlite:///shop.db"),
+        ("postgre://u:s3cret@h/d", "write postgres://u:[redacted]@h/d"),
+        ("floppy://a", "known stores: memory://"),
+        ("", "known stores: memory://"),
+    ],
+)
+def test_a_path_in_place_of_a_url_gets_the_url_suggested(given, instead):
+    """`Engine("shop.db")` names what to write; a password is not shown."""
+    with pytest.raises(StoreError) as caught:
+        Engine(given)
+    assert caught.value.hint.startswith(instead)
+    assert "s3cret" not in str(caught.value)

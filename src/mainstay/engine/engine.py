@@ -398,13 +398,15 @@ class Engine(EngineView):
     def health(self) -> HealthReport:
         """How the circuits are, what became of keyed calls and what sinks have lost.
 
-        Fit for a /healthz endpoint.
+        `is_live` is for a liveness probe, `is_ready` for a readiness probe: an open circuit of one
+        operation restarts no process and takes none out of rotation. `to_dict()` is for people.
 
-        >>> Engine().health().status
-        'healthy'
+        >>> Engine().health().status, Engine().health().is_ready
+        ('healthy', True)
         """
         counts, lost = self.records.incidents(), lost_by(self._sinks)
-        return replace(self.circuits.health(), counts=counts, lost=lost)
+        report = self.circuits.health()
+        return replace(report, counts=counts, lost=lost, is_closed=self._is_closed)
 
     def explain(self) -> EngineExplanation:
         """What calls of each operation come to at worst, and what is likely a mistake.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from mainstay.errors import StoreError, UsageError
@@ -46,6 +47,8 @@ def open_store(store: str | Store, needs: Iterable[str] = ()) -> Store:
             raise UsageError(
                 f"needs = {ability!r} is no ability of a store", hint=f"known: {known}"
             )
+    if isinstance(store, PathLike):
+        raise _no_store(fspath(store))
     opened = _opened(store) if isinstance(store, str) else store
     for ability in wanted:
         if ability not in opened.abilities:
@@ -62,10 +65,25 @@ def _opened(url: str) -> Store:
     scheme = url.partition("://")[0]
     home = STORES.get(ALSO.get(scheme, scheme))
     if home is None:
-        known = ", ".join(f"{scheme}://" for scheme in STORES)
-        from mainstay.core.redact.redactor import REDACTOR
-
-        reason = f"there is no store for {REDACTOR.text(url)!r}"
-        raise StoreError(reason, hint=f"known stores: {known}")
+        raise _no_store(url)
     opened: Store = getattr(import_module(home[0]), home[1])(url)
     return opened
+
+
+def _no_store(url: str) -> StoreError:
+    """What to write instead: a path is most likely a file of SQLite's."""
+    from difflib import get_close_matches
+
+    from mainstay.core.redact.redactor import REDACTOR
+
+    known = ", ".join(f"{scheme}://" for scheme in STORES)
+    hint = f"known stores: {known}"
+    scheme, colon, path = url.partition("://")
+    near = get_close_matches(scheme, [*STORES, *ALSO], n=1)
+    if not colon and url.strip():
+        path = url.removeprefix("sqlite:").replace("\\", "/")
+        hint = f"write sqlite:///{path} for a file of SQLite; {hint}"
+    elif near:
+        hint = f"write {near[0]}://{path}; {hint}"
+    shown = REDACTOR.text(url)
+    return StoreError(f"there is no store for {shown!r}", hint=REDACTOR.text(hint))

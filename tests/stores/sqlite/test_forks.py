@@ -374,6 +374,7 @@ def test_forks_and_refusals_are_counted(tmp_path):
         once(engine, "child")
         once(engine, "child")
         assert engine.health().status == "degraded"
+        assert (engine.health().is_live, engine.health().is_ready) == (True, False)
         assert meter()["mainstay_fork_refusals_total"] == {(): 2.0}
     def meter():
         from mainstay.sinks.metrics.gauges import WatchingMeter

@@ -36,15 +36,46 @@ class HealthReport(Struct, frozen=True):
     purged. `lost` has how many events each sink has lost since the process began, by its class.
     Neither changes the status.
 
-    >>> HealthReport("healthy", ()).to_dict()
-    {'status': 'healthy', 'circuits': []}
+    The status is for people and dashboards. A probe asks `is_live` or `is_ready`: neither is false
+    because one circuit is open. A restart closes no circuit.
+
+    >>> HealthReport("degraded", ()).to_dict()
+    {'status': 'degraded', 'live': True, 'ready': True, 'circuits': []}
     """
 
     status: str
     circuits: tuple[CircuitSnapshot, ...]
     counts: dict[str, int] = {}
     lost: dict[str, int] = {}
-    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts", "lost")
+    is_closed: bool = False
+    """Whether the engine is closed: it takes no more calls."""
+    unready: str = ""
+    """Why no call can succeed here at present; empty if some can."""
+    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("counts", "lost", "is_closed", "unready")
+
+    @property
+    def is_live(self) -> bool:
+        """For a liveness probe: whether a restart would change nothing.
+
+        It depends on no circuit, store or sink: those are not repaired by a restart.
+
+        >>> HealthReport("degraded", ()).is_live
+        True
+        """
+        return not self.is_closed
+
+    @property
+    def is_ready(self) -> bool:
+        """For a readiness probe: whether this process should receive calls.
+
+        Not if the engine is closed, if the circuit for everything is open, or in a forked child
+        that has refused to use its store. Calls of operations whose own circuit is open are
+        refused at once, and the others go through: that is no reason to receive none.
+
+        >>> HealthReport("degraded", (), unready="the circuit 'all' is open").is_ready
+        False
+        """
+        return not self.is_closed and not self.unready
 
     @property
     def is_healthy(self) -> bool:
@@ -62,9 +93,10 @@ class HealthReport(Struct, frozen=True):
         'degraded'
         """
         circuits = [each.to_dict() for each in self.circuits]
-        more = {"counts": self.counts, "lost": self.lost}
+        probes = {"live": self.is_live, "ready": self.is_ready}
+        more = {"unready": self.unready, "counts": self.counts, "lost": self.lost}
         there = {name: found for name, found in more.items() if found}
-        return {"status": self.status, "circuits": circuits, **there}
+        return {"status": self.status, **probes, "circuits": circuits, **there}
 
 
 class CircuitRegistry:
@@ -242,7 +274,17 @@ class CircuitRegistry:
         """
         snapshots = tuple(circuit.snapshot() for circuit in self)
         well = not PROCESS.refusals and all(each.is_healthy for each in snapshots)
-        return HealthReport("healthy" if well else "degraded", snapshots)
+        status = "healthy" if well else "degraded"
+        return HealthReport(status, snapshots, unready=self._unready())
+
+    def _unready(self) -> str:
+        """Why no call can succeed; a half-open circuit needs calls, or it never closes."""
+        if PROCESS.refusals:
+            return "this forked process has refused to use its store"
+        shut = self._everything
+        if shut is not None and shut.state in (CircuitState.OPEN, CircuitState.FORCED_OPEN):
+            return f"the circuit {shut.name!r}, which guards every operation, is open"
+        return ""
 
 
 def lost_by(sinks: Iterable[Sink]) -> dict[str, int]:
