@@ -626,9 +626,10 @@ class DeadlineExceeded(Refused, TimeoutError):
 
     code = "MS301"
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, *, has_failed: bool = False) -> None:
         self.deadline = deadline
-        super().__init__(f"no attempt succeeded within the deadline of {deadline:.3g} s")
+        ended = "succeeded" if has_failed else "ended"
+        super().__init__(f"no attempt {ended} within the deadline of {deadline:.3g} s")
 
 
 class CallCancelled(Refused):

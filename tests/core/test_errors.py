@@ -202,7 +202,7 @@ def test_a_message_is_what_happened_and_what_to_do():
         ),
         (
             errors.DeadlineExceeded(30.0),
-            "no attempt succeeded within the deadline of 30 s",
+            "no attempt ended within the deadline of 30 s",
             {"deadline": 30.0},
         ),
         (

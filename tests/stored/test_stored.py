@@ -177,7 +177,8 @@ def test_a_command_is_replayed(url, tmp_path):
 
 def test_a_call_left_by_a_process_that_is_gone_is_taken_over_or_put_before_a_person(engine):
     """Its lease is over."""
-    assert content.keyed(engine, "left", policy=content.TWICE).call(lambda: "again") == "again"
+    left = content.keyed(engine, "left", policy=content.TWICE, idempotency="idempotent")
+    assert left.call(lambda: "again") == "again"
     with pytest.raises(OutcomeUnknown):
         content.keyed(engine, "left to a person", on_crash="unknown").call(never)
 

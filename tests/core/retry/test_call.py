@@ -558,6 +558,7 @@ def test_a_later_attempt_cut_by_the_deadline_is_deadline_exceeded_from_the_real_
     _, end = run(plan, real, (5.0, AttemptTimeout(3.0)), until=7.0)
     assert type(end) is DeadlineExceeded
     assert end.deadline == 7.0
+    assert str(end) == "no attempt succeeded within the deadline of 7 s"
     assert end.__cause__ is real
     assert "after 2 attempts: the deadline" in note_of(end)
     assert note_of(real) is None

@@ -424,7 +424,8 @@ class _Care:
         if isinstance(outcome, AttemptTimeout) and stop is OUT_OF_TIME and outcome is not real:
             if real is None:  # an exception may count as false
                 return _caused(DeadlineExceeded(outcome.timeout), outcome)
-            return _caused(DeadlineExceeded(plan.policy.deadline or outcome.timeout), real)
+            limit = plan.policy.deadline or outcome.timeout
+            return _caused(DeadlineExceeded(limit, has_failed=True), real)
         return outcome
 
 
