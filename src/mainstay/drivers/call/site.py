@@ -170,16 +170,31 @@ class Site(Plan):
         """The same before the first attempt: a call waits there if its success is an event."""
         return self.high_pressure if self.reports_successes else None
 
+    def listen(self, listener: Sink) -> None:
+        """Adds a listener of failing calls; calls that are under way go on without it."""
+        self.listeners = (*self.listeners, listener)
+        self.is_plain = False
+
+    def under(self, policy: Policy, listeners: tuple[Sink, ...]) -> Site:
+        """The same site with another policy and these listeners."""
+        return self._again(policy, self.operation, listeners, 0)
+
     def named(self, operation: str, *, is_new: bool = False) -> Site:
         """The same site for one function's call; a site without a name serves many functions."""
+        token = 0 if is_new else (self.token ^ hash(operation)) & _MASK | 1
+        return self._again(self.policy, operation, self.listeners, token)
+
+    def _again(
+        self, policy: Policy, operation: str, listeners: tuple[Sink, ...], token: int
+    ) -> Site:
         return Site(
-            self.policy,
+            policy,
             operation,
             idempotency=self.idempotency,
-            listeners=self.listeners,
+            listeners=listeners,
             entropy=self.entropy,
             cancel=self.cancel,
-            token=0 if is_new else (self.token ^ hash(operation)) & _MASK | 1,
+            token=token,
             gate=self.gate,
             redact=self.redact,
             overrides=self.overrides,

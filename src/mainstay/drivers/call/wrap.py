@@ -25,6 +25,7 @@ from types import FunctionType
 import mainstay.runtime.clock as clock
 from mainstay.core.base.attributes import attribute
 from mainstay.core.base.functions import is_async
+from mainstay.core.retry.policy import Policy
 from mainstay.drivers.call import sync
 from mainstay.drivers.call.callables import (
     SYNC_HINT,
@@ -32,16 +33,21 @@ from mainstay.drivers.call.callables import (
     name_of,
     refuse_async_predicates,
 )
-from mainstay.errors import WrapError
+from mainstay.errors import PolicyError, Problem, WrapError
 from mainstay.runtime.enclosing import FRAMES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType
+    from typing import Unpack
 
     from mainstay.core.base.types import UserValue
+    from mainstay.core.retry.policy_fields import PolicyFields
     from mainstay.drivers.call.callables import Function
+    from mainstay.drivers.call.result import RetryStatistics
     from mainstay.drivers.call.site import Site
+    from mainstay.ports import Sink
 
 _FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
@@ -148,7 +154,82 @@ def wrap(function: UserValue, site: Site) -> UserValue:
     if not site.operation:
         site = site.named(name_of(function))
     signature = _signature_of(function)
-    return _dress(_make(function, site, is_async(function), signature), function, signature)
+    made = _dress(_make(function, site, is_async(function), signature), function, signature)
+    if type(site.policy) is not Policy:  # which a circuit has that decorates by itself
+        made.mainstay = Decoration(function, site)
+    return made
+
+
+class Decoration:
+    """What is known of a decorated function: `fetch.mainstay`.
+
+    >>> from mainstay import RetryPolicy
+    >>> @RetryPolicy(name="api", max_attempts=4)
+    ... def fetch():
+    ...     return "page"
+    >>> fetch.mainstay.policy.name
+    'api'
+    >>> once = fetch.mainstay.with_policy(max_attempts=1)
+    >>> once(), once.mainstay.policy.max_attempts
+    ('page', 1)
+    """
+
+    __slots__ = ("_function", "_outer", "_site")
+
+    def __init__(
+        self, function: Function, site: Site, outer: Callable[[UserValue], UserValue] | None = None
+    ) -> None:
+        self._function = function
+        self._site = site
+        self._outer = outer
+        """A fallback around it, which the function under another policy has, too."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the function."""
+        return self._site.policy
+
+    @property
+    def statistics(self) -> RetryStatistics:
+        """What its failing calls came to, counted from the first look on."""
+        from mainstay.drivers.call.result import RetryStatistics  # few look
+
+        for listener in self._site.listeners:
+            if isinstance(listener, RetryStatistics):
+                return listener
+        counted = RetryStatistics()
+        self._site.listen(counted)
+        return counted
+
+    def with_policy(
+        self, policy: Policy | None = None, /, **fields: Unpack[PolicyFields]
+    ) -> UserValue:
+        """The same function under another policy, or this one with some fields changed.
+
+        It has the listeners, guards and fallback of this one, and statistics of its own.
+        """
+        chosen = (self._site.policy if policy is None else policy).replace(**fields)
+        if self._site.idempotency == "unsafe" and chosen.max_attempts > 1:
+            allowed = '1 for an unsafe operation; declare it "idempotent" or "keyed" to retry it'
+            raise PolicyError(
+                "with_policy", [Problem("max_attempts", chosen.max_attempts, allowed)]
+            )
+        made = wrap(self._function, self._site.under(chosen, self._given()))
+        return made if self._outer is None else self._outer(made)
+
+    def _given(self) -> tuple[Sink, ...]:
+        """The listeners without the statistics."""
+        from mainstay.drivers.call.result import RetryStatistics
+
+        listeners = self._site.listeners
+        return tuple(each for each in listeners if not isinstance(each, RetryStatistics))
+
+    def inside(self, outer: Callable[[UserValue], UserValue]) -> Decoration:
+        """The same with something around the function."""
+        return Decoration(self._function, self._site, outer)
+
+    def __repr__(self) -> str:
+        return f"<{self._site.operation} under {self._site.policy.name!r}>"
 
 
 def caller(site: Site, awaits: bool) -> Function:
