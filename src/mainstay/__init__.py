@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
     from mainstay.drivers.call.blocks import Attempt, Attempts
-    from mainstay.drivers.call.result import RetryResult
+    from mainstay.drivers.call.result import RetryResult, RetryStatistics
     from mainstay.drivers.call.threads import abandoned_threads
+    from mainstay.drivers.decorated import Decorated
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.budget import RetryBudget, TokenBudget
     from mainstay.drivers.guards.registry import CircuitRegistry, HealthReport
@@ -116,7 +117,8 @@ _HOMES = {
     "mainstay.drivers.guards.throttle": ("AdaptiveThrottle", "MemoryGuard", "RateLimit"),
     "mainstay.drivers.inbox.operators": ("Operators",),
     "mainstay.drivers.policy": ("RetryPolicy",),
-    "mainstay.drivers.call.result": ("RetryResult",),
+    "mainstay.drivers.call.result": ("RetryResult", "RetryStatistics"),
+    "mainstay.drivers.decorated": ("Decorated",),
     "mainstay.drivers.retry": ("retry",),
     "mainstay.drivers.call.threads": ("abandoned_threads",),
     "mainstay.engine.engine": ("Engine",),
@@ -197,6 +199,7 @@ __all__ = [
     "Conflict",
     "Context",
     "DeadlineExceeded",
+    "Decorated",
     "DependencyError",
     "Engine",
     "Fallback",
@@ -236,6 +239,7 @@ __all__ = [
     "RetryInfo",
     "RetryPolicy",
     "RetryResult",
+    "RetryStatistics",
     "SinkError",
     "StoreError",
     "StoreUnavailable",

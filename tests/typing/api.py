@@ -6,6 +6,7 @@ Each assert_type is a promise: signatures survive decoration, results keep their
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import assert_type
 
 import mainstay
@@ -13,9 +14,13 @@ from mainstay import (
     Backoff,
     BreakerSettings,
     CircuitBreaker,
+    CircuitOpenError,
     Engine,
     Jitter,
     KindRule,
+    RateLimit,
+    RateLimited,
+    ResultRejected,
     RetryPolicy,
     RetryResult,
 )
@@ -150,3 +155,42 @@ def wrong_arguments() -> None:
 
 plain: Callable[[str], int] = mainstay.retry(on=OSError)(len)
 coroutine: Callable[[str], Awaitable[bytes]] = policy(afetch)
+
+
+def decorations() -> None:
+    assert_type(fetch.mainstay.policy, RetryPolicy)
+    assert_type(fetch.mainstay.statistics.retries, int)
+    once = fetch.mainstay.with_policy(max_attempts=1, deadline=timedelta(seconds=5))
+    assert_type(once("/", limit=2), bytes)
+    assert_type(fetch.mainstay.with_policy(policy)("/"), bytes)
+    fetch.mainstay.with_policy(max_attempts="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    fetch.mainstay.with_policy(nonsense=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert_type(Client.get(Client(), "/"), int)
+    assert_type(Client.get.mainstay.policy, RetryPolicy)
+
+
+async def async_decorations() -> None:
+    assert_type(await afetch.mainstay.with_policy(max_attempts=1)("/"), bytes)
+
+
+new_fields = RetryPolicy(
+    backoff=Backoff.chain(0.1, timedelta(seconds=1), Backoff.linear(2.0)),
+    wait_from=lambda outcome: None,
+    on_exhausted="raise",
+    max_retry_after=timedelta(minutes=1),
+)
+breaker = CircuitBreaker("pay", failure_if_result=bool, recovery_timeout=timedelta(seconds=5))
+limit = RateLimit("search", per_second=2.0, first_calls=True, max_wait=timedelta(seconds=1))
+
+
+def circuits(listener: Callable[[object], None]) -> None:
+    breaker.listen(listener, calls=True)
+    breaker.unlisten(listener)
+    try:
+        breaker.call(fetch, "/")
+    except CircuitOpenError as error:
+        assert_type(error.opened_by, str | None)
+    except ResultRejected as error:
+        assert_type(error.attempts, int)
+    except RateLimited as error:
+        assert_type(error.retry_after, float)

@@ -23,7 +23,7 @@ from mainstay.runtime.logs import LOGS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Any, Never, ParamSpec, TypedDict, TypeVar
+    from typing import Any, Never, ParamSpec, TypedDict, TypeVar, overload
 
     from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.explain.explain import Explanation
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.blocks import Attempts
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.result import RetryResult
+    from mainstay.drivers.decorated import ClassFunction, Decorated
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -50,9 +51,11 @@ if TYPE_CHECKING:
         classify: Mapping[Rule, Kind | str] | None
         per_kind: Mapping[Kind | str, KindRule] | None
         retry_if_result: Callable[[Any], object] | None
-        attempt_timeout: float | None
+        on_exhausted: str
+        wait_from: Callable[[Any], Seconds | None] | None
+        attempt_timeout: Seconds | None
         timeout_by: str
-        max_retry_after: float
+        max_retry_after: Seconds
         nested: str
         before_retry: Hook | None
         after_retry: Hook | None
@@ -273,10 +276,18 @@ class RetryPolicy(Policy, Verbs):
             fields.pop(extra, None)
         super().__init__(**{n: value for n, value in fields.items() if value is not _DEFAULT})
 
-    def __call__(self, function: F) -> F:
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, function: ClassFunction, /) -> ClassFunction: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> Decorated[P, R]: ...
+        @overload
+        def __call__(self, function: F, /) -> F: ...
+
+    def __call__(self, function: Any, /) -> Any:
         """Decorates a function, sync or async, with this policy."""
-        decorated: F = wrap(function, Site(self, logs=LOGS))
-        return decorated
+        return wrap(function, Site(self, logs=LOGS))
 
     @property
     def _verb_site(self) -> Site:

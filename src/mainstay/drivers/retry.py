@@ -15,20 +15,18 @@ from mainstay.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable
-    from typing import Any, Never, TypeVar, Unpack
+    from collections.abc import Iterable
+    from typing import Any, Never, Unpack
 
     from mainstay.core.base.types import Seconds
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
-    from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.decorated import Decorator
     from mainstay.drivers.layers.order import Layer
     from mainstay.drivers.policy import MoreFields
     from mainstay.ports import Sink
-
-    F = TypeVar("F", bound=Function)
 
 
 def retry(
@@ -50,7 +48,7 @@ def retry(
     bulkhead: Layer | None = None,
     fallback: Layer | None = None,
     **fields: Unpack[MoreFields],
-) -> Callable[[F], F]:
+) -> Decorator:
     """Retries a function, sync or async, when it fails with what `on` names.
 
     `on` or `policy` must be given: only you know what is safe to retry.
@@ -97,13 +95,12 @@ def retry(
     layers.check(idempotency)
     gate, logs = gate_of(breaker, guards, budget), log_beside(listeners)
 
-    def decorate(function: F) -> F:
+    def decorate(function: Any) -> Any:
         site = Site(
             chosen, idempotency=idempotency, listeners=listeners, cancel=cancel, gate=gate,
             logs=logs,
         )  # fmt: skip
-        decorated: F = layers.around(function, site)
-        return decorated
+        return layers.around(function, site)
 
     return decorate
 

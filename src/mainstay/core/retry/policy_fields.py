@@ -10,13 +10,38 @@ from mainstay.core.retry.kinds import Kind
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Never, TypeVar
+    from typing import Any, Never, TypedDict, TypeVar
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.retry.classify import Rule
+    from mainstay.core.retry.hooks import Hook
 
     Given = TypeVar("Given")
     """What the user gave for a field: it comes back as it is."""
+
+    class PolicyFields(TypedDict, total=False):
+        """The fields of a policy as keywords."""
+
+        name: str
+        max_attempts: int
+        backoff: Backoff
+        jitter: Jitter
+        retry_on: Rule | Iterable[Rule] | None
+        never_retry_on: Rule | Iterable[Rule]
+        classify: Mapping[Rule, Kind | str] | None
+        per_kind: Mapping[Kind | str, KindRule] | None
+        retry_if_result: Callable[[Any], object] | None
+        on_exhausted: str
+        wait_from: Callable[[Any], Seconds | None] | None
+        attempt_timeout: Seconds | None
+        timeout_by: str
+        deadline: Seconds | None
+        max_retry_after: Seconds
+        nested: str
+        before_retry: Hook | None
+        after_retry: Hook | None
+        log_level: str
+
 
 NESTED_MODES = ("collapse", "warn", "refuse")
 EXHAUSTED_MODES = ("return", "raise")

@@ -12,9 +12,10 @@ from mainstay.core.retry.events import FallbackUsed
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.listeners import check_listeners
+from mainstay.drivers.call.wrap import Decoration
 from mainstay.drivers.layers.decorate import emit_aside, note_on, put_around
 from mainstay.drivers.layers.order import REDACT
-from mainstay.errors import CallCancelled, UsageError, WrapError
+from mainstay.errors import CallCancelled, ResultRejected, UsageError, WrapError
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 
 TYPE_CHECKING = False
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _MISSING: Any = object()
 _MARK = "__mainstay_fallback__"
 """Set on a function that has a fallback; decorators copy it, so that it shows through them."""
+_RETURNS = "__mainstay_returns__"
+"""Set on a function that raises ResultRejected only because it has a fallback."""
 
 
 class Fallback:
@@ -95,14 +98,21 @@ class Fallback:
                 " cannot await it",
                 hint="give a plain function, or decorate an async one",
             )
-        decorated: F = put_around(function, self._call, self._acall, **{_MARK: self})
-        return decorated
+        handle = getattr(inner, "mainstay", None)
+        if not isinstance(handle, Decoration):
+            decorated: F = put_around(function, self._call, self._acall, **{_MARK: self})
+            return decorated
+        marks: dict[str, object] = {_MARK: self, "mainstay": handle.inside(self)}
+        around: F = put_around(_raising(function, handle), self._call, self._acall, **marks)
+        return around
 
     def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
         try:
             return function(*args, **kwargs)
         except Exception as error:
             if not self._answers(error):
+                if _is_raised_for_this(function, error):
+                    return error.result  # type: ignore[attr-defined]
                 raise
             answer = self._ask(function, error)
             if self.function is not None and is_awaitable(answer):
@@ -120,6 +130,8 @@ class Fallback:
             return await function(*args, **kwargs)
         except Exception as error:
             if not await self._aanswers(error):
+                if _is_raised_for_this(function, error):
+                    return error.result  # type: ignore[attr-defined]
                 raise
             answer = self._ask(function, error)
             if self.function is not None and is_awaitable(answer):
@@ -182,6 +194,21 @@ class Fallback:
         if self.function is not None:
             return f"Fallback(function={name_of(self.function)})"
         return f"Fallback(value={self.value!r})"
+
+
+def _raising(function: UserValue, handle: Decoration) -> UserValue:
+    """The function such that it raises a result that no attempt improved, for the fallback."""
+    policy = handle.policy
+    if policy.retry_if_result is None or policy.on_exhausted == "raise":
+        return function
+    raising = handle.with_policy(on_exhausted="raise")
+    setattr(raising, _RETURNS, True)
+    return type(function)(raising) if hasattr(function, "__func__") else raising
+
+
+def _is_raised_for_this(function: Function, error: Exception) -> bool:
+    """Whether it is a result that is raised only for the fallback: it is returned otherwise."""
+    return isinstance(error, ResultRejected) and hasattr(function, _RETURNS)
 
 
 def has_fallback(function: Function) -> bool:
