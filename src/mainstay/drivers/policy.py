@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         nested: str
         before_retry: Hook | None
         after_retry: Hook | None
-        log_level: str
+        log_level: str | int
 
 
 class _Default:
