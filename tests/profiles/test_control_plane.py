@@ -39,7 +39,7 @@ def test_a_recorded_result_is_a_hit_whatever_it_is(value):
     assert (type(hit.value), hit.value, hit.metadata) == (type(value), value, {"by": "test"})
 
 
-@pytest.mark.req("CP-06")
+@pytest.mark.req("CP-06.record", "CP-06.clear")
 def test_what_was_recorded_first_stays_until_it_is_cleared():
     """A second result does not overwrite the first."""
 
@@ -54,7 +54,7 @@ def test_what_was_recorded_first_stays_until_it_is_cleared():
     assert asyncio.run(main()) == (1, None)
 
 
-@pytest.mark.req("CP-06")
+@pytest.mark.req("CP-06.key")
 def test_a_key_is_the_same_in_any_order_and_process():
     """Dictionaries at any depth, another hash seed; and another for anything that differs."""
     params = {"b": [1, {"y": 2, "x": 1}], "a": "é"}
@@ -127,7 +127,7 @@ def test_an_empty_key_is_refused():
             asyncio.run(IdempotencyManager().check_idempotency(key))
 
 
-@pytest.mark.req("CP-06")
+@pytest.mark.req("CP-06.record")
 def test_a_result_by_hand_does_not_cross_a_call_that_is_under_way():
     """The call will record its own; whoever died at it has left nothing to wait for."""
     manager = RetryManager(sinks=[])

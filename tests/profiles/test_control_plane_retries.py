@@ -434,7 +434,7 @@ def test_what_a_call_is_for_travels_into_calls_inside_it():
 # --- results by key -------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CP-06", "CP-08")
+@pytest.mark.req("CP-06.check", "CP-06.reachable", "CP-08")
 @pytest.mark.parametrize("value", [None, 0, "", [], {}, False])
 def test_a_call_and_the_idempotency_manager_see_the_same_results(value):
     """What a call recorded the manager finds, with its context; and the other way round."""
@@ -453,7 +453,7 @@ def test_a_call_and_the_idempotency_manager_see_the_same_results(value):
     assert len(calls) == 1
 
 
-@pytest.mark.req("CP-06")
+@pytest.mark.req("CP-06.clear", "CP-06.reachable")
 def test_a_result_that_is_cleared_is_made_again():
     """By the next call."""
     manager = RetryManager(sinks=[])
@@ -463,7 +463,7 @@ def test_a_result_that_is_cleared_is_made_again():
     assert execute(manager, RetryCategory.KV_PUT, "put", work, idempotency_key="k") == 2
 
 
-@pytest.mark.req("CP-06")
+@pytest.mark.req("CP-06.check")
 def test_calls_with_one_key_at_once_run_once():
     """The others wait for the first one's result."""
     manager, ran = RetryManager(sinks=[]), []

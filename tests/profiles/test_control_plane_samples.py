@@ -122,7 +122,7 @@ def test_the_samples_on_policies_run(monkeypatch):
     assert isinstance(names["retry_mgr"], RetryManager)
 
 
-@pytest.mark.req("CP-06")
+@pytest.mark.req("CP-06.key", "CP-06.check")
 def test_the_samples_on_idempotency_run():
     """A key, and the check with it: a recorded None is a hit there too."""
     manager = RetryManager()

@@ -36,7 +36,7 @@ def play(driver, way, chosen, function, trace=None):
     return outcome.value if outcome.success else outcome.last_exception
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.hooks")
 @pytest.mark.parametrize("way", WAYS)
 def test_hooks_are_told_of_every_retry(driver, way):
     """before_retry before each wait with the failure, after_retry after each retry with its end."""
@@ -55,7 +55,7 @@ def test_hooks_are_told_of_every_retry(driver, way):
     ]
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.hooks")
 @pytest.mark.parametrize("way", WAYS)
 def test_hooks_are_not_called_where_nothing_is_retried(driver, way):
     """A first success, and a failure that is final, concern no hook."""
@@ -67,7 +67,7 @@ def test_hooks_are_not_called_where_nothing_is_retried(driver, way):
     assert told == []
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.async")
 @pytest.mark.parametrize("way", WAYS)
 def test_async_hooks_are_awaited(async_driver, way):
     """An async hook has ended before the wait begins; it may take its time."""
@@ -90,7 +90,7 @@ def test_async_hooks_are_awaited(async_driver, way):
     ]
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.hooks")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["before_retry", "after_retry"])
 @pytest.mark.parametrize("trouble", [ValueError, OSError, AssertionError])
@@ -117,7 +117,7 @@ def test_a_hook_that_raises_is_reported_and_changes_nothing(driver, way, name, t
         assert trouble.__name__ in caplog.text
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.async")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["before_retry", "after_retry"])
 def test_an_async_hook_that_raises_is_reported_too(async_driver, way, name, caplog):
@@ -133,7 +133,7 @@ def test_an_async_hook_that_raises_is_reported_too(async_driver, way, name, capl
     assert "in the hook" in caplog.text or trace.of("hook_failed")
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.async")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["before_retry", "after_retry"])
 def test_an_async_hook_of_a_sync_call_is_reported(drivers, way, name, caplog):
@@ -151,7 +151,7 @@ def test_an_async_hook_of_a_sync_call_is_reported(drivers, way, name, caplog):
     assert "is async" in caplog.text or "is async" in trace.of("hook_failed")[0].exception_message
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.async")
 @pytest.mark.parametrize("ends", ["success", "failure"])
 def test_an_async_hook_of_a_blocks_last_attempt_is_not_lost(async_driver, ends, caplog):
     """After the last attempt it is awaited, or, where an exception leaves the loop, reported."""
