@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+@pytest.mark.usefixtures("logged")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_code_of_a_page_runs(path, tmp_path, monkeypatch):
     """A reader who copies the code of a page gets what the page says."""

@@ -16,6 +16,7 @@ from mainstay import (
     CircuitOpenError,
     CommandFailed,
     Engine,
+    PolicyError,
     RetryPolicy,
     StoredValueError,
     context,
@@ -161,6 +162,22 @@ def test_without_an_engine_the_functions_work_as_before(tmp_path):
         write_file(tmp_path / "note", b"y", engine=engine, operation="disk")
         assert read_file(tmp_path / "note", engine=engine, operation="disk") == b"y"
         assert file_operation(int, "11", engine=engine, base=2) == 3
+
+
+def test_the_log_level_reaches_the_control_plane(caplog):
+    """For every category; a level that does not exist is refused with the manager."""
+    caplog.set_level(logging.INFO, "mainstay")
+
+    async def main():
+        manager = RetryManager(log_level=logging.INFO)
+        work = scripted(ConnectionError("down"), "up")
+        await manager.execute_with_retry(RetryCategory.KV_GET, "get", work)
+
+    with virtual_time():
+        asyncio.run(main())
+    assert [each.levelname for each in caplog.records] == ["INFO", "INFO"]
+    with pytest.raises(PolicyError, match="log_level"):
+        RetryManager(log_level="LOUD")
 
 
 # --- a damaged record -----------------------------------------------------------------------------

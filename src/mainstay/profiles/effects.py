@@ -13,7 +13,6 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.policy_fields import a_log_level
 from mainstay.drivers.call.site import getrandbits
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.runtime import logs
@@ -51,8 +50,6 @@ class EffectRetryConfig:
     max_delay_seconds: float = 60.0
     exponential_base: float = 2.0
     jitter_factor: float = 0.25
-    log_level: str | int = "WARNING"
-    """The level at which a scheduled retry is logged: a name, or `logging.INFO`."""
 
     def __post_init__(self) -> None:
         check = Checker("EffectRetryConfig")
@@ -60,11 +57,10 @@ class EffectRetryConfig:
             check.note("max_attempts", self.max_attempts, "an integer from 1 to 10")
         for name, (low, high) in RANGES.items():
             check.number(name, getattr(self, name), low, high)
-        a_log_level(check, "log_level", self.log_level)
         check.close()
 
-    def policy(self, name: str = "effect") -> RetryPolicy:
-        """The engine's policy with these values."""
+    def policy(self, name: str = "effect", log_level: str | int = "WARNING") -> RetryPolicy:
+        """The engine's policy with these values; a scheduled retry is logged at the level."""
         return RetryPolicy(
             name=name,
             max_attempts=self.max_attempts,
@@ -72,7 +68,7 @@ class EffectRetryConfig:
                 self.initial_delay_seconds, self.exponential_base, self.max_delay_seconds
             ),
             jitter=Jitter.percent(self.jitter_factor),
-            log_level=self.log_level,
+            log_level=log_level,
         )
 
 

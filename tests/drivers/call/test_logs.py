@@ -154,8 +154,8 @@ def test_the_log_level_of_a_policy_may_be_a_number(caplog, level):
     policies = [
         POLICY.replace(log_level=level),
         RetryConfiguration(log_level=level, retry_on_exceptions=(ConnectionError,)).policy(),
-        ControlPlanePolicy(log_level=level).policy(),
-        EffectRetryConfig(log_level=level).policy(),
+        ControlPlanePolicy().policy(log_level=level),
+        EffectRetryConfig().policy(log_level=level),
     ]
     caplog.set_level(logging.INFO, "mainstay")
     for policy in policies:

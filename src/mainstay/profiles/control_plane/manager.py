@@ -45,6 +45,8 @@ class RetryManager:
         sinks: what receives the events; by default the log, named `mainstay`.
         ttl: seconds for which a result is kept.
         remember: how many of the latest events `audit_stream` holds.
+        log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`. A
+            policy of the engine's own that is given for a call has its own.
         options: anything else that an Engine takes: `seed`, `breaker`, `budget`, `guards`.
 
     >>> import asyncio
@@ -64,12 +66,14 @@ class RetryManager:
         sinks: Iterable[Sink] | None = None,
         ttl: float = 86_400.0,
         remember: int = 10_000,
+        log_level: str | int = "WARNING",
         **options: Any,
     ) -> None:
         own = {code_of(category): policy for category, policy in (policies or {}).items()}
         matrix = {category.value: policy for category, policy in POLICIES.items()}
         self._policies = {**matrix, **own}
         self.default_policy = RetryPolicy()
+        self.log_level = self.default_policy.policy(log_level=log_level).log_level
         self.idempotency_manager = IdempotencyManager(store, ttl=ttl)
         self._recent = RecentEvents(remember)
         listeners = (LoggingSink(),) if sinks is None else tuple(sinks)
@@ -145,7 +149,7 @@ class RetryManager:
         code = code_of(category)
         chosen = self.get_policy(category) if policy is None else policy
         if isinstance(chosen, RetryPolicy):
-            chosen = chosen.policy(code)
+            chosen = chosen.policy(code, self.log_level)
         metadata = dict(additional_context or {})
         work = self._operation(operation, chosen, idempotency_key, metadata)
         ends: list[GivenUp] = []

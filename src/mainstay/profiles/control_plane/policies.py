@@ -33,7 +33,6 @@ class RetryPolicy:
         jitter_factor: by what share of it: 0.1 is plus or minus 10 %.
         retryable_exceptions: classes, names or error codes of what is retried.
         non_retryable_exceptions: the same for what never is.
-        log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`.
 
     >>> RetryPolicy(max_attempts=4, jitter_enabled=False).policy().delays()
     [1.0, 2.0, 4.0]
@@ -47,7 +46,6 @@ class RetryPolicy:
     jitter_factor: float = 0.1
     retryable_exceptions: Sequence[Rule] = (Exception,)
     non_retryable_exceptions: Sequence[Rule] = ()
-    log_level: str | int = "WARNING"
 
     def __post_init__(self) -> None:
         check = Checker("RetryPolicy")
@@ -67,10 +65,10 @@ class RetryPolicy:
             else:
                 object.__setattr__(self, name, tuple(rules))
         check.close()
-        self.policy()  # raises if the lists or the level are wrong
+        self.policy()  # raises if the lists are wrong
 
-    def policy(self, name: str = "control_plane") -> EnginePolicy:
-        """The engine's policy with these values.
+    def policy(self, name: str = "control_plane", log_level: str | int = "WARNING") -> EnginePolicy:
+        """The engine's policy with these values; a scheduled retry is logged at the level.
 
         >>> RetryPolicy(max_attempts=5).policy("RETRY_KV_GET").max_attempts
         5
@@ -86,7 +84,7 @@ class RetryPolicy:
             jitter=Jitter.percent(self.jitter_factor) if self.jitter_enabled else Jitter.none(),
             retry_on=self.retryable_exceptions or (Exception,),
             never_retry_on=self.non_retryable_exceptions,
-            log_level=self.log_level,
+            log_level=log_level,
         )
 
 
