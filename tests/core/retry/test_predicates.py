@@ -9,7 +9,7 @@ from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy
-from mainstay.core.retry.predicates import AwaitAnswer, answered, async_fields, judged
+from mainstay.core.retry.predicates import AwaitAnswer, async_fields, judged, truth_of
 
 
 class Pending:
@@ -105,8 +105,8 @@ def test_an_answer_that_nothing_awaited_is_not_remembered_for_the_type():
 @pytest.mark.parametrize("answer", [True, False, 1, 0, "", "x"])
 def test_a_result_is_judged_by_what_was_awaited(answer):
     """As it would be by the same value at once."""
-    assert driven(answered(lambda _: Pending(bool(answer)), "value"))[0] is bool(answer)
-    assert driven(answered(lambda _: answer, "value"))[0] is bool(answer)
+    assert driven(truth_of(Pending(bool(answer))))[0] is bool(answer)
+    assert driven(truth_of(answer))[0] is bool(answer)
 
 
 @pytest.mark.parametrize("answer", [LookupError("in the predicate"), None])

@@ -36,10 +36,7 @@ def is_awaitable(value: UserValue) -> bool:
     >>> is_awaitable(True)
     False
     """
-    if value is True or value is False:
-        return False
-    kind = type(value)
-    return hasattr(kind, "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
+    return hasattr(type(value), "__await__") or bool(_generator_flags(value) & _ITERABLE_COROUTINE)
 
 
 def discard(awaitable: UserValue) -> None:

@@ -34,7 +34,7 @@ from mainstay.core.retry.give_up import take_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.not_retried import leave
-from mainstay.core.retry.predicates import answered, judged
+from mainstay.core.retry.predicates import judged, truth_of
 from mainstay.core.retry.retry_after import hint_of_result
 from mainstay.errors import (
     AttemptTimeout,
@@ -264,7 +264,9 @@ class _Care:
         if policy.retry_if_result is None:
             return None
         try:
-            is_rejected = yield from answered(policy.retry_if_result, outcome.value)
+            is_rejected = policy.retry_if_result(outcome.value)
+            if is_rejected is not False and is_rejected is not True:
+                is_rejected = yield from truth_of(is_rejected)
             return _REJECTED if is_rejected else None
         except Exception as error:  # it has not asked for another result
             yield _function_warning(policy, error)

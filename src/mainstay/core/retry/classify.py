@@ -186,7 +186,7 @@ class Answers:
     def _ask(self, predicate: UserValue, exception: BaseException) -> bool | None:
         try:
             answer = predicate(exception)
-            if not is_awaitable(answer):
+            if answer is False or answer is True or not is_awaitable(answer):
                 return bool(answer)
         except Exception as error:
             self.errors.append(error)
@@ -210,7 +210,8 @@ def classify(
     is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
     answer = rules.settled.get(cls) if is_plain else None
     if answer is None:
-        inquiry = _Inquiry(exception, rules, answers or Answers())
+        answers = answers or (Answers() if rules.functions else _NOT_ASKED)
+        inquiry = _Inquiry(exception, rules, answers)
         answer = inquiry.answer()
         if is_plain and inquiry.by_type:
             rules.settle(cls, answer)
@@ -231,7 +232,7 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
     if not rules:
         return None
     inquiry = _Inquiry(exception, _NO_RULES, Answers())
-    inquiry.learn()
+    inquiry.known = kind_of(exception)
     try:
         return inquiry.first(rules)
     except _Unanswerable:
@@ -255,7 +256,9 @@ class _Inquiry:
 
     def answer(self) -> Classification:
         try:
-            self.learn()
+            self.known = self._know()
+            if isinstance(self.exception, OSError) and not self.known.by_type:
+                self.by_type = False  # the next one may carry another errno
             kind, retryable, reason = self._decide()
         except _Unanswerable:
             kind, retryable, reason = kind_of(self.exception).kind, False, UNANSWERABLE
@@ -264,12 +267,6 @@ class _Inquiry:
         asked = tuple(given.given[self.start : given.used])
         note = note_for(self.exception, self.why)
         return Classification(kind, retryable, reason, None, tuple(given.errors), asked, note)
-
-    def learn(self) -> None:
-        """Finds out what is known of it."""
-        self.known = self._know()
-        if isinstance(self.exception, OSError) and not self.known.by_type:
-            self.by_type = False  # the next one may carry another errno
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
@@ -394,6 +391,8 @@ def _functions_in(*rules: tuple[Rule, ...] | None) -> tuple[Rule, ...]:
 
 
 _NO_RULES = Rules()
+_NOT_ASKED = Answers()
+"""One for all rules without a function."""
 
 
 def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[BaseException]]]:

@@ -12,7 +12,7 @@ from mainstay.core.retry.classify import UNANSWERABLE, Answers, Unanswered, clas
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.retry.classify import Classification
@@ -44,15 +44,12 @@ def judged(
         answers.begin_again((yield AwaitAnswer(awaitable)))
 
 
-def answered(
-    predicate: Callable[[UserValue], object], value: UserValue
-) -> Generator[AwaitAnswer, Answer, bool]:
-    """What a predicate answers on a result; raises what it raised.
+def truth_of(answer: UserValue) -> Generator[AwaitAnswer, Answer, bool]:
+    """Whether what a predicate returned is true, awaited if it must be; raises what that raised.
 
     Raises:
-        TypeError: if it returned something to await, and nothing can await it.
+        TypeError: if it must be awaited, and nothing can await it.
     """
-    answer = predicate(value)
     if not is_awaitable(answer):
         return bool(answer)
     answer = yield AwaitAnswer(answer)

@@ -52,7 +52,7 @@ class Entropy:
         if self.seed is None:
             return getrandbits(52) | 1
         assert self._lock is not None
-        with self._lock:  # without the GIL, a count gives two threads one number
+        with self._lock:  # a count promises nothing to threads that run at once
             call = next(self._calls)
         return key_of(self.seed, call)
 
