@@ -94,8 +94,10 @@ class Verbs:
         """
         try:
             value: R = _plain_caller(self._verb_site)(function, args, kwargs)
-        except TypeError:
-            check_callable(function)  # raises with the reason if it is no function
+        except Exception as error:
+            if isinstance(error, TypeError):
+                check_callable(function)  # raises with the reason if it is no function
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
             raise
         if type(value) in _UNRUN:
             _refuse_unrun(function, value)
@@ -114,8 +116,10 @@ class Verbs:
         """
         try:
             value: R = await _async_caller(self._verb_site)(function, args, kwargs)
-        except TypeError as error:
-            refuse_unawaitable(function, error)
+        except Exception as error:
+            if isinstance(error, TypeError):
+                refuse_unawaitable(function, error)
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
             raise
         return value
 

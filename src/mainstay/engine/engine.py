@@ -211,7 +211,11 @@ class Engine(EngineView):
         >>> Engine().call("parse", int, "7")
         7
         """
-        return self.operation(operation).call(function, *args, **kwargs)
+        try:
+            return self.operation(operation).call(function, *args, **kwargs)
+        except Exception as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            raise
 
     async def acall(
         self,
@@ -228,7 +232,11 @@ class Engine(EngineView):
         >>> asyncio.run(Engine().acall("ask", answer))
         42
         """
-        return await self.operation(operation).acall(function, *args, **kwargs)
+        try:
+            return await self.operation(operation).acall(function, *args, **kwargs)
+        except Exception as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            raise
 
     def run(
         self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs

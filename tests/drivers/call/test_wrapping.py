@@ -7,7 +7,6 @@ import inspect
 import subprocess
 import sys
 import textwrap
-import traceback
 import warnings
 
 import pytest
@@ -482,38 +481,7 @@ def test_a_generator_function_is_refused_by_every_verb(verb):
                 asyncio.run(made)
 
 
-# --- tracebacks -----------------------------------------------------------------------------------
-
-
-@POLICY
-def failing(n):
-    raise ConnectionError("mark this line")
-
-
-@POLICY
-async def afailing(n):
-    raise ConnectionError("mark this line")
-
-
-@pytest.mark.parametrize("chosen", POLICIES)
-@pytest.mark.parametrize("colour", ["sync", "async"])
-@pytest.mark.parametrize("fails", ["first", "last"])
-def test_a_traceback_ends_at_the_functions_own_line(chosen, colour, fails):
-    """Ours are real lines of real files with their source; the function's own comes last."""
-    chosen = chosen.replace(max_attempts=1 if fails == "first" else 3)
-    with virtual_time(), pytest.raises(ConnectionError) as caught:
-        if colour == "sync":
-            chosen(failing.__wrapped__)(1)
-        else:
-            asyncio.run(chosen(afailing.__wrapped__)(1))
-    frames = traceback.extract_tb(caught.value.__traceback__)
-    assert frames[-1].line == 'raise ConnectionError("mark this line")'
-    ours = [frame for frame in frames if "mainstay/drivers" in frame.filename.replace("\\", "/")]
-    assert ours
-    assert all(frame.line for frame in ours)
-    wrappers = [frame for frame in ours if frame.filename.endswith("wrap.py")]
-    assert {frame.name for frame in wrappers} in ({"first_attempt"}, {"every_attempt"})
-    assert all(frame.line.startswith(("return ", "ms_value = await ")) for frame in wrappers)
+# --- chains ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("NFR-041-16", "FR-041-22", "AC-010")

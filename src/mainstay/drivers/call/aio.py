@@ -12,9 +12,11 @@ from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import LONG, Notes
+from mainstay.errors import Refused
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import aside, enclosures, opened
 from mainstay.runtime.logs import LOGS, QUIET
+from mainstay.runtime.tracebacks import shorten
 
 _POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""
@@ -71,6 +73,7 @@ async def recover(
                     if pressure.is_high and (turn := pressure.turn()):
                         await current_sleep()(turn)
             if delay < 0.0:
+                failure.__traceback__ = failure.__traceback__.tb_next  # without this frame
                 raise failure
             failure = None
             await current_sleep()(delay)
@@ -155,8 +158,14 @@ async def drive(
                 answer = call.answer(effect)
                 if call.holds is not None:
                     await hold(call)
+    except BaseException as error:
+        if error is effect or isinstance(error, Refused):
+            shorten(error)
+        elif not isinstance(error, Exception):
+            call.interrupted(error)
+        raise
     finally:
-        call.close()
+        call.release()
         del send
         effect = answer = None
 

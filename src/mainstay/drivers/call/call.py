@@ -73,7 +73,6 @@ class Call:
         "flow",
         "followers",
         "gate",
-        "handled",
         "holds",
         "is_accepted",
         "is_bounded",
@@ -121,8 +120,6 @@ class Call:
         self.is_quiet = self.builder is None and not has_rules
         """Whether a success concerns only the guards."""
         self.is_accepted, self.gate = True, site.gate
-        self.handled = id(sys.exception())
-        """What the caller is handling: a call made in `except CancelledError:` was not stopped."""
         self.tickets: list[GuardTicket] | None = None  # the guards' leave for the attempt
         self.pending: list[Job] | None = None  # steps of a store that guards have begun
         self.begun = now if begun is None else begun
@@ -362,15 +359,11 @@ class Call:
             made = self.before + self.attempts  # before: by a process that is gone
             self._emit(self.builder.call_interrupted(made, type(stop).__name__))
 
-    def close(self) -> None:
-        """Lets go of the failure, whose traceback holds the driver's frame."""
-        stop = sys.exception()
-        if stop is not None and id(stop) != self.handled and not isinstance(stop, Exception):
-            self.interrupted(stop)
-        self.release()
-
     def release(self) -> None:
-        """Drops the flow, which holds the failure; an attempt that was cut off is withdrawn."""
+        """Lets go of the failure, whose traceback holds the driver's frame, and of the flow.
+
+        An attempt that was cut off is withdrawn.
+        """
         if self.tickets is not None and self.gate is not None:
             self.gate.give_back(self.tickets, clock.current.monotonic())
             self.tickets = None

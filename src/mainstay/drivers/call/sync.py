@@ -12,11 +12,12 @@ from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import LONG, Notes
-from mainstay.errors import WrapError
+from mainstay.errors import Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
 from mainstay.runtime.logs import LOGS, QUIET
+from mainstay.runtime.tracebacks import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def recover(
                     if pressure.is_high:
                         hold(pressure.turn())
             if delay < 0.0:
+                failure.__traceback__ = failure.__traceback__.tb_next  # without this frame
                 raise failure
             failure = None
             if delay > 0.0:
@@ -137,8 +139,14 @@ def drive(
                 answer = call.answer(effect)
                 if call.holds is not None:
                     hold(call.turn(), call.cancel)
+    except BaseException as error:
+        if error is effect or isinstance(error, Refused):
+            shorten(error)
+        elif not isinstance(error, Exception):
+            call.interrupted(error)
+        raise
     finally:
-        call.close()
+        call.release()
         del send
         effect = answer = None
 

@@ -9,8 +9,8 @@ with `*args, **kwargs`.
 
 A first attempt that succeeds costs one Python frame and nothing else; a failure is put in a box
 and handed to the driver. While it runs, the frame holds on to ms_active, by which
-runtime/enclosing.py counts such frames. Tracebacks show the lines of the template below: generated
-code is compiled under this file's name and at its template's line.
+runtime/enclosing.py counts such frames. Generated code is compiled under the name `<mainstay>`, at
+the line of its template: a traceback shows the number, and no text of a template.
 
 All wrappers run in one namespace, FRAMES, by which runtime/enclosing.py knows them. Names of ours
 begin with ms_, so that they meet no parameter's.
@@ -364,7 +364,7 @@ def _compile(path: tuple[str, ...], signature: _Signature) -> FunctionType:
         keyword=signature.keyword,
     )
     made: dict[str, FunctionType] = {}
-    exec(compile(source, __file__, "exec"), FRAMES, made)  # noqa: S102 -- our own template
+    exec(compile(source, "<mainstay>", "exec"), FRAMES, made)  # noqa: S102 -- our own template
     return made[name]
 
 

@@ -35,6 +35,7 @@ from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoredValueError, StoreUnavailable
 from mainstay.runtime.context import BOUND, LEASE, Bound, current_bound
 from mainstay.runtime.enclosing import enclosures
+from mainstay.runtime.tracebacks import shorten
 
 if TYPE_CHECKING:
     from typing import Any
@@ -91,6 +92,7 @@ def run(
                 return value
     this = _prepared(records, keying, named, started, is_read, found, made)
     answer: Answer = None
+    effect: Any = None
     try:
         while True:
             effect = this.flow.send(answer)
@@ -114,9 +116,13 @@ def run(
     except StoredValueError as error:
         records.inbox.put_damage(error, this.damaged())
         raise
+    except BaseException as error:
+        if error is effect:
+            shorten(error)
+        raise
     finally:
         this.leave()
-        answer = None
+        answer = effect = None
 
 
 def _replayed(
@@ -265,6 +271,7 @@ async def arun(
                 return value
     this = _prepared(records, keying, named, started, is_read, found, made)
     answer: Answer = None
+    effect: Any = None
     try:
         while True:
             effect = this.flow.send(answer)
@@ -291,9 +298,13 @@ async def arun(
     except StoredValueError as error:
         await records.inbox.aput_damage(error, this.damaged())
         raise
+    except BaseException as error:
+        if error is effect:
+            shorten(error)
+        raise
     finally:
         this.leave()
-        answer = None
+        answer = effect = None
 
 
 async def _ainvoke(

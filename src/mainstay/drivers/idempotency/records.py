@@ -224,7 +224,11 @@ class Records:
         refuse_async_predicates(site.policy, SYNC_HINT)
         keying = self._keying(site, options, function)
         run, _ = _drivers_of(site)
-        return run(self, keying, keying.identify(args, kwargs), args, kwargs)
+        try:
+            return run(self, keying, keying.identify(args, kwargs), args, kwargs)
+        except Exception as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            raise
 
     async def arun(
         self, site: Site, options: KeyOptions, function: AsyncFunction, args: Args, kwargs: Kwargs
@@ -232,7 +236,11 @@ class Records:
         """A keyed call of an async function."""
         keying = self._keying(site, options, function)
         _, arun = _drivers_of(site)
-        return await arun(self, keying, keying.identify(args, kwargs), args, kwargs)
+        try:
+            return await arun(self, keying, keying.identify(args, kwargs), args, kwargs)
+        except Exception as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            raise
 
     def result(
         self, site: Site, options: KeyOptions, function: Function, args: Args, kwargs: Kwargs

@@ -44,15 +44,31 @@ def put_around(
     if is_async(function):
 
         async def around(*args: UserValue, **kwargs: UserValue) -> UserValue:
-            return await coloured(function, args, kwargs)
+            try:
+                return await coloured(function, args, kwargs)
+            except Exception as error:
+                _leave_out(error)
+                raise
     else:
 
         def around(*args: UserValue, **kwargs: UserValue) -> UserValue:
-            return plain(function, args, kwargs)
+            try:
+                return plain(function, args, kwargs)
+            except Exception as error:
+                _leave_out(error)
+                raise
 
     decorated = wraps(function)(around)
     vars(decorated).update(marks)
     return decorated
+
+
+def _leave_out(error: Exception) -> None:
+    """Leaves the two frames of a layer out of the traceback: see runtime/tracebacks.py."""
+    trace = error.__traceback__
+    for _ in range(2):
+        trace = trace and trace.tb_next
+    error.__traceback__ = trace
 
 
 def emit_aside(

@@ -17,6 +17,7 @@ from mainstay.drivers.layers.decorate import emit_aside, note_on, put_around
 from mainstay.drivers.layers.order import REDACT
 from mainstay.errors import CallCancelled, ResultRejected, UsageError, WrapError
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
+from mainstay.runtime.tracebacks import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -279,4 +280,5 @@ def _blame(function: Function, error: Exception, raised: Exception) -> None:
         return
     if raised.__cause__ is None:
         raised.__cause__ = error
+    shorten(raised)
     note_on(raised, f"raised by the fallback of {name_of(function)}, see the cause")

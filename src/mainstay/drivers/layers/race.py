@@ -24,6 +24,7 @@ from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.layers.decorate import emit_aside, note_on
 from mainstay.runtime.context import CANCEL, context
 from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
+from mainstay.runtime.tracebacks import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ class Race:
             if number > 1:
                 self.book.count(won=1)
             return self.answered(outcome.value, at)
+        except BaseException as error:
+            shorten(error)
+            raise
         finally:  # the traceback of what is raised holds this frame, which held what is raised
             self._outcomes, self._verdict = {}, None
             outcome = each = None
