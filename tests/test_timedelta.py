@@ -26,7 +26,7 @@ from mainstay.sinks.alerts import AlertRule
 from mainstay.testing import virtual_time
 
 MAKERS = {
-    "policy": lambda s: RetryPolicy(attempt_timeout=s, deadline=s, max_retry_after=s),
+    "policy": lambda s: RetryPolicy(attempt_timeout=s, deadline=s),
     "backoff": lambda s: Backoff.exponential(s, max_delay=s),
     "kind": lambda s: KindRule(backoff=Backoff.chain(s, s)),
     "breaker": lambda s: CircuitBreaker("pay", recovery_timeout=s).settings,

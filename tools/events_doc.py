@@ -92,6 +92,7 @@ MEANINGS = {
     "operator": "the name of the operator",
     "outcome": "`succeeded`, `failed`, `ignored` (a failure that does not count) or `refused`",
     "state": "the state of the circuit afterwards",
+    "duration_seconds": "how long the call took; none of a call that was refused",
     "order": "the order to the circuit, such as `force open`",
     "plan": "the id by which proofs refer to it: a hash of its content",
     "policy": "the name of the policy",

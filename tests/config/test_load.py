@@ -199,6 +199,7 @@ retry:
       timeoutBy: thread
       deadlineMs: 20000
       maxRetryAfter: 30
+      onExhausted: raise
       nested: refuse
       logLevel: INFO
 """
@@ -223,9 +224,52 @@ def test_every_field_of_a_policy_can_be_configured(put):
         timeout_by="thread",
         deadline=20.0,
         max_retry_after=30.0,
+        on_exhausted="raise",
         nested="refuse",
         log_level="INFO",
     )
+
+
+CHAINS = """\
+retry:
+  policies:
+    steps: {backoff: {kind: chain, delays: [0.1, 1, 5]}}
+    grows: {extends: steps, backoff: {kind: chain, then: {kind: linear, initial: 10, maxDelay: 30}}}
+    plain: {extends: grows, backoff: constant}
+    kinds: {perKind: {throttled: {backoff: {kind: chain, delays: [2]}}}}
+"""
+
+
+def test_a_chain_of_delays_can_be_configured(put):
+    """With a curve that goes on; a policy that extends it may replace the whole by a curve."""
+    found = {each.name: each for each in settings(put("mainstay.yml", CHAINS)).policies}
+    assert found["steps"].backoff == Backoff.chain(0.1, 1, 5)
+    grown = Backoff.chain(0.1, 1, 5, Backoff.linear(10, max_delay=30))
+    assert found["grows"].backoff == grown
+    assert found["plain"].backoff == Backoff.constant(0.1)
+    assert found["kinds"].per_kind[Kind.THROTTLED].backoff == Backoff.chain(2)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "field"),
+    [
+        ("{kind: chain}", "backoff"),
+        ("{kind: chain, delays: [1, -2]}", "backoff.delays"),
+        ("{kind: linear, delays: [1]}", "backoff.delays"),
+        ("{kind: chain, delays: [1], then: {kind: chain}}", "backoff.then.kind"),
+    ],
+)
+def test_a_wrong_chain_is_found_with_its_place(put, backoff, field):
+    """The line and the key of what is wrong."""
+    text = f"retry:\n  policies:\n    a: {{backoff: {backoff}}}\n"
+    [found] = problems(put("mainstay.yml", text))
+    assert f"mainstay.yml:3: retry.policies.a.{field}" in found
+
+
+def test_a_limit_for_first_calls_can_be_configured(put):
+    """Beside the others of the rate."""
+    text = "budgets:\n  rate: {perSecond: 5, firstCalls: true}\n"
+    assert settings(put("mainstay.yml", text)).budgets["rate"]["first_calls"] is True
 
 
 def test_what_a_policy_is_printed_as_can_be_configured(put):
@@ -681,7 +725,8 @@ def test_every_field_of_a_policy_is_declared():
 
     declared = {field.name for field in POLICY.fields} | set(POLICY.refused)
     assert set(DEFAULTS) <= declared
-    assert set(BreakerSettings._fields()) <= {field.name for field in BREAKER.fields}
+    circuit = {field.name for field in BREAKER.fields} | set(BREAKER.refused)
+    assert set(BreakerSettings._fields()) <= circuit
 
 
 def test_the_documents_block_is_the_one_tested():

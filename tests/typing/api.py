@@ -177,7 +177,7 @@ new_fields = RetryPolicy(
     backoff=Backoff.chain(0.1, timedelta(seconds=1), Backoff.linear(2.0)),
     wait_from=lambda outcome: None,
     on_exhausted="raise",
-    max_retry_after=timedelta(minutes=1),
+    deadline=timedelta(minutes=1),
 )
 breaker = CircuitBreaker("pay", failure_if_result=bool, recovery_timeout=timedelta(seconds=5))
 limit = RateLimit("search", per_second=2.0, first_calls=True, max_wait=timedelta(seconds=1))

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from mainstay.core.retry.policy import Policy
 
 BUILT_IN = "standard"
-_CURVE = ("kind", "initial", "factor", "step", "max_delay")
+_CHAIN = ("delays", "then")
+_CURVE = ("kind", "initial", "factor", "step", "max_delay", *_CHAIN)
 _RULES = ("retry_on", "never_retry_on", "classify")
 _DIRECT = (
     "max_attempts", "attempt_timeout", "timeout_by", "deadline", "max_retry_after", "nested",
-    "log_level",
+    "log_level", "on_exhausted",
 )  # fmt: skip
 _STANDS_AS: dict[str, tuple[tuple[str, ...], ...]] = {
     "initial": (("initial_delay",), ("backoff", "initial")),
@@ -32,6 +33,8 @@ _STANDS_AS: dict[str, tuple[tuple[str, ...], ...]] = {
     "factor": (("factor",), ("backoff", "factor")),
     "step": (("step",), ("backoff", "step")),
     "amount": (("jitter", "amount"), ("jitter",)),
+    "delays": (("backoff", "delays"), ("backoff",)),
+    "then": (("backoff", "then"), ("backoff",)),
 }
 
 Draft = dict[str, "Any"]
@@ -79,8 +82,14 @@ def _resolve(drafts: dict[str, Draft], place: ConfigMapping) -> dict[str, Draft]
             current = _parent(current, drafts, chain, place)
         fields = done[current] if current is not None else {}
         for each in reversed(chain):
-            fields = done[each] = {**fields, **drafts[each]}
+            fields = done[each] = {**_without_chain(fields, drafts[each]), **drafts[each]}
     return {name: done[name] for name in drafts}
+
+
+def _without_chain(inherited: Draft, own: Draft) -> Draft:
+    """What is inherited; a chain is not if the policy has a curve of its own."""
+    replaced = _CHAIN if own.get("kind", "chain") != "chain" else ()
+    return {name: value for name, value in inherited.items() if name not in replaced}
 
 
 def _parent(
@@ -154,19 +163,29 @@ def _delays(draft: Draft, place: ConfigMapping) -> dict[str, Any]:
 def backoff_of(draft: Mapping[str, Any]) -> Backoff:
     """A curve of its parts; those not given are the built-in policy's."""
     get = draft.get
+    then = get("then")
     return _backoff(
         get("kind", "exponential"), get("initial", 0.1), get("factor", 2.0), get("step"),
-        get("max_delay", 5.0),
+        get("max_delay", 5.0), tuple(get("delays", ())),
+        None if then is None else backoff_of(then),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=256)  # many policies have the same curve, and a value is a value
 def _backoff(
-    kind: str, initial: float, factor: float, step: float | None, max_delay: float
+    kind: str,
+    initial: float,
+    factor: float,
+    step: float | None,
+    max_delay: float,
+    delays: tuple[float, ...],
+    then: Backoff | None,
 ) -> Backoff:
-    if kind == "constant":
+    if kind == "constant" and not delays and then is None:
         return Backoff.constant(initial)
-    return Backoff(kind, initial, factor=factor, step=step, max_delay=max_delay)
+    return Backoff(
+        kind, initial, factor=factor, step=step, max_delay=max_delay, delays=delays, then=then
+    )
 
 
 @lru_cache(maxsize=256)

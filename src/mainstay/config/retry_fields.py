@@ -14,11 +14,12 @@ from mainstay.config.shapes import (
     Whole,
     duration,
 )
-from mainstay.core.base.validate import MAX_ATTEMPTS
+from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS
 from mainstay.core.circuit.settings import COUNTED
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.policy_fields import (
+    EXHAUSTED_MODES,
     LOG_LEVELS,
     MEANT,
     NESTED_MODES,
@@ -73,9 +74,17 @@ _FACTOR = Field(
 _STEP = duration("step", "what a linear delay grows by each time", "the initial delay")
 _MAX_DELAY = duration("max_delay", "the longest delay, before the jitter", "5 s; constant: none")
 
+_INITIAL = duration("initial", "the first delay", "0.1 s")
 BACKOFF = Section(
-    _KIND, duration("initial", "the first delay", "0.1 s"), _FACTOR, _STEP, _MAX_DELAY, text="kind"
-)
+    Field("kind", Text(choices=(*CURVES, "chain")), "the curve, or a chain of delays",
+          "exponential"),
+    _INITIAL, _FACTOR, _STEP, _MAX_DELAY,
+    Field("delays", Listing(Number(0.0, MAX_SECONDS, unit=" of seconds")),
+          "the delays of a chain, one for each retry; the last one repeats", "none"),
+    Field("then", Section(_KIND, _INITIAL, _FACTOR, _STEP, _MAX_DELAY, text="kind"),
+          "the curve by which a chain goes on after its delays", "the last delay"),
+    text="kind",
+)  # fmt: skip
 JITTER = Section(
     Field("kind", Text(choices=JITTERS), "how delays are spread", "percent"),
     Field(
@@ -128,13 +137,17 @@ POLICY = Section(
     duration("deadline", "the time of the whole call, waits included", "none", above=True,
              optional=True),
     duration("max_retry_after", "the longest Retry-After that is waited for", "60 s"),
+    Field("on_exhausted", Text(choices=EXHAUSTED_MODES),
+          "what becomes of a result that no attempt improved", "return"),
     Field("nested", Text(choices=NESTED_MODES), "what happens inside another retry",
           "`retry.nested`"),
     Field("log_level", Either(Text(choices=LOG_LEVELS), Whole(10, 50)),
           "at which a scheduled retry is logged; also as logging's number", "WARNING"),
     refused={
         "name": "is not a field: a policy's name is its key",
-        **dict.fromkeys(("retry_if_result", "before_retry", "after_retry"), _FUNCTION),
+        **dict.fromkeys(
+            ("retry_if_result", "wait_from", "before_retry", "after_retry"), _FUNCTION
+        ),
     },
     meant={word: name for word, name in MEANT.items() if name != "before_retry"},
 )  # fmt: skip
@@ -175,11 +188,16 @@ BREAKER_FIELDS = (
     rules("count_on", "only these failures count", "failures that the other side causes"),
     rules("ignore", "these never count", "nothing more"),
 )  # fmt: skip
-BREAKER = Section(*BREAKER_FIELDS, flag="enabled")
+_IN_CODE = {
+    "failure_if_result": "is a function, and no file can hold one: set it in code,"
+    " with BreakerSettings"
+}
+BREAKER = Section(*BREAKER_FIELDS, flag="enabled", refused=_IN_CODE)
 NAMED_BREAKER = Section(
     Field("operations", Listing(Text(), or_one=True),
           "the operations that share it: names or patterns", "the one of its name"),
     *BREAKER_FIELDS,
+    refused=_IN_CODE,
 )  # fmt: skip
 
 DEFAULT_BACKOFF = Backoff.exponential(0.1, factor=2.0, max_delay=5.0)

@@ -73,6 +73,7 @@ def test_without_a_seed_the_delays_are_those_before_jitter():
         (Backoff.linear(1, step=0.5), "linear 1 s + 0.5 s up to 60 s"),
         (Backoff.exponential(0.1, factor=3), "exponential 0.1 s × 3 up to 60 s"),
         (Backoff.custom(lambda n: n), "a function, up to 60 s"),
+        (Backoff.chain(1, 2, Backoff.linear(3)), "a chain of 2 delays up to 60 s"),
     ],
 )
 def test_each_backoff_is_said(backoff, text):

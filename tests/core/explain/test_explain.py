@@ -52,7 +52,7 @@ def test_the_numbers_of_a_plain_policy():
     assert explanation.waits == ((0.5, 1.5),) * 3
     assert explanation.waiting_seconds == 4.5
     assert explanation.wall_seconds == 4 * 2.0 + 4.5
-    assert explanation.asked_seconds == 4 * 2.0 + 3 * 60.0
+    assert explanation.asked_seconds == 4 * 2.0 + 3 * (60.0 + 30.0)  # and the jitter on top
     assert explanation.order == ("retry", "function")
     assert explanation.warnings == ()
 
@@ -94,7 +94,7 @@ def test_what_the_other_side_may_ask_for_counts_beside_limits_by_kind():
     """Each retry may be asked to wait the longest there is."""
     rules = {"throttled": KindRule(backoff=Backoff.constant(3.0))}
     policy = Policy(attempt_timeout=1.0, per_kind=rules, max_retry_after=20.0)
-    assert explain_policy(policy).asked_seconds == 3 * 1.0 + 2 * 20.0
+    assert explain_policy(policy).asked_seconds == 3 * 1.0 + 2 * (20.0 + 2.0)
 
 
 def test_a_backoff_of_ones_own_is_asked_for_every_delay():
@@ -263,6 +263,7 @@ BACKOFFS = st.one_of(
         factor=st.sampled_from([1.0, 2.0, 3.3]),
         max_delay=st.sampled_from([2.5, 4.0, 60.0]),
     ),
+    st.sampled_from([Backoff.chain(3.0, 0.1), Backoff.chain(0.1, 4.0, 0.1, Backoff.linear(0.1))]),
     st.sampled_from([Backoff.custom(lambda n: 1 / n), Backoff.custom(lambda n: [0.2, 3.0][n % 2])]),
 )
 JITTERS = st.one_of(
@@ -552,6 +553,12 @@ NOTED = [
     ),
     ("breaker-counts-all", (calm(), breaker(count="all")), (calm(), breaker())),
     ("hedge-not-counted", (calm(), {"layers": ["hedge"]}), (calm(), {"layers": ["bulkhead"]})),
+    ("computed-waits", (calm(wait_from=len), {}), (calm(), {})),
+    (
+        "exhausted-without-results",
+        (calm(on_exhausted="raise"), {}),
+        (calm(on_exhausted="raise", retry_if_result=len), {}),
+    ),
 ]
 
 

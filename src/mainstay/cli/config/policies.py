@@ -101,6 +101,7 @@ def _fields(policy: RetryPolicy) -> list[tuple[str, str]]:
         ("deadline", seconds(policy.deadline)),
         ("longest Retry-After", seconds(policy.max_retry_after)),
         ("inside another retry", policy.nested),
+        ("a result that stays rejected", {"return": "returned"}.get(policy.on_exhausted, "raised")),
     ]
 
 
@@ -126,7 +127,7 @@ def _delay_rows(policy: RetryPolicy, seed: int | None) -> list[tuple[str, str]]:
 
 def backoff_text(backoff: Backoff) -> str:
     """A backoff in words."""
-    values: dict[str, Any] = backoff.to_dict()
+    values: dict[str, Any] = {**backoff.to_dict(), "count": len(backoff.delays)}
     return _BACKOFFS[backoff.kind].format(**values)
 
 
@@ -135,6 +136,7 @@ _BACKOFFS = {
     "linear": "linear {initial:g} s + {step:g} s up to {max_delay:g} s",
     "exponential": "exponential {initial:g} s × {factor:g} up to {max_delay:g} s",
     "custom": "a function, up to {max_delay:g} s",
+    "chain": "a chain of {count} delays up to {max_delay:g} s",
 }
 
 

@@ -9,11 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from mainstay.core.base.rule import RULE as RULE  # noqa: PLC0414 -- it is a part of every proof
 from mainstay.core.base.types import Answer  # noqa: TC001  msgspec reads the annotations
-
-RULE = 2
-"""The version of the rules by which calls decide now. A decision that comes out otherwise on the
-same outcomes and answers is a new version; replay decides by the version that a call has."""
 
 
 def stated(rule: int) -> tuple[Answer, ...]:

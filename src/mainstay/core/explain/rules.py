@@ -324,6 +324,22 @@ def _hedge_not_counted(case: Case) -> Iterator[str]:
         yield "a hedge may start further attempts beside each one; they are not counted here"
 
 
+def _computed_waits(case: Case) -> Iterator[str]:
+    if case.policy.wait_from is not None and case.is_retried:
+        yield (
+            "wait_from computes waits, and only a deadline bounds them: the waits shown are those"
+            " for which it returns None"
+        )
+
+
+def _exhausted_without_results(case: Case) -> Iterator[str]:
+    if case.policy.on_exhausted == "raise" and case.policy.retry_if_result is None:
+        yield (
+            'on_exhausted "raise" without retry_if_result: no result is ever rejected; set'
+            " retry_if_result, or leave on_exhausted out"
+        )
+
+
 RULES: tuple[tuple[str, str, Callable[[Case], Iterator[str]]], ...] = (
     ("unbounded", "warning", _unbounded),
     ("timeout-past-deadline", "warning", _timeout_past_deadline),
@@ -352,6 +368,8 @@ RULES: tuple[tuple[str, str, Callable[[Case], Iterator[str]]], ...] = (
     ("breaker-closes-slowly", "note", _breaker_closes_slowly),
     ("breaker-counts-all", "note", _breaker_counts_all),
     ("hedge-not-counted", "note", _hedge_not_counted),
+    ("computed-waits", "note", _computed_waits),
+    ("exhausted-without-results", "note", _exhausted_without_results),
 )
 """Every rule: its code, whether it warns or notes, and what looks."""
 

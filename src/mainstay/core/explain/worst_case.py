@@ -64,7 +64,7 @@ def numbers(case: Case) -> dict[str, Any]:
     """The numbers of an Explanation, by its fields."""
     policy, retries = case.policy, case.attempts - 1
     waits = tuple(islice(_envelope(policy), retries))
-    asked = tuple(islice(_envelope(policy, policy.max_retry_after), retries))
+    asked = tuple(islice(_envelope(policy, _longest_asked(policy)), retries))
     product, leaf = nesting(case)
     return {
         "attempts": case.attempts,
@@ -195,7 +195,15 @@ def _is_level(curve: Curve, n: int) -> bool:
     if n >= curve.retries:
         return True
     backoff = curve.backoff
-    return backoff.kind != "custom" and backoff.base(n) == backoff.base(curve.retries)
+    is_known = backoff.kind != "custom" and n > len(backoff.delays)
+    return is_known and backoff.base(n) == backoff.base(curve.retries)
+
+
+def _longest_asked(policy: Policy) -> float:
+    """The longest wait that the other side can ask for, with the jitter on top."""
+    asked = policy.max_retry_after
+    tops = [each.jitter.on_top(asked, 1.0, each.backoff.max_delay) for each in _curves(policy)]
+    return asked + max(tops, default=0.0)
 
 
 def span(curve: Curve, n: int, before: Span = (0.0, 0.0)) -> Span:

@@ -320,7 +320,7 @@ def _chained(check: Checker, kind: str, delays: UserValue, then: UserValue) -> t
         return ()
     found = tuple(check.seconds("delays", each) for each in delays)
     if kind != "chain" and (found or then is not None):
-        check.note("delays", found or then, "left out: only Backoff.chain has delays of its own")
+        check.note("delays", found or then, "left out: only a chain has delays of its own")
     elif kind == "chain" and not found and then is None:
         check.note("delays", found, "at least one delay")
     if then is not None and not _is_curve(then):

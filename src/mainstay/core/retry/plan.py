@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.proof import RULE
+from mainstay.core.base.rule import RULE
 from mainstay.core.retry.give_up import GaveUp
 
 TYPE_CHECKING = False

@@ -1,0 +1,11 @@
+"""The version of the rules by which calls decide; in a module of its own, which loads nothing."""
+
+from __future__ import annotations
+
+RULE = 2
+"""The version of the rules by which calls decide now. A decision that comes out otherwise on the
+same outcomes and answers is a new version; replay decides by the version that a call has.
+
+1: decorrelated jitter caps what it has drawn; a Retry-After is waited for without jitter.
+2: the range of decorrelated jitter is capped; the jitter of the policy is added to a Retry-After.
+"""
