@@ -79,6 +79,7 @@ class Site(Plan):
         "gate",
         "is_clocked",
         "is_plain",
+        "is_quick",
         "listeners",
         "logs",
         "overrides",
@@ -127,8 +128,10 @@ class Site(Plan):
         self.waits = waits
         """Shows long waits to other processes, if a store outlives this one."""
         wants_more = not takes_facts or cancel or gate or policy.is_demanding
-        self.is_plain = bool(operation and (listeners or not waits)) and not wants_more
+        self.is_plain = bool(operation) and not wants_more
         """Whether a call needs nothing but attempts and waits; its listeners take facts."""
+        self.is_quick = self.is_plain and bool(listeners or not waits)
+        """Whether a failing call takes the fast path: its waits need not be shown, or notes do."""
         self.plan_id: str | None = None
         """What records call its plan, once that was needed."""
         self.entropy = entropy
@@ -173,7 +176,7 @@ class Site(Plan):
     def listen(self, listener: Sink) -> None:
         """Adds a listener of failing calls; calls that are under way go on without it."""
         self.listeners = (*self.listeners, listener)
-        self.is_plain = False
+        self.is_plain = self.is_quick = False
 
     def under(self, policy: Policy, listeners: tuple[Sink, ...]) -> Site:
         """The same site with another policy and these listeners."""

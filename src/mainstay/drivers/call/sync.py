@@ -44,7 +44,7 @@ def recover(
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
-    is_special = site.overrides.is_active or not site.is_plain or BOUND.get() is not UNBOUND
+    is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
     if is_special or (has_handlers and site.logs.takes()) or enclosures(3, own=1):
         call = Call(site, function, enclosures(3, own=1), started, box)
