@@ -214,7 +214,7 @@ class Engine(EngineView):
         try:
             return self.operation(operation).call(function, *args, **kwargs)
         except Exception as error:
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
             raise
 
     async def acall(
@@ -235,7 +235,7 @@ class Engine(EngineView):
         try:
             return await self.operation(operation).acall(function, *args, **kwargs)
         except Exception as error:
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
             raise
 
     def run(

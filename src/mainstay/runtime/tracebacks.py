@@ -4,8 +4,8 @@ A failure that is raised again carries the frames of the attempt that it came fr
 of the call on top. Two rules leave at most two frames of ours, the wrapper and what it called:
 
 - Code that ends a call with an exception calls `shorten` on it.
-- Code that an exception only passes leaves its own frame out: it sets `__traceback__` to what is
-  below, and raises it again with a bare `raise`, which adds no entry.
+- Code that an exception only passes leaves its own frame out: it calls `with_traceback` with what
+  is below, and raises it again with a bare `raise`, which adds no entry.
 
 Nothing is lost of a defect in this package: what was not raised on purpose keeps every frame.
 """
@@ -34,5 +34,5 @@ def shorten(error: BaseException) -> None:
             if name is None or name[:9] != "mainstay.":
                 break
             trace = trace.tb_next
-        current.__traceback__ = trace
+        current.with_traceback(trace)  # a frozen exception refuses to be set an attribute
         current = current.__cause__

@@ -73,8 +73,7 @@ async def recover(
                     if pressure.is_high and (turn := pressure.turn()):
                         await current_sleep()(turn)
             if delay < 0.0:
-                failure.__traceback__ = failure.__traceback__.tb_next  # without this frame
-                raise failure
+                raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
             failure = None
             await current_sleep()(delay)
             try:

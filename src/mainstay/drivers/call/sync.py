@@ -60,8 +60,7 @@ def recover(
                     if pressure.is_high:
                         hold(pressure.turn())
             if delay < 0.0:
-                failure.__traceback__ = failure.__traceback__.tb_next  # without this frame
-                raise failure
+                raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
             failure = None
             if delay > 0.0:
                 if clock.current is SYSTEM:

@@ -68,7 +68,7 @@ def _leave_out(error: Exception) -> None:
     trace = error.__traceback__
     for _ in range(2):
         trace = trace and trace.tb_next
-    error.__traceback__ = trace
+    error.with_traceback(trace)
 
 
 def emit_aside(
