@@ -9,14 +9,14 @@ from mainstay.core.retry.policy import Policy
 from mainstay.drivers.call.callables import (
     SYNC_HINT,
     check_callable,
-    name_of,
+    context_managers,
     refuse_async_predicates,
+    refuse_coroutine,
     refuse_positional,
     refuse_unawaitable,
 )
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import caller, wrap
-from mainstay.errors import WrapError
 from mainstay.runtime.enclosing import enclosures, opened
 from mainstay.runtime.logs import LOGS
 
@@ -97,7 +97,7 @@ class Verbs:
         except Exception as error:
             if isinstance(error, TypeError):
                 check_callable(function)  # raises with the reason if it is no function
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
             raise
         if type(value) in _UNRUN:
             _refuse_unrun(function, value)
@@ -119,7 +119,7 @@ class Verbs:
         except Exception as error:
             if isinstance(error, TypeError):
                 refuse_unawaitable(function, error)
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
             raise
         return value
 
@@ -306,6 +306,7 @@ class RetryPolicy(Policy, Verbs):
 def _plain_caller(site: Site) -> Function:
     if site.caller is None:
         site.caller = caller(site, awaits=False)
+        _UNRUN.update(context_managers())
     return site.caller
 
 
@@ -315,7 +316,7 @@ def _async_caller(site: Site) -> Function:
     return site.acaller
 
 
-_UNRUN = frozenset({AsyncGeneratorType, CoroutineType, GeneratorType})
+_UNRUN: set[type] = {AsyncGeneratorType, CoroutineType, GeneratorType}
 
 
 def _refuse_unrun(function: Function, value: UserValue) -> None:
@@ -323,11 +324,7 @@ def _refuse_unrun(function: Function, value: UserValue) -> None:
     check_callable(function)
     if type(value) is not CoroutineType:
         return  # a plain function that returns a generator of its own making
-    value.close()
-    raise WrapError(
-        f"{name_of(function)} is async: calling it only made a coroutine",
-        hint="await policy.acall(...) or policy.arun(...) instead",
-    )
+    refuse_coroutine(function, value, "await policy.acall(...) or policy.arun(...) instead")
 
 
 class _Watch:

@@ -1,6 +1,12 @@
 """The commonest mistakes: refused at once, with what to write instead."""
 
+import asyncio
+import contextlib
+import functools
+import gc
 import inspect
+import sys
+import warnings
 
 import pytest
 
@@ -8,6 +14,7 @@ import mainstay
 from mainstay import Engine, PolicyError, RetryPolicy, UsageError, WrapError
 from mainstay.core.retry.policy_fields import DEFAULTS, OTHER_NAMES
 from mainstay.drivers import policy as policies
+from tests.costs import costs
 
 
 def fetch():
@@ -121,3 +128,143 @@ def test_a_wrong_name_gets_the_right_one_suggested(fields, meant):
     with pytest.raises(PolicyError) as caught:
         RetryPolicy(**fields)
     assert meant in str(caught.value)
+
+
+# --- what runs nothing when it is called ----------------------------------------------------------
+
+
+@contextlib.contextmanager
+def opened(name="a"):
+    yield name
+
+
+@contextlib.asynccontextmanager
+async def aopened(name="a"):
+    yield name
+
+
+class Pool:
+    @contextlib.contextmanager
+    def connection(self):
+        yield self
+
+
+POLICY = RetryPolicy(retry_on=OSError, backoff=mainstay.Backoff.constant(0))
+MANAGERS = [opened, aopened, Pool().connection, functools.partial(opened, "b")]
+
+
+@pytest.mark.parametrize("function", MANAGERS)
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        POLICY,
+        mainstay.retry(on=OSError),
+        Engine(sinks=[]).protect("open"),
+        Engine(sinks=[]).idempotent(),
+        mainstay.Fallback(value=None),
+        mainstay.Bulkhead("open", 3),
+        POLICY.call,
+        POLICY.run,
+        Engine(sinks=[]).operation("open").call,
+    ],
+)
+def test_a_context_manager_function_is_refused_as_a_generator_is(decorate, function):
+    """Calling it runs nothing: its failures come in the with statement, where nothing retries."""
+    with pytest.raises(WrapError, match="is a context manager: calling it runs nothing") as caught:
+        decorate(function)
+    assert "policy.attempts()" in caught.value.hint
+
+
+@pytest.mark.parametrize("verb", ["acall", "arun"])
+def test_an_async_context_manager_is_refused_by_the_async_verbs(verb):
+    """The same, awaited."""
+    with pytest.raises(WrapError, match="is a context manager"):
+        asyncio.run(getattr(POLICY, verb)(aopened))
+
+
+def test_a_function_that_a_context_manager_decorates_is_retried():
+    """`@suppress(...)`-like decorators of contextlib leave a function a function."""
+    entered = []
+
+    @contextlib.contextmanager
+    def counted():
+        entered.append(1)
+        yield
+
+    @POLICY
+    @counted()
+    def work():
+        if len(entered) < 3:
+            raise ConnectionError
+        return "done"
+
+    assert (work(), len(entered)) == ("done", 3)
+
+
+async def answer(n=1):
+    return n
+
+
+def through():
+    return answer()
+
+
+WAYS = {
+    "retry": lambda function: mainstay.retry(on=Exception)(function)(),
+    "policy": lambda function: POLICY(function)(),
+    "deadline": lambda function: POLICY.replace(deadline=9.0)(function)(),
+    "listener": lambda function: mainstay.retry(on=OSError, listener=print)(function)(),
+    "guarded": lambda function: mainstay.retry(on=Exception, breaker=mainstay.CircuitBreaker("a"))(
+        function
+    )(),
+    "fallback": lambda function: mainstay.retry(on=Exception, fallback=mainstay.Fallback(value=1))(
+        function
+    )(),
+    "protect": lambda function: Engine(sinks=[]).protect("work")(function)(),
+    "idempotent": lambda function: Engine(sinks=[]).idempotent()(function)(),
+    "keyed": lambda function: Engine(sinks=[]).operation("work", key="k").call(function),
+    "call": POLICY.call,
+    "operation": lambda function: Engine(sinks=[]).operation("work").call(function),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function", [lambda n=1: answer(n), through])
+def test_a_sync_function_that_returns_a_coroutine_is_refused(way, function):
+    """Its failures come when it is awaited, where nothing retries; nothing is left unawaited."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(WrapError, match="returned a coroutine"):
+            WAYS[way](function)
+        gc.collect()
+
+
+def test_only_the_first_result_is_looked_at():
+    """From the second call on, the wrapper calls the function itself: no frame is added."""
+    decorated = mainstay.retry(on=OSError)(lambda: len("abc"))
+    assert "first_call" in costs(decorated)
+    assert costs(decorated) == ["first_attempt", "<lambda>", "len"]
+
+
+def test_after_a_first_call_that_fails_there_is_no_look_either():
+    """An async function that is called does not raise: the failing path keeps its frames."""
+    calls = []
+
+    def flaky():
+        calls.append(sys._getframe(1).f_code.co_name)
+        raise ConnectionError
+
+    decorated = POLICY(flaky)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            decorated()
+    assert calls.count("first_call") == 1
+    assert len(calls) == 6
+
+
+def test_a_function_that_could_not_be_retried_is_not_recorded_under_its_key():
+    """The next call with the key, of the function as it should be, runs."""
+    with Engine(sinks=[]) as engine:
+        with pytest.raises(WrapError):
+            engine.operation("work", key="k").call(through)
+        assert engine.operation("work", key="k").call(lambda: 42) == 42

@@ -44,8 +44,9 @@ class Kind(str, Enum):  # noqa: UP042 -- hash and repr stay those of an enum
 RETRIED_KINDS = frozenset({Kind.TRANSIENT, Kind.THROTTLED, Kind.TIMEOUT, Kind.OVERLOAD})
 """What a policy without `retry_on` retries."""
 
-NEVER_RETRIED = frozenset({"concurrent.futures._base.CancelledError"})
-"""Cancellations that derive from Exception; the others are BaseExceptions and never caught."""
+NEVER_RETRIED = frozenset({"concurrent.futures._base.CancelledError", "mainstay.errors.WrapError"})
+"""Cancellations that derive from Exception (the others are BaseExceptions and never caught); and
+the error of a function that cannot be retried as it is, which would be the same the next time."""
 
 
 class Known:

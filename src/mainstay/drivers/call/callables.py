@@ -5,6 +5,7 @@ What cannot be retried is refused here, with the way out.
 
 from __future__ import annotations
 
+import sys
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 
 from mainstay.core.base.functions import flags_of as _flags
@@ -59,6 +60,7 @@ def check_callable(function: UserValue) -> None:
             f"{function!r} cannot be called", hint="pass a function and its arguments apart"
         )
     _refuse_generators(function)
+    _refuse_context_managers(function)
 
 
 def check_decoratable(function: UserValue) -> None:
@@ -141,3 +143,63 @@ def _refuse_generators(function: UserValue) -> None:
             "later, while its values are taken, and what was yielded cannot be taken back",
             hint="retry the call that makes one value, or collect the values in a function",
         )
+
+
+def _refuse_context_managers(function: UserValue) -> None:
+    """Refuses what contextlib has made of a generator: the same in other clothes."""
+    contextlib = sys.modules.get("contextlib")  # not imported: then there is none
+    inner = _unwrapped(function)
+    if contextlib is None or getattr(inner, "__globals__", None) is not vars(contextlib):
+        return
+    if _flags(getattr(inner, "__wrapped__", None)) & (_GENERATOR | _ASYNC_GENERATOR):
+        raise WrapError(
+            f"{name_of(function)} is a context manager: calling it runs nothing, the failures come"
+            " later, in its with statement",
+            hint="retry the function that opens the resource, or the block: for attempt in"
+            " policy.attempts(): with attempt: ...",
+        )
+
+
+def context_managers() -> tuple[type, ...]:
+    """What functions of contextlib return that have run nothing yet; none if it is not loaded."""
+    contextlib = sys.modules.get("contextlib")
+    names = ("_GeneratorContextManager", "_AsyncGeneratorContextManager")
+    return tuple(vars(contextlib)[name] for name in names) if contextlib is not None else ()
+
+
+def first_checked(function: Function, settle: Callable[[Function], object]) -> Function:
+    """The function for its first call, which refuses a coroutine as the result.
+
+    A lambda that calls an async function is not async itself: that shows when it is called. One
+    look suffices: `settle` then puts the function itself in this one's place. A call that raises
+    was no call of an async function, which raises when it is awaited.
+    """
+    code = getattr(_unwrapped(function), "__code__", None)
+    if code is None or not (code.co_names or code.co_freevars):
+        return function  # it calls nothing
+
+    def first_call(*args: UserValue, **kwargs: UserValue) -> UserValue:
+        try:
+            value = function(*args, **kwargs)
+        except Exception as error:
+            settle(function)
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+            raise
+        if type(value) is CoroutineType:
+            refuse_coroutine(function, value, "make it async, or pass the async function itself")
+        settle(function)
+        return value
+
+    first_call.__qualname__ = name_of(function)
+    return first_call
+
+
+def refuse_coroutine(function: UserValue, value: UserValue, hint: str) -> None:
+    """Refuses what a sync call has got of an async function."""
+    value.close()  # or Python would also warn that it was never awaited
+    what = "is async" if is_async(function) else "returned a coroutine"
+    raise WrapError(
+        f"{name_of(function)} {what}: calling it ran nothing, and what it raises when it is awaited"
+        " cannot be retried",
+        hint=hint,
+    )

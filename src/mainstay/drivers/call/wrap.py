@@ -30,6 +30,7 @@ from mainstay.drivers.call import sync
 from mainstay.drivers.call.callables import (
     SYNC_HINT,
     check_decoratable,
+    first_checked,
     name_of,
     refuse_async_predicates,
 )
@@ -153,11 +154,25 @@ def wrap(function: UserValue, site: Site) -> UserValue:
     check_decoratable(function)
     if not site.operation:
         site = site.named(name_of(function))
-    signature = _signature_of(function)
-    made = _dress(_make(function, site, is_async(function), signature), function, signature)
+    signature, awaits = _signature_of(function), is_async(function)
+    wrapper = _make(function, site, awaits, signature)
+    if not awaits:
+        _check_first_result(wrapper, function)
+    made = _dress(wrapper, function, signature)
     if type(site.policy) is not Policy:  # which a circuit has that decorates by itself
         made.mainstay = Decoration(function, site)
     return made
+
+
+def _check_first_result(wrapper: FunctionType, function: Function) -> None:
+    """Looks at the first result, without a cost for the others: what is called is in a cell."""
+    cells = wrapper.__closure__ or ()
+    cell = cells[wrapper.__code__.co_freevars.index("ms_function")]
+
+    def settle(own: Function) -> None:
+        cell.cell_contents = own
+
+    cell.cell_contents = first_checked(function, settle)
 
 
 class Decoration:

@@ -13,6 +13,7 @@ from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers.call.callables import (
     SYNC_HINT,
     check_decoratable,
+    first_checked,
     refuse_async_predicates,
 )
 from mainstay.drivers.call.emit import emit
@@ -211,6 +212,7 @@ class Records:
             async def decorated(*args: UserValue, **kwargs: UserValue) -> UserValue:
                 return await arun(self, keying, identify(args, kwargs), args, kwargs)
         else:
+            _check_first_result(keying)
 
             def decorated(*args: UserValue, **kwargs: UserValue) -> UserValue:
                 return run(self, keying, identify(args, kwargs), args, kwargs)
@@ -223,11 +225,12 @@ class Records:
         """A keyed call of a plain function."""
         refuse_async_predicates(site.policy, SYNC_HINT)
         keying = self._keying(site, options, function)
+        _check_first_result(keying)
         run, _ = _drivers_of(site)
         try:
             return run(self, keying, keying.identify(args, kwargs), args, kwargs)
         except Exception as error:
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
             raise
 
     async def arun(
@@ -239,7 +242,7 @@ class Records:
         try:
             return await arun(self, keying, keying.identify(args, kwargs), args, kwargs)
         except Exception as error:
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
             raise
 
     def result(
@@ -248,6 +251,7 @@ class Records:
         """The same as a RetryResult."""
         refuse_async_predicates(site.policy, SYNC_HINT)
         keying, made = self._keying(site, options, function), list[KeyedCall]()
+        _check_first_result(keying)
         named, started = keying.identify(args, kwargs), monotonic()
         try:
             value = _drivers_of(site)[0](self, keying, named, args, kwargs, made)
@@ -323,6 +327,15 @@ class Records:
 
 
 _ANY_TEXT = ("utf-8", "surrogatepass")
+
+
+def _check_first_result(keying: Keying) -> None:
+    """Refuses a coroutine as the result of a sync function, before it is recorded."""
+
+    def settle(own: Function) -> None:
+        keying.function = own
+
+    keying.function = first_checked(keying.function, settle)
 
 
 def _drivers_of(site: Site) -> tuple[Function, AsyncFunction]:
