@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from mainstay.core.base.functions import discard, is_async, is_awaitable, signature_of
+from mainstay.core.base.functions import discard, is_async, is_awaitable, signature_of, unwrapped
 
 
 async def fetch(item):
@@ -46,6 +46,15 @@ def old_style():
 def test_a_function_is_async_if_calling_it_gives_something_to_await(function, expected):
     """Also inside partial objects, methods and objects with `__call__`."""
     assert is_async(function) is expected
+
+
+def test_only_so_many_wrappers_are_looked_through():
+    """Far more than there are; a row without an end is not followed for ever."""
+    wrapped = fetch
+    for _ in range(20):
+        wrapped = types.MethodType(wrapped, "it")
+    assert unwrapped(wrapped) is fetch
+    assert unwrapped(types.MethodType(wrapped, "it")) is not fetch
 
 
 def test_an_object_whose_attributes_cannot_be_read_is_not_async():

@@ -145,3 +145,15 @@ def test_close_is_silent_where_nothing_is_wrong():
     check = Checker("subject")
     check.attempts("field", 3)
     assert check.close() is None
+
+
+def test_an_async_function_is_refused_where_nothing_awaits_it():
+    """It could be called, but its answer would be a coroutine."""
+
+    async def late():
+        """Async."""
+
+    _, noted = outcome("plain_function", late)
+    assert [allowed for _, _, allowed in noted] == ["a plain function: nothing awaits it"]
+    assert outcome("plain_function", len)[1] == []
+    assert len(outcome("plain_function", 3)[1]) == 1

@@ -381,3 +381,24 @@ def test_an_open_time_must_be_one_the_core_can_tell():
 def test_a_state_is_a_number_for_a_gauge():
     """0 while calls go through, 1 half open, 2 while they are refused."""
     assert [state.gauge for state in CircuitState] == [0, 2, 1, 2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("field", ["count_on", "ignore"])
+def test_an_async_rule_is_refused(field):
+    """A circuit counts at once and awaits nothing."""
+
+    async def late(error):
+        """Async."""
+
+    with pytest.raises(PolicyError, match=f"{field} = .*a plain function"):
+        BreakerSettings(**{field: (OSError, late)})
+
+
+def test_a_rule_whose_answer_must_be_awaited_has_not_matched():
+    """A plain function that returns something to await is seen only when it is asked."""
+
+    class Pending:
+        __await__ = None
+
+    assert not BreakerSettings(count_on=lambda _: Pending()).counts(ConnectionError())
+    assert BreakerSettings(ignore=lambda _: Pending()).counts(ConnectionError())

@@ -1,9 +1,14 @@
 """Predicates that return something to await: the flow asks for it, and decides on the answer."""
 
+from collections import deque
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.audit.plan_codec import declared
+from mainstay.core.audit.reconstruct import exception_of, policy_of
+from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.effects import Returned
@@ -136,3 +141,22 @@ def test_the_fields_with_async_predicates_are_named():
         "classify",
         "retry_if_result",
     ]
+
+
+@pytest.mark.parametrize(
+    "answers", [(True,), (False, True), (False, False), (False, None), (None,)]
+)
+def test_a_recorded_failure_is_judged_again_as_it_was(answers):
+    """By stand-ins that answer what the predicates answered, also with nothing at all."""
+    policy = Policy(retry_on=tuple(lambda _, a=answer: Pending(a) for answer in answers))
+    failure = ConnectionError("x")
+    verdict, _ = driven(judged(failure, policy))
+    again = policy_of(declared(policy, "idempotent").fields, deque())
+    recorded = exception_of(evidence_of(failure, verdict))
+    flow, found = judged(recorded, again), None
+    try:
+        flow.send(None)
+        flow.send(None)  # replay awaits nothing
+    except StopIteration as end:
+        found = end.value
+    assert (found.retryable, found.asked) == (verdict.retryable, verdict.asked)
