@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import resource
@@ -402,8 +403,9 @@ def test_wrong_options_are_refused(where, tmp_path):
         AuditLog(42)
     with pytest.raises(UsageError, match="rotate="):
         AuditLog(f"sqlite:///{tmp_path}/a.db", rotate=1000)
-    with pytest.raises(UsageError, match="heads cannot be written there"):
-        AuditLog(where, heads=42)
+    for heads in (42, asyncio.sleep):  # nothing awaits an async function
+        with pytest.raises(UsageError, match="heads cannot be written there"):
+            AuditLog(where, heads=heads)
 
 
 def test_an_event_without_a_written_form_costs_no_other(where, caplog):

@@ -1174,12 +1174,23 @@ def test_a_caller_must_be_named():
         {"header": ""},
         {"operation": ""},
         {"required": ["PUT"]},
+        {"required": asyncio.sleep},
     ],
 )
 def test_options_that_cannot_be_right_are_refused(wrong):
     """When the application is built, with the name of the option."""
     with pytest.raises(PolicyError, match=next(iter(wrong))):
         guarded(Shop().app, **wrong)
+
+
+def test_an_async_function_for_the_caller_is_refused():
+    """Nothing awaits it: every caller would be another coroutine."""
+
+    async def caller(scope):
+        return "ann"
+
+    with pytest.raises(UsageError, match="caller= is async"):
+        IdempotencyKeyMiddleware(Shop().app, Engine(sinks=[]), caller=caller)
 
 
 def test_it_says_that_it_needs_asyncio():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainstay.core.audit.chain import Head, decode_head, encode_head
+from mainstay.core.base.functions import is_async
 from mainstay.core.events.describe import describe, shown
 from mainstay.errors import UsageError
 from mainstay.runtime.logs import logger
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _log = logger()
-_HINT = 'a path, "log:NAME" for a logger, or a function of one head'
+_HINT = 'a path, "log:NAME" for a logger, or a plain function of one head'
 
 
 class ExternalHeads:
@@ -61,7 +62,7 @@ def _writer(destination: Any) -> Callable[[Head], object]:
         return _writer(logging.getLogger(destination.removeprefix("log:")))
     if isinstance(destination, str | os.PathLike):
         return lambda head: _append(Path(destination), encode_head(head) + b"\n")
-    if callable(destination):
+    if callable(destination) and not is_async(destination):
         return lambda head: destination(msgspec.to_builtins(head))
     raise UsageError(f"heads = {destination!r}: heads cannot be written there", hint=_HINT)
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, decode_outcome
@@ -291,6 +292,11 @@ class IdempotencyKeyMiddleware:
 
 
 def _checked_caller(caller: Any) -> Callable[[Scope], str | None]:
+    if is_async(caller):
+        raise UsageError(
+            "caller= is async, and nothing awaits it",
+            hint="let a middleware further out put the caller into the scope",
+        )
     if callable(caller):
         return caller  # type: ignore[no-any-return]
     raise UsageError(
@@ -302,6 +308,8 @@ def _checked_caller(caller: Any) -> Callable[[Scope], str | None]:
 
 def _requirement(required: Any, methods: frozenset[str], check: Checker) -> Callable[[Scope], bool]:
     """Whether a request must have a key, as a function of its scope."""
+    if is_async(required):
+        check.note("required", required, "a plain function of the scope: nothing awaits it")
     if callable(required):
         return required  # type: ignore[no-any-return]
     if isinstance(required, bool):
