@@ -1,6 +1,14 @@
 """Events of one call: what their reason is made of."""
 
-from mainstay.core.retry.events import RetryExhausted
+import pytest
+
+from mainstay.core.retry.events import (
+    AttemptFailed,
+    CallFailed,
+    CallSucceeded,
+    RetryAttempt,
+    RetryExhausted,
+)
 
 
 def test_the_two_parts_of_a_reason_can_be_read():
@@ -8,3 +16,21 @@ def test_the_two_parts_of_a_reason_can_be_read():
     event = RetryExhausted(reason="no attempt left; a ConnectionError")
     assert event.stop_reason == "no attempt left"
     assert event.failure_reason == "a ConnectionError"
+
+
+@pytest.mark.req("NFR-041-21", "NFR-041-22")
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [
+        (AttemptFailed(), "DEBUG"),
+        (RetryAttempt(), "WARNING"),
+        (RetryAttempt(log_level="INFO"), "INFO"),
+        (CallSucceeded(total_attempts=1), "DEBUG"),
+        (CallSucceeded(total_attempts=2), "INFO"),
+        (CallFailed(), "ERROR"),
+        (RetryExhausted(), "ERROR"),
+    ],
+)
+def test_an_event_has_the_level_at_which_it_is_logged(event, level):
+    """Its class's; a scheduled retry has its policy's, and a success depends on the attempts."""
+    assert event.logged_at == level

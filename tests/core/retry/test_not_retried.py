@@ -165,6 +165,11 @@ def test_an_exception_that_takes_no_note_is_raised_without_one():
 
     failure = Frozen()
     assert given_up(failure, retry_on=TimeoutError) is failure
+    plan = Plan(Policy(retry_on=TimeoutError), "fetch", 1)
+    classify(failure, plan.policy._rules)
+    plan.policy._rules.settle(Frozen, classify(failure, plan.policy._rules))
+    assert fast_decision(plan, failure, 1, 1, 0.0) == GIVE_UP
+    assert notes(failure) == []
 
 
 def test_notes_of_the_users_own_stay():

@@ -965,6 +965,19 @@ def test_the_subject_of_a_wrong_mapping_is_the_policy_by_its_name():
         Policy.from_dict({"max_attempts": 0})
 
 
+@pytest.mark.req("CL-05")
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(10, "DEBUG"), (20, "INFO"), (30, "WARNING"), (40, "ERROR"), (50, "CRITICAL")],
+)
+def test_a_log_level_may_be_the_number_that_logging_has_for_it(number, name):
+    """The policy has the name: so have its plain form and its records."""
+    policy = Policy(log_level=number)
+    assert policy.log_level == name
+    assert policy == Policy(log_level=name)
+    assert policy.to_dict()["log_level"] == name
+
+
 def test_seconds_of_a_policy_may_be_timedeltas():
     """Every field that is a length of time; it is kept as seconds."""
     minute = timedelta(minutes=1)
