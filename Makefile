@@ -42,7 +42,7 @@ demo: $(READY) ## run the main job against a failing local service
 
 test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
 	$(call step,test,pytest)
-	@$(if $(ARGS),,MAINSTAY_RAN=$(RAN)) $(PYTEST) $(ARGS)
+	@$(if $(ARGS),,TRACE_REPORT=$(RAN)) $(PYTEST) $(ARGS)
 
 test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t; PYTHONS='3.12 3.13' narrows them
 	@$(BIN)/python tools/pythons.py --only '$(PYTHONS)' -- $(ARGS)

@@ -1,6 +1,6 @@
 """Which tests with a requirement have passed in this run: a file for tools/trace.py.
 
-It is written to the path that MAINSTAY_RAN names, at the end of the run, by the process that all
+It is written to the path that TRACE_REPORT names, at the end of the run, by the process that all
 reports come together in; of a test, its worst outcome counts: failed, then skipped, then passed.
 An expected failure counts as skipped, for it shows nothing.
 """
@@ -10,7 +10,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-VARIABLE = "MAINSTAY_RAN"
+VARIABLE = "TRACE_REPORT"
+"""Not MAINSTAY_...: such a variable is read as configuration by what the tests start."""
 WORST = ("passed", "skipped", "failed")
 _PROPERTY = "req"
 
@@ -23,8 +24,10 @@ def pytest_itemcollected(item):
 
 
 def pytest_configure(config):
-    if os.environ.get(VARIABLE) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Ran(Path(os.environ[VARIABLE])), "mainstay-ran")
+    """Takes the variable out of the environment: programs that a test starts have nothing of it."""
+    path = os.environ.pop(VARIABLE, "")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Ran(Path(path)), "trace-report")
 
 
 class Ran:

@@ -263,12 +263,14 @@ def test_a_benchmark_that_missed_a_goal_shows_nothing(repository):
 # --- the report of a run --------------------------------------------------------------------------
 
 SUITE = """
+import os
+
 import pytest
 
 pytestmark = pytest.mark.req("CP-01")
 
 @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.req("CP-02"))])
-def test_passes(n): pass
+def test_passes(n): assert "TRACE_REPORT" not in os.environ
 
 @pytest.mark.skip(reason="not here")
 def test_is_skipped(): pass
@@ -307,7 +309,7 @@ def test_a_run_reports_what_its_tests_came_to(tmp_path, workers):
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers],
         cwd=tmp_path,
-        env=os.environ | {"MAINSTAY_RAN": "ran.json", "PYTHONPATH": root},
+        env=os.environ | {"TRACE_REPORT": "ran.json", "PYTHONPATH": root},
         capture_output=True,
         timeout=120,
         check=False,
