@@ -46,7 +46,7 @@ def an_engine(**more):
 # --- one key, or one argument ---------------------------------------------------------------------
 
 
-@pytest.mark.req("UVS-2", "AG-01", "IT-041-11")
+@pytest.mark.req("UVS-2", "AG-01.exhausted", "IT-041-11")
 @pytest.mark.parametrize("written", ["true", "false", None])
 def test_one_key_of_the_configuration_brings_exhausted_calls_to_the_inbox(tmp_path, written):
     """`inbox.escalate`; without it, only operations that ask for it escalate."""
@@ -186,7 +186,7 @@ def test_the_log_level_reaches_the_control_plane(caplog):
 DAMAGES = (b'{"state":', b'{"state":"succeeded"}', b"\xff\xfe", b"[]")
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.corrupted")
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_record_gives_the_error_and_an_item(damage, is_async):
@@ -330,7 +330,7 @@ def test_a_manager_of_its_own_may_have_an_audit_log(tmp_path):
     assert [each.event.event_type for each in read_log(url)] == ["idempotency"]
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.corrupted")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_manager_finds_a_damaged_record_and_asks_for_a_person(damage):
     """The error of the library, and an item."""

@@ -60,7 +60,7 @@ def by_async_call(engine, stop):
     asyncio.run(engine.operation("fetch", cancel=stop).acall(fetch))
 
 
-@pytest.mark.req("AG-08")
+@pytest.mark.req("AG-08.waiting")
 @pytest.mark.parametrize("way", [by_call, by_block, by_key, by_async_call])
 def test_a_long_wait_is_shown_while_it_lasts(way):
     """With the operation, the attempt and its failure; once it is cut off it is taken down."""

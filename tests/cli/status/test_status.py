@@ -228,7 +228,7 @@ with Engine(sys.argv[1], policies=[policy], default="long", sinks=[]) as engine:
 """
 
 
-@pytest.mark.req("AG-08")
+@pytest.mark.req("AG-08.waiting")
 def test_waits_of_calls_without_a_key_are_shown_in_another_terminal(run, home, tmp_path):
     """What failed, how, and when it is tried again; not those of a process that was killed."""
     url = f"sqlite:///{tmp_path}/waits.db"

@@ -207,7 +207,7 @@ class ArrayTooLarge(MemoryError):
     """As array libraries have one."""
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.memory")
 @pytest.mark.parametrize("failure", [MemoryError(), ArrayTooLarge()])
 @pytest.mark.parametrize("rule", [Exception, lambda error: True, Kind.PERMANENT, "Exception"])
 def test_a_memory_error_is_never_retried(failure, rule):
@@ -218,7 +218,7 @@ def test_a_memory_error_is_never_retried(failure, rule):
     assert not classify(ExceptionGroup("g", [failure]), Rules((rule,))).retryable
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.memory")
 @pytest.mark.parametrize("rule", [MemoryError, ArrayTooLarge, "MemoryError"])
 def test_a_policy_that_names_memory_errors_is_refused(rule):
     """When it is made, with the reason; to exclude them is no mistake."""

@@ -965,7 +965,7 @@ def test_the_subject_of_a_wrong_mapping_is_the_policy_by_its_name():
         Policy.from_dict({"max_attempts": 0})
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.log-level")
 @pytest.mark.parametrize(
     ("number", "name"),
     [(10, "DEBUG"), (20, "INFO"), (30, "WARNING"), (40, "ERROR"), (50, "CRITICAL")],

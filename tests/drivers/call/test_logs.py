@@ -113,7 +113,7 @@ def records(caplog):
     return [(each.levelname, each.mainstay["event_type"]) for each in caplog.records]
 
 
-@pytest.mark.req("FR-041-31", "FR-041-32", "NFR-041-21", "NFR-041-22", "CL-05")
+@pytest.mark.req("FR-041-31", "FR-041-32", "NFR-041-21", "NFR-041-22", "CL-05.log-level")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_every_way_of_calling_logs_as_an_engine_does(caplog, way):
     """Each attempt DEBUG, a scheduled retry WARNING, the success INFO; each of them once."""
@@ -147,7 +147,7 @@ def test_a_failure_that_is_final_at_once_is_logged_as_an_error(caplog):
     assert records(caplog) == [("ERROR", "call_failed")]
 
 
-@pytest.mark.req("CL-05")
+@pytest.mark.req("CL-05.log-level")
 @pytest.mark.parametrize("level", ["INFO", logging.INFO])
 def test_the_log_level_of_a_policy_may_be_a_number(caplog, level):
     """`logging.INFO` is as good as "INFO", in every door that has a policy of its own."""
