@@ -250,6 +250,15 @@ def test_a_failure_that_the_store_takes_in_no_form_is_the_cause_of_what_is_raise
     assert "could not be recorded" in raised.__notes__[0]
 
 
+@pytest.mark.parametrize(
+    ("on_crash", "then"), [("retry", "it may run again"), ("unknown", "its outcome is unknown")]
+)
+def test_the_note_of_an_outcome_that_was_not_recorded_has_what_follows(on_crash, then):
+    """Once the lease is over: another run, or a question to a person."""
+    raised = make(Store(takes=300), ValueError(LARGE), on_crash=on_crash)[1]
+    assert raised.__notes__[0].endswith(f"once its lease of 30 s is over {then}")
+
+
 # --- laws -----------------------------------------------------------------------------------------
 
 OUTCOMES = st.one_of(
