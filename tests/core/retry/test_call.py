@@ -509,6 +509,20 @@ def test_nonsense_in_a_hint_is_ignored():
         assert driver.waits == [0.0, 2.0]
 
 
+def test_an_exception_that_takes_no_note_is_given_up_on_without_one():
+    """By the fast path too: it is raised all the same."""
+
+    class Frozen(Exception):
+        def add_note(self, note):
+            raise TypeError("frozen")
+
+    plan = plan_of(**{**PLAIN, "max_attempts": 2}, retry_on=Frozen)
+    plan.policy.classification(Frozen())  # the type is settled from now on
+    failure = Frozen()
+    assert fast_decision(plan, failure, 2, 1, 0.0) == GIVE_UP
+    assert note_of(failure) is None
+
+
 # --- deadlines ------------------------------------------------------------------------------------
 
 

@@ -91,10 +91,12 @@ def fast_decision(
         return None
     if attempt >= policy.max_attempts or not verdict.retryable:
         if attempt > 1:
-            plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt).put_on(failure)
-        elif verdict.note and policy.max_attempts > 1:
-            try:
-                failure.add_note(verdict.note)  # as `leave` does where there is none yet
+            note: str = plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt)
+        else:
+            note = verdict.note if policy.max_attempts > 1 else ""
+        if note:
+            try:  # as GaveUp.put_on and `leave` do; it has no note of ours yet
+                failure.add_note(note)
             except Exception:  # a frozen exception takes no note, and is not lost for one
                 return GIVE_UP
         return GIVE_UP
