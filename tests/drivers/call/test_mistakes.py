@@ -268,3 +268,16 @@ def test_a_function_that_could_not_be_retried_is_not_recorded_under_its_key():
         with pytest.raises(WrapError):
             engine.operation("work", key="k").call(through)
         assert engine.operation("work", key="k").call(lambda: 42) == 42
+
+
+def test_the_look_at_a_first_result_changes_no_key_and_no_payload():
+    """The record of a first call is found by the second, which calls the function itself."""
+    with Engine(sinks=[]) as engine:
+
+        @engine.idempotent(key=lambda order, amount=1: order)
+        def charge(order, amount=1):
+            return str(order)
+
+        assert [charge("a", amount=1), charge("a"), charge(order="a")] == ["a", "a", "a"]
+        with pytest.raises(mainstay.PayloadMismatch):
+            charge("a", 2)

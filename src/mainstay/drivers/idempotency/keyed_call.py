@@ -121,7 +121,7 @@ class KeyedCall:
         self.keying = keying
         self.site = keying.site
         self.options = keying.options
-        self.function = keying.function
+        self.function = keying.invoked
         self.started = self.sent = started
         """The present claim was sent at `sent` or later: its lease is certain for its length
         from then on."""

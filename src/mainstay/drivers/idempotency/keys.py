@@ -149,7 +149,8 @@ class Keying:
     """
 
     __slots__ = (
-        "_bind", "_head", "_key", "_place", "draft", "function", "news", "options", "site",
+        "_bind", "_head", "_key", "_place", "draft", "function", "invoked", "news", "options",
+        "site",
     )  # fmt: skip
 
     def __init__(
@@ -164,7 +165,8 @@ class Keying:
         self._place = place
         self.site = site
         self.options = options
-        self.function = function
+        self.function = self.invoked = function
+        """What has the parameters; and what is called: the same, once it has been called."""
         self._key = options.key if callable(options.key) else None
         self._head = ""
         self.draft: Keyed | None = None

@@ -333,9 +333,9 @@ def _check_first_result(keying: Keying) -> None:
     """Refuses a coroutine as the result of a sync function, before it is recorded."""
 
     def settle(own: Function) -> None:
-        keying.function = own
+        keying.invoked = own
 
-    keying.function = first_checked(keying.function, settle)
+    keying.invoked = first_checked(keying.function, settle)
 
 
 def _drivers_of(site: Site) -> tuple[Function, AsyncFunction]:
