@@ -20,7 +20,7 @@ DECORATORS = {
     "fallback": Fallback(value=None, on=OSError),
     "hedge": Hedge(60.0),
     "bulkhead": Bulkhead("b", 4),
-    "idempotent": ENGINE.idempotent(key=lambda order: order),
+    "idempotent": ENGINE.idempotent(key=lambda *args: args[-1]),
     "idempotent by its arguments": ENGINE.idempotent(operation="by arguments"),
 }
 SOURCE = """
