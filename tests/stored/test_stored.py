@@ -409,8 +409,9 @@ def test_every_public_class_of_values_is_among_the_pickles():
 
 HOLD_A_PROCESS = {
     "AdaptiveThrottle", "Attempt", "Attempts", "AuditLog", "AuditStream", "Bulkhead",
-    "CircuitBreaker", "CircuitRegistry", "Engine", "Hedge", "Inbox", "KeyedOperation",
+    "CircuitBreaker", "CircuitRegistry", "Decorated", "Engine", "Hedge", "Inbox", "KeyedOperation",
     "MemoryGuard", "Operation", "OperatorKey", "Operators", "RateLimit", "RetryBudget",
+    "RetryStatistics",
     "TokenBudget", "carrying", "context",
 }  # fmt: skip
 """What has locks, files, keys or calls under way, and is no value."""

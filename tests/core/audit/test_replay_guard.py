@@ -7,6 +7,7 @@ from mainstay.core.audit.replay_guard import UNKNOWN, decide_again
 from mainstay.core.circuit.breaker import Circuit, CircuitState
 from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.retry.backoff import Backoff, Jitter
 
 RATIO = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
 TOKENS = {"name": "tokens", "capacity": 10.0, "cost": 5.0}
@@ -48,3 +49,25 @@ def test_a_circuit_says_whether_it_admits_and_whether_waiting_helps():
     assert decide_again("CircuitBreaker:pay", rule, [opened, 10.0]) == 20.0
     assert decide_again("CircuitBreaker:pay", rule, [opened, 10.0, 1.0]) is False
     assert decide_again("CircuitBreaker:pay", rule, [opened, 10.0, 25.0]) is True
+
+
+def test_a_circuit_says_it_by_the_version_of_its_record():
+    """A lost probe opens it for a time of its jitter: by the formula of then."""
+    settings = BreakerSettings(
+        recovery_timeout=Backoff.exponential(10.0, max_delay=11.0),
+        recovery_jitter=Jitter.decorrelated(),
+    )
+    circuit = Circuit(
+        state=CircuitState.HALF_OPEN,
+        probes=((1, 0.0),),
+        openings=1,
+        open_seconds=11.0,
+        key=2**51 + 1,
+    )
+    state = [msgspec.to_builtins(circuit), 100.0]
+    now, then = (
+        decide_again("CircuitBreaker:pay", settings_to_plain(settings), state, version)
+        for version in (2, 1)
+    )
+    assert 10.0 <= now < 11.0
+    assert then == 11.0

@@ -26,6 +26,7 @@ from mainstay.core.circuit.events import CircuitStateChanged
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window, begun
 from mainstay.core.events.codec import decode, encode
+from mainstay.core.retry.backoff import Backoff, Jitter
 
 ONE = BreakerSettings(failure_threshold=2, recovery_timeout=1.0)
 
@@ -162,3 +163,26 @@ def test_settings_come_back_from_plain_data(ramp, window, rate):
     settings = BreakerSettings(ramp=ramp, window=window, failure_rate=rate)
     plain = json.loads(json.dumps(settings_to_plain(settings)))
     assert settings_from_plain(plain) == settings
+
+
+@pytest.mark.parametrize("rule", [1, 2])
+def test_a_change_is_made_again_by_the_version_of_its_record(rule):
+    """The open time of decorrelated jitter, by the formula of then; a record without is of 1."""
+    plain = settings_to_plain(
+        BreakerSettings(
+            failure_threshold=1,
+            recovery_timeout=Backoff.exponential(10.0, max_delay=11.0),
+            recovery_jitter=Jitter.decorrelated(),
+        )
+    )
+    settings = settings_from_plain(plain, rule)
+    before, command = Circuit(key=2**51 + 1), ("record", None, 5.0, True, False, 0)
+    after, _ = apply(settings, before, command)
+    event = changed("pay", settings, before, command, after, 5.0, with_proof=True)
+    assert event.proved.rule == 2
+    answers = event.proved.answers if rule == 2 else [5.0]
+    recorded = msgspec.structs.replace(
+        event, proof=msgspec.structs.replace(event.proved, answers=answers)
+    )
+    assert changed_again(recorded).retry_after_seconds == event.retry_after_seconds
+    assert (event.retry_after_seconds == 11.0) is (rule == 1)

@@ -163,13 +163,15 @@ class Replay:
             self._report.unproved[why] += 1
             return
         self._report.calls += 1
-        replayed = iter(CallReplay(plan, call))
+        replayed, version = iter(CallReplay(plan, call)), _rule_of(call[0][1])
         for number, event in call:
             if isinstance(event, CallInterrupted):
                 return
             self._report.decisions += 1
             again = _tried(next, replayed, "the end of the call")
-            if self._compare(number, event, again) or self._check_witness(number, event, plan):
+            if self._compare(number, event, again):
+                return
+            if self._check_witness(number, event, plan, version):
                 return
 
     def _plan_of(self, call: Recorded) -> tuple[Declared | None, str]:
@@ -201,12 +203,12 @@ class Replay:
             self._report.unproved["a refusal without proof"] += 1
             return
         self._report.decisions += 1
-        self._check_witness(number, event, plan)
+        self._check_witness(number, event, plan, _rule_of(event))
 
-    def _check_witness(self, number: int, event: Event, plan: Declared) -> bool:
+    def _check_witness(self, number: int, event: Event, plan: Declared, version: int) -> bool:
         """Compares the answers of the guards; whether one of them differs now."""
         for guard, state, answer in (event.proved and event.proved.witness) or ():
-            again = _tried(decide_again, guard, plan.rules.get(guard), state)
+            again = _tried(decide_again, guard, plan.rules.get(guard), state, version)
             if again is UNKNOWN:
                 self._report.unproved["a guard that is not one of ours"] += 1
             elif again != answer:
@@ -233,6 +235,11 @@ class Replay:
         self._report.divergence = Divergence(
             number, event.event_type, event.operation, event.call_id, field, was, comes
         )
+
+
+def _rule_of(first: Event) -> int:
+    """The version of the rules by which a call was decided, from its first event."""
+    return first.proved.rule if first.proved is not None else 1
 
 
 def _tried(function: Callable[..., Result], *arguments: Answer) -> Result | str:

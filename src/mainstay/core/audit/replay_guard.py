@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.rule import RULE
 from mainstay.core.circuit import breaker
 from mainstay.core.circuit.breaker import Circuit, Refusal
 from mainstay.core.circuit.commands import settings_from_plain
@@ -31,8 +32,10 @@ UNKNOWN = object()
 """The answer for a guard that is not one of ours, or whose rule is not in the record."""
 
 
-def decide_again(guard: str, rule: GuardRule | None, state: GuardState) -> Answer:
-    """The answer of the guard's rule to the state.
+def decide_again(
+    guard: str, rule: GuardRule | None, state: GuardState, version: int = RULE
+) -> Answer:
+    """The answer of the guard's rule to the state, by that version of the rules.
 
     >>> rule = {"name": "retries", "ratio": 0.5, "floor": 1, "window": 10.0}
     >>> decide_again("RetryBudget:retries", rule, [4, 2])
@@ -41,12 +44,12 @@ def decide_again(guard: str, rule: GuardRule | None, state: GuardState) -> Answe
     does = _GUARDS.get(guard.partition(":")[0])
     if does is None or rule is None:
         return UNKNOWN
-    return does(rule, state)
+    return does(rule, state) if does is not _circuit else _circuit(rule, state, version)
 
 
-def _circuit(rule: GuardRule, state: GuardState) -> Answer:
+def _circuit(rule: GuardRule, state: GuardState, version: int = RULE) -> Answer:
     """Asked whether an attempt may start: how long until it may; or whether waiting is of use."""
-    settings, circuit = settings_from_plain(rule), msgspec.convert(state[0], Circuit)
+    settings, circuit = settings_from_plain(rule, version), msgspec.convert(state[0], Circuit)
     if len(state) == 3:
         _, now, delay = state
         return breaker.is_worth_waiting(settings, circuit, delay, now)
