@@ -112,8 +112,10 @@ class Model:
         if self.state is HALF_OPEN and ticket is not None and ticket[1] in self.probes:
             self.record_probe(ticket, now, bad=failed or (slow and self.rules.slow_rate))
         elif self.state in (CLOSED, METRICS_ONLY):
+            rules = self.rules
+            is_short = rules.window is not None and self.sums(now)[0] < rules.min_calls
             self.count(now, failed, slow, before)
-            if (failed or slow) and self.is_too_much(now):
+            if (failed or slow or is_short) and self.is_too_much(now):
                 if self.state is CLOSED:
                     self.open(now, relapse=False)
                 else:

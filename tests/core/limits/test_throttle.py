@@ -293,3 +293,21 @@ def test_a_share_of_what_is_not_known_is_not_known():
 def test_a_size_is_written_as_people_read_it(size, text):
     """Three digits and a unit."""
     assert readable(size) == text
+
+
+def test_a_turn_that_is_given_back_is_free_again():
+    """The next one takes it; a start that is not there changes nothing."""
+    rule = RateRule(per_second=1.0, burst=1)
+    _, calendar = Calendar().reserve(rule, 0.0, 0.0)
+    wait, later = calendar.reserve(rule, 0.0, 0.0)
+    assert wait == 1.0
+    assert later.without(1.0).reserve(rule, 0.0, 0.0)[0] == 1.0
+    assert later.without(9.0) == later
+    assert later.reserve(rule, 0.0, 0.0)[0] == 2.0
+
+
+@pytest.mark.parametrize("value", [1, None, "yes"])
+def test_first_calls_is_true_or_false(value):
+    """Anything else is a mistake."""
+    with pytest.raises(PolicyError, match="first_calls"):
+        RateRule(first_calls=value)

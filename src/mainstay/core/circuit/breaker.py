@@ -296,7 +296,7 @@ def _record_counted(
         seen = added(settings.window, seen, now, before=before, failed=failed, slow=slow)
     elif failures == circuit.failures:
         return circuit
-    completes = awaits_success(settings, circuit, now)
+    completes = settings.window is not None and awaits_success(settings, circuit, now)
     circuit = replace(circuit, failures=failures, evidence=seen)
     reason = _why_tripped(settings, circuit, now) if failed or slow or completes else ""
     if not reason:
@@ -311,14 +311,14 @@ def awaits_success(settings: BreakerSettings, circuit: Circuit, now: float) -> b
 
     From then on a success only lowers the rates of a window of calls, and need not be announced.
     """
-    sums = sums_of(settings, circuit, now)
-    if settings.window is None or sums.calls >= settings.min_calls:
+    if settings.window is None:
+        return False
+    sums = totals(settings.window, circuit.evidence, now)
+    if sums.calls >= settings.min_calls:
         return False
     slow_rate = settings.slow_rate or NEVER
-    return (
-        sums.failed >= settings.failure_rate * settings.min_calls
-        or sums.slow >= slow_rate * settings.min_calls
-    )
+    failed, slow = sums.failed / settings.min_calls, sums.slow / settings.min_calls
+    return failed >= settings.failure_rate or slow >= slow_rate
 
 
 def _why_tripped(settings: BreakerSettings, circuit: Circuit, now: float) -> str:

@@ -348,7 +348,8 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
             return ALONG
         if witness is not None and seen:
             witness(label_of(self), [seen[0], now], answer.retry_after)
-        self._report_call("refused")
+        if self._call_listeners:
+            self._report_call("refused")
         state, wait = self._circuit.state, answer.retry_after
         return self._refusal_type(self.name, state, wait, self._opened_by)
 
@@ -380,7 +381,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
         if failure is not None and not self._counts(failure):
             if ticket is not None:
                 self.withdrawn(ticket, now)
-            if ticket is not ALONG:
+            if self._call_listeners and ticket is not ALONG:
                 self._report_call("ignored", failure, seconds)
             return
         slow_after = self.settings.slow_after
@@ -393,7 +394,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
             return "record", mine, now, failure is not None, slow, before
 
         self._change(step, failure=failure)
-        if ticket is not ALONG:
+        if self._call_listeners and ticket is not ALONG:
             self._report_call("succeeded" if failure is None else "failed", failure, seconds)
 
     def judge(self, value: UserValue) -> Exception | None:
@@ -471,7 +472,8 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
 def _is_failing(settings: BreakerSettings, circuit: Circuit, now: float) -> bool:
     """Whether calls must be announced: they may be refused, or a success changes something."""
     if circuit.state in (CircuitState.CLOSED, CircuitState.METRICS_ONLY):
-        in_a_row = settings.window is None and circuit.failures > 0
+        if settings.window is None:
+            return circuit.failures > 0 or core.is_ramping(settings, circuit, now)
         pending = core.awaits_success(settings, circuit, now)
-        return in_a_row or pending or core.is_ramping(settings, circuit, now)
+        return pending or core.is_ramping(settings, circuit, now)
     return circuit.state not in (CircuitState.FORCED_CLOSED, CircuitState.DISABLED)
