@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mainstay.core.retry.policy_fields import PolicyFields
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.result import RetryStatistics
-    from mainstay.drivers.policy import RetryPolicy
 
     P = ParamSpec("P")
     Q = ParamSpec("Q")
@@ -35,7 +34,7 @@ class Handle(Protocol[P, R_co]):
     """What `fetch.mainstay` is; drivers/call/wrap.py has the class."""
 
     @property
-    def policy(self) -> RetryPolicy:
+    def policy(self) -> Policy:
         """The policy of the function."""
 
     @property
