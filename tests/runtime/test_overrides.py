@@ -72,10 +72,12 @@ def test_threads_that_change_overrides_at_once_leave_nothing_behind():
     assert (overrides.is_active, overrides.has_retries, overrides.listeners) == (False, True, ())
 
 
+@pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_what_holds_the_overrides_of_the_process_is_copied_and_pickled(duplicate):
+def test_what_holds_the_overrides_of_the_process_is_copied_and_pickled(duplicate, seed):
     """An operation goes to a process that was spawned, and a copy obeys the test as well."""
-    operation = duplicate(Engine(policies=[POLICY], default="op", sinks=[]).operation("fetch"))
+    engine = Engine(policies=[POLICY], default="op", sinks=[], seed=seed)
+    operation = duplicate(engine.operation("fetch"))
     assert operation.call(scripted(OSError("first"), "value")) == "value"
     with no_retry(), pytest.raises(OSError, match="first"):
         operation.call(scripted(OSError("first"), "value"))

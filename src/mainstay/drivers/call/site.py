@@ -7,7 +7,6 @@ and per operation of an engine.
 from __future__ import annotations
 
 from _random import Random  # what random.Random derives from; random itself loads OpenSSL
-from itertools import count
 
 from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
@@ -38,22 +37,25 @@ reset_in_child(_random, _Generator.seed)
 getrandbits = _random.getrandbits
 
 
+_counting = make_rlock()
+"""Held while a number is taken under a seed; one for all, so that an Entropy can be pickled."""
+
+
 class Entropy:
     """Keys for failing calls: drawn, or counted under a seed."""
 
-    __slots__ = ("_calls", "_lock", "seed")
+    __slots__ = ("_calls", "seed")
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
-        self._calls = count()
-        self._lock = None if seed is None else make_rlock()
+        self._calls = 0
 
     def draw(self) -> int:
         if self.seed is None:
             return getrandbits(52) | 1
-        assert self._lock is not None
-        with self._lock:  # a count promises nothing to threads that run at once
-            call = next(self._calls)
+        with _counting:
+            call = self._calls
+            self._calls = call + 1
         return key_of(self.seed, call)
 
 
