@@ -1,5 +1,6 @@
 """Notes on the exception that is given up on, which are also marks for an outer retry."""
 
+import copy
 import dataclasses
 import pickle
 import traceback
@@ -8,19 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.retry.give_up import GaveUp, reason_of, take_mark
-
-OURS, THEIRS = 1, 2
-
-
-def gave_up(token=THEIRS, attempts=3, reason="no attempt left"):
-    return GaveUp("fetch", reason, token, attempts)
+from mainstay.core.retry import give_up
+from mainstay.core.retry.give_up import GaveUp, mark_on, newest_mark, reason_of
 
 
-def marked(token=THEIRS, attempts=3, error=None):
+def gave_up(token=2, attempts=3, reason="no attempt left", **more):
+    return GaveUp("fetch", reason, token, attempts, **more)
+
+
+def marked(moment=5, error=None, **more):
     error = ConnectionError("down") if error is None else error
-    gave_up(token, attempts).put_on(error)
+    gave_up(**more, moment=moment).put_on(error)
     return error
+
+
+def newest(error):
+    """The moment of the newest mark."""
+    mark = newest_mark(error)
+    return None if mark is None else mark.moment
 
 
 def caused(error, cause):
@@ -39,8 +45,10 @@ def test_a_note_says_who_gave_up_when_and_why():
 
 def test_a_note_holds_its_values():
     """What the text says can be read without parsing it."""
-    note = gave_up(token=9, attempts=4, reason="why")
-    assert (note.token, note.attempts, note.reason) == (9, 4, "why")
+    note = gave_up(token=9, attempts=4, reason="why", inside=6, moment=7)
+    assert (note.operation, note.token, note.attempts, note.reason) == ("fetch", 9, 4, "why")
+    assert (note.inside, note.made, note.is_mark, note.moment) == (6, 6, True, 7)
+    assert (gave_up().made, gave_up().moment) == (3, -1)
 
 
 def test_the_reason_is_read_from_the_exception():
@@ -53,13 +61,45 @@ def test_the_reason_is_read_from_the_exception():
     assert (reason_of(ConnectionError()), reason_of(None)) == ("", "")
 
 
-def test_a_note_survives_pickle():
-    """Exceptions travel between processes, and their marks with them."""
-    note = pickle.loads(pickle.dumps(gave_up(token=9, attempts=4)))
+@pytest.mark.parametrize("is_mark", [True, False])
+def test_a_note_survives_pickle(is_mark, monkeypatch):
+    """Exceptions travel between processes; a mark counts as made when it arrives."""
+    monkeypatch.setattr(give_up, "arrivals", [lambda: 12])
+    note = pickle.loads(pickle.dumps(gave_up(token=9, attempts=4, is_mark=is_mark)))
     assert type(note) is GaveUp
     assert note == gave_up(token=9, attempts=4)
     assert (note.token, note.attempts, note.reason) == (9, 4, "no attempt left")
-    assert take_mark(pickle.loads(pickle.dumps(marked(attempts=4))), OURS) == 4
+    assert (note.operation, note.is_mark) == ("fetch", is_mark)
+    assert note.moment == (12 if is_mark else -1)
+    assert newest(pickle.loads(pickle.dumps(marked(moment=-1)))) == 12
+
+
+def test_a_mark_arrives_without_a_moment_where_none_are_counted(monkeypatch):
+    """The core alone counts no moments."""
+    monkeypatch.setattr(give_up, "arrivals", [])
+    assert pickle.loads(pickle.dumps(gave_up(moment=3))).moment == -1
+
+
+@pytest.mark.parametrize(
+    ("reason", "attempts", "inside", "is_mark"),
+    [
+        ("no attempt left", 3, 0, True),
+        ("no attempt left", 1, 0, False),
+        ("an inner retry has given up on it", 1, 3, True),
+        ("not retryable", 3, 0, False),
+        ("left to the enclosing retry", 1, 0, False),
+    ],
+)
+def test_a_note_of_an_older_version_is_read(reason, attempts, inside, is_mark):
+    """It did not state whether it is a mark: that follows from the reason and the attempts."""
+    note = give_up._rebuild("mainstay: gave up on x", reason, 7, attempts, inside)
+    assert (note, note.operation, note.is_mark) == ("mainstay: gave up on x", "", is_mark)
+
+
+def test_a_copy_keeps_the_moment():
+    """It is a value."""
+    note = gave_up(moment=3)
+    assert copy.deepcopy(note) is note
 
 
 def test_one_note_only_on_an_exception_that_is_raised_again_and_again():
@@ -67,105 +107,85 @@ def test_one_note_only_on_an_exception_that_is_raised_again_and_again():
     error = ConnectionError()
     error.add_note("mine")
     for attempts in (2, 3, 4):
-        marked(attempts=attempts, error=error)
+        marked(attempts=attempts, moment=attempts, error=error)
         error.add_note(f"after {attempts}")
     assert error.__notes__ == ["mine", "after 2", "after 3", gave_up(attempts=4), "after 4"]
 
 
-def test_a_consumed_mark_is_replaced_as_well():
-    """A note whose mark was taken is still ours."""
-    error = marked(attempts=2)
-    take_mark(error, OURS)
-    marked(attempts=3, error=error)
-    assert error.__notes__ == [gave_up(attempts=3)]
+def test_a_note_that_is_no_mark_leaves_a_mark_as_it_is():
+    """A layer that would not retry the failure adds its note; the inner retry has given up."""
+    error = marked(moment=4)
+    gave_up(attempts=2, reason="not retryable", is_mark=False).put_on(error)
+    gave_up(attempts=5, reason="not retryable", is_mark=False).put_on(error)
+    assert [note.attempts for note in error.__notes__] == [3, 5]
+    assert (newest(error), reason_of(error)) == (4, "not retryable")
+    marked(moment=6, error=error)
+    assert error.__notes__ == [gave_up()]
+    alone = marked(moment=-1)
+    gave_up(attempts=2, is_mark=False).put_on(alone)
+    assert len(alone.__notes__) == 1
 
 
-def test_an_outer_retry_sees_the_mark_of_an_inner_one_once():
-    """The mark is consumed on sight; the note stays for people."""
-    error = marked(attempts=5)
-    assert take_mark(error, OURS) == 5
-    assert take_mark(error, OURS) == 0
-    assert error.__notes__ == [gave_up(attempts=5)]
-    assert type(error.__notes__[0]) is str
-
-
-def test_a_mark_of_ones_own_does_not_count():
-    """An exception object that this very site gave up on before is a new failure."""
-    error = marked(token=OURS)
-    assert take_mark(error, OURS) == 0
-    assert type(error.__notes__[0]) is str
-
-
-def test_the_mark_of_a_call_that_was_not_retried_does_not_count():
-    """One attempt is no retry: nothing would be multiplied."""
-    assert take_mark(marked(attempts=1), OURS) == 0
-    assert take_mark(marked(attempts=2), OURS) == 2
+def test_a_mark_is_found_as_often_as_it_is_looked_for():
+    """It is not consumed: each of several outer retries finds it."""
+    error = marked(moment=5)
+    assert (newest(error), newest(error)) == (5, 5)
 
 
 def test_an_exception_without_notes_has_no_mark():
     """Nor has one with notes of other people, or with something odd in their place."""
-    assert take_mark(ConnectionError(), OURS) == 0
+    assert newest(ConnectionError()) is None
     error = ConnectionError()
     error.add_note("mainstay: gave up on fetch after 3 attempts: no attempt left")
-    assert take_mark(error, OURS) == 0
+    assert newest(error) is None
     empty = ConnectionError()
     empty.__notes__ = None
-    assert take_mark(empty, OURS) == 0
+    assert newest(empty) is None
+    assert newest(marked(moment=-1)) is None
+    assert mark_on(None) is None
 
 
-def test_a_mark_is_seen_through_raise_from():
-    """`raise X from e` hides nothing, and neither does an exception raised while handling e."""
-    assert take_mark(caused(RuntimeError(), marked(attempts=4)), OURS) == 4
+def test_a_mark_is_seen_through_raise_from_and_never_in_the_context():
+    """`raise X from e` is the same failure; one that is raised while e is handled is another."""
+    assert newest(caused(RuntimeError(), marked(moment=4))) == 4
+    assert newest(caused(KeyError(), caused(RuntimeError(), marked(moment=4)))) == 4
     during = RuntimeError()
-    during.__context__ = marked(attempts=4)
-    assert take_mark(during, OURS) == 4
-    assert take_mark(caused(KeyError(), caused(RuntimeError(), marked(attempts=4))), OURS) == 4
+    during.__context__ = marked(moment=4)
+    assert newest(during) is None
 
 
-def test_the_cause_is_followed_before_the_context():
-    """As a traceback is read."""
-    error = caused(RuntimeError(), marked(attempts=4))
-    error.__context__ = marked(attempts=7)
-    assert take_mark(error, OURS) == 4
-
-
-def test_the_outermost_mark_of_a_chain_counts():
-    """The nearest retry is the one whose work would be repeated."""
-    error = marked(attempts=2, error=caused(RuntimeError(), marked(attempts=9)))
-    assert take_mark(error, OURS) == 2
-
-
-def test_ones_own_mark_on_top_does_not_hide_anothers_below():
-    """Both are looked at."""
-    error = marked(token=OURS, error=caused(RuntimeError(), marked(attempts=9)))
-    assert take_mark(error, OURS) == 9
+def test_the_newest_mark_of_all_is_found():
+    """An outer retry honours a mark if it was made since: the newest one decides."""
+    assert newest(marked(moment=2, error=caused(RuntimeError(), marked(moment=9)))) == 9
+    assert newest(marked(moment=9, error=caused(RuntimeError(), marked(moment=2)))) == 9
+    assert newest(ExceptionGroup("g", [marked(moment=3), marked(moment=4), marked(moment=1)])) == 4
 
 
 @given(depth=st.integers(0, 150))
 def test_a_chain_is_followed_a_hundred_deep(depth):
     """Far enough for what people write; a chain that never ends does not hang."""
-    error = marked(attempts=4)
+    error = marked(moment=4)
     for _ in range(depth):
         error = caused(RuntimeError(), error)
-    assert take_mark(error, OURS) == (4 if depth < 100 else 0)
+    assert newest(error) == (4 if depth < 100 else None)
 
 
 def test_a_mark_is_seen_inside_a_group():
     """A task group wraps what its tasks raise, in another group even, with a cause."""
     bare = ConnectionError()
-    inner = ExceptionGroup("inner", [bare, marked(attempts=4)])
-    assert take_mark(ExceptionGroup("outer", [ValueError(), inner]), OURS) == 4
-    assert take_mark(ExceptionGroup("outer", [caused(KeyError(), marked(attempts=5))]), OURS) == 5
-    assert take_mark(caused(ExceptionGroup("g", [bare]), marked(attempts=6)), OURS) == 6
-    assert take_mark(ExceptionGroup("outer", [bare, ValueError()]), OURS) == 0
-    assert take_mark(BaseExceptionGroup("g", [KeyboardInterrupt(), marked()]), OURS) == 3
+    inner = ExceptionGroup("inner", [bare, marked(moment=4)])
+    assert newest(ExceptionGroup("outer", [ValueError(), inner])) == 4
+    assert newest(ExceptionGroup("outer", [caused(KeyError(), marked(moment=5))])) == 5
+    assert newest(caused(ExceptionGroup("g", [bare]), marked(moment=6))) == 6
+    assert newest(ExceptionGroup("outer", [bare, ValueError()])) is None
+    assert newest(BaseExceptionGroup("g", [KeyboardInterrupt(), marked(moment=3)])) == 3
 
 
 def test_a_chain_that_bites_its_tail_ends():
     """A cause may be its own cause."""
     error = RuntimeError()
     error.__cause__ = error
-    assert take_mark(error, OURS) == 0
+    assert newest(error) is None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +205,6 @@ def test_an_exception_that_takes_no_note_is_left_as_it_is():
     odd.__notes__ = ("a tuple",)
     gave_up().put_on(odd)
     assert odd.__notes__ == ("a tuple",)
-    assert take_mark(odd, OURS) == 0
+    assert newest(odd) is None
     odd.__notes__ = 7
-    assert take_mark(odd, OURS) == 0
+    assert newest(odd) is None

@@ -198,7 +198,7 @@ NOT_A_LIMIT = [-1, math.nan, math.inf, True, "5", 31_622_401]
         ("attempt_timeout", 0, "more than 0 seconds"),
         ("deadline", 0.0, "more than 0 seconds"),
         *(("timeout_by", v, "one of client, thread") for v in ("signal", None, [])),
-        *(("nested", v, "one of collapse, warn, refuse") for v in ("allow", None, True)),
+        *(("nested", v, "one of collapse, warn, allow, refuse") for v in ("ignore", None, True)),
         *(("log_level", v, "one of DEBUG, INFO, WARNING, ERROR, CRITICAL") for v in ("info", 25)),
         *(("before_retry", v, NOT_A_FUNCTION) for v in (3, "print", int)),
         *(("after_retry", v, NOT_A_FUNCTION) for v in (3, "print", int)),

@@ -46,7 +46,8 @@ class Question(Enum):
     NOW = "the monotonic clock"
     WALL = "the wall clock"
     DRAW = "the key of this call"
-    ENCLOSING = "the retry that encloses this one, if any"
+    ENCLOSING = "the retry that encloses this one and refuses it, if any"
+    SINCE = "the moment at which the attempt began, as marks count moments"
     LEFT = "the seconds that the caller has left"
 
 
@@ -117,7 +118,9 @@ OUT_OF_TIME = Stop("the deadline leaves no time for another attempt")
 RETRY_AFTER = Stop("the server asked for a longer wait than allowed")
 COLLAPSED = Stop("left to the enclosing retry")
 GIVEN_UP_INSIDE = Stop("an inner retry has given up on it")
+REFUSED = Stop("the enclosing retry refuses a retry inside it")
 MAY_BE_APPLIED = Stop("it may have been applied")
+CUT = Stop("it was cancelled")
 
 TOO_LATE = Stop("there was no time left to start the attempt")
 """A driver's answer if the time ran out in a hook or a wait, and nothing was invoked. If a

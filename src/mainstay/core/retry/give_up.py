@@ -1,14 +1,18 @@
 """The mark of an inner retry for an outer one: a note on the exception it gives up on.
 
-Across tasks, pools and threads an outer retry cannot see the inner one; what it gets is the
-exception. So a call that gives up after retrying leaves a note that is also a mark, with its own
-number. An outer retry that finds another's mark, on the exception or on what it was raised from,
-does not repeat the work.
+An outer retry does not repeat what an inner one has given up on. What it gets, across tasks, pools
+and threads too, is the exception. So a call that gives up leaves a note; if it would have retried
+that failure, the note is also a mark, with the moment at which it was made. An outer retry that
+finds a mark which was made since its current attempt began does not repeat the work. It finds marks
+on the exception, on what that was raised `from`, and on the members of a group.
+
+Moments are numbers, and this module does not count them: a caller of `Plan.note` does.
 """
 
 from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
+from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,39 +22,72 @@ if TYPE_CHECKING:
 _OURS = "mainstay: "
 _MOST = 100
 """How many exceptions to look at: through `raise X from e` and in groups."""
+NO_MOMENT = -1
+"""The moment of a note that no outer retry can honour: it is before the first one."""
 
 
 class GaveUp(str):
     """A note with the operation that gave up, after how many attempts, and why."""
 
-    __slots__ = ("attempts", "inside", "reason", "token")
+    __slots__ = ("attempts", "inside", "is_mark", "moment", "operation", "reason", "token")
     attempts: int
     inside: int
     """The attempts of a retry further in, if it was that one that gave up."""
+    is_mark: bool
+    """Whether the call would have retried the failure, and does not."""
+    moment: int
+    """When it was made, if it is a mark and another call was under way then."""
+    operation: str
     reason: str
     token: int
 
     def __new__(
-        cls, operation: str, reason: str, token: int, attempts: int, inside: int = 0
+        cls,
+        operation: str,
+        reason: str,
+        token: int,
+        attempts: int,
+        inside: int = 0,
+        is_mark: bool = True,
+        moment: int = NO_MOMENT,
     ) -> Self:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         note = str.__new__(cls, f"{_OURS}gave up on {operation} after {times}: {reason}")
         note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
+        note.operation, note.is_mark, note.moment = operation, is_mark, moment
         return note
 
+    @property
+    def made(self) -> int:
+        """The attempts of the retry that gave up, here or further in."""
+        return max(self.attempts, self.inside)
+
     def put_on(self, exception: BaseException) -> None:
-        """Leaves this note on the exception, in place of an earlier one of ours."""
+        """Leaves this note on the exception, in place of an earlier one of ours.
+
+        A note that is no mark leaves a mark as it is: the retry further in has given up all the
+        same.
+        """
         if exception.__dict__:
             notes = getattr(exception, "__notes__", None)
             if isinstance(notes, list):
-                notes[:] = [note for note in notes if not _is_ours(note)]
+                notes[:] = [note for note in notes if not self._replaces(note)]
         try:
             exception.add_note(self)
         except Exception:  # a frozen exception takes no note, and is not lost for one
             return
 
-    def __reduce__(self) -> tuple[Callable[..., GaveUp], tuple[str, str, int, int, int]]:
-        return _rebuild, (str(self), self.reason, self.token, self.attempts, self.inside)
+    def _replaces(self, note: object) -> bool:
+        if not isinstance(note, str) or not note.startswith(_OURS):
+            return False
+        return self.is_mark or type(note) is not GaveUp or note.moment == NO_MOMENT
+
+    def __deepcopy__(self, _memo: dict[int, object]) -> Self:
+        return self  # it is a value, and a copy was made at the same moment
+
+    def __reduce__(self) -> tuple[Callable[..., GaveUp], tuple[str | int, ...]]:
+        given = (str(self), self.reason, self.token, self.attempts, self.inside)
+        return _rebuild, (*given, self.operation, self.is_mark)
 
 
 def reason_of(exception: BaseException | None) -> str:
@@ -66,46 +103,65 @@ def reason_of(exception: BaseException | None) -> str:
     return found[-1] if found else ""
 
 
-def _is_ours(note: object) -> bool:
-    return isinstance(note, str) and note.startswith(_OURS)
+arrivals: list[Callable[[], int]] = []
+"""What counts the moments, if it is loaded: the first one is asked when a mark arrives."""
+_NEVER_MARKS = {stop.text for stop in (NOT_RETRYABLE, MAY_BE_APPLIED, COLLAPSED)}
 
 
-def _rebuild(text: str, reason: str, token: int, attempts: int, inside: int = 0) -> GaveUp:
+def _rebuild(
+    text: str,
+    reason: str,
+    token: int,
+    attempts: int,
+    inside: int = 0,
+    operation: str = "",
+    is_mark: bool | None = None,
+) -> GaveUp:
+    """A note out of a pickle; a mark counts as made now. Older versions had no `is_mark`."""
+    if is_mark is None:
+        is_mark = max(attempts, inside) > 1 and reason not in _NEVER_MARKS
     note = str.__new__(GaveUp, text)
     note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
+    note.operation, note.is_mark = operation, is_mark
+    note.moment = arrivals[0]() if is_mark and arrivals else NO_MOMENT
     return note
 
 
-def take_mark(exception: BaseException, token: int) -> int:
-    """The attempts after which another retry gave up on this, or 0. Consumes the mark.
+def newest_mark(exception: BaseException) -> GaveUp | None:
+    """The mark that was made last: on this, on what it was raised from, in groups.
 
-    Looks through `raise X from e` and into groups. One's own mark does not count: an exception
-    object may be raised again and again, as a mock's side_effect is. Nor does that of a call which
-    was not retried.
+    Never on the `__context__`: the failure of a handler is another failure.
+
+    >>> error = OSError("gone")
+    >>> newest_mark(error)
+    >>> GaveUp("fetch", "no attempt left", 1, 3, moment=7).put_on(error)
+    >>> newest_mark(ExceptionGroup("two", [ValueError(), error])).moment
+    7
     """
-    waiting: list[BaseException | None] = [exception]
+    if exception.__cause__ is None and not isinstance(exception, BaseExceptionGroup):
+        return mark_on(exception)
+    found: GaveUp | None = None
+    waiting = [exception]
     for _ in range(_MOST):
         if not waiting:
             break
         current = waiting.pop()
-        if current is None:
-            continue
-        attempts = _take(current, token)
-        if attempts:
-            return attempts
-        waiting.append(current.__cause__ or current.__context__)
+        mark = mark_on(current)
+        if mark is not None and (found is None or mark.moment > found.moment):
+            found = mark
+        if current.__cause__ is not None:
+            waiting.append(current.__cause__)
         if isinstance(current, BaseExceptionGroup):
             waiting.extend(current.exceptions)
-    return 0
+    return found
 
 
-def _take(exception: BaseException, token: int) -> int:
+def mark_on(exception: BaseException | None) -> GaveUp | None:
+    """The mark on this very exception, if it has one that an outer retry can honour."""
     notes = attribute(exception, "__notes__")
     if not isinstance(notes, list):
-        return 0
-    for index, note in enumerate(notes):
-        if type(note) is GaveUp:
-            notes[index] = str(note)  # the note stays, the mark is consumed
-            if note.token != token and max(note.attempts, note.inside) > 1:
-                return max(note.attempts, note.inside)
-    return 0
+        return None
+    for note in notes:
+        if type(note) is GaveUp and note.moment != NO_MOMENT:
+            return note
+    return None

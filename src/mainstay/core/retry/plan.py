@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from mainstay.core.base.rule import RULE
-from mainstay.core.retry.give_up import GaveUp
+from mainstay.core.retry.give_up import NO_MOMENT, GaveUp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.effects import Stop
     from mainstay.core.retry.policy import Policy
 
@@ -19,7 +20,8 @@ class Plan:
     """What is known before a call: the policy, the operation's name and how safe repeating is."""
 
     __slots__ = (
-        "idempotency", "is_guarded", "last_note", "operation", "policy", "redact", "rule", "token"
+        "idempotency", "is_guarded", "last_note", "operation", "policy", "redact", "rule",
+        "token",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +37,8 @@ class Plan:
         """Whether guards decide too: a breaker, a budget, a limit."""
         self.redact: Redactor | None = None
         """What takes secrets out of texts; the usual one if there is none."""
+        self.rule = RULE
+        """The version of the rules that decide; an older one if a recorded call is replayed."""
         self.last_note: GaveUp | None = None
         """Nearly always the same as the time before."""
 
@@ -46,22 +50,39 @@ class Plan:
 
     def would_retry(self, failure: BaseException) -> bool:
         """Whether this, as an outer retry, would make another attempt after such a failure."""
-        policy = self.policy
-        verdict = policy.classification(failure)
-        rule = (policy.per_kind or {}).get(verdict.kind)
-        limits = [policy.max_attempts, (rule and rule.max_attempts) or policy.max_attempts]
-        unsafe = verdict.is_ambiguous and self.idempotency == "unsafe"
-        return verdict.retryable and min(limits) > 1 and not unsafe
+        return self.repeats(self.policy.classification(failure))
 
-    def note(self, stop: Stop, attempt: int, inside: int = 0) -> GaveUp:
-        """The note for an exception that is given up on, here or further in."""
+    def repeats(self, verdict: Classification) -> bool:
+        """Whether a failure of that sort is ever followed by another attempt."""
+        rule = (self.policy.per_kind or {}).get(verdict.kind)
+        of_kind = rule.max_attempts if rule is not None else None
+        unsafe = verdict.is_ambiguous and self.idempotency == "unsafe"
+        return verdict.retryable and self.policy.max_attempts > 1 and of_kind != 1 and not unsafe
+
+    @staticmethod
+    def moment(own: int = 0) -> int:  # noqa: ARG004 -- a Site counts by it
+        """The moment of a mark that is made now; a Site counts them."""
+        return NO_MOMENT
+
+    def note(
+        self, stop: Stop, attempt: int, inside: int = 0, is_mark: bool = True, own: int = -1
+    ) -> GaveUp:
+        """The note for an exception that is given up on, here or further in.
+
+        `own` is how many references the call itself holds to what counts calls under way; below
+        zero if no call is made, only decided again.
+        """
+        moment = self.moment(own) if is_mark and own >= 0 else NO_MOMENT
         note = self.last_note
         if (
-            note is None
+            moment >= 0
+            or note is None
             or note.attempts != attempt
             or note.reason is not stop.text
             or note.inside != inside
+            or note.is_mark is not is_mark
         ):
-            note = GaveUp(self.operation, stop.text, self.token, attempt, inside)
-            self.last_note = note
+            note = GaveUp(self.operation, stop.text, self.token, attempt, inside, is_mark, moment)
+            if moment < 0:  # one with a moment belongs to this exception alone
+                self.last_note = note
         return note

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         log_level: str | int
 
 
-NESTED_MODES = ("collapse", "warn", "refuse")
+NESTED_MODES = ("collapse", "warn", "allow", "refuse")
 EXHAUSTED_MODES = ("return", "raise")
 TIMEOUT_MODES = ("client", "thread")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
