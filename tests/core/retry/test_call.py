@@ -75,6 +75,8 @@ class Driver:
     wall: float = 1_000_000.0
     key: int = KEY
     enclosing: Enclosing | None = None
+    since: int = 0
+    """The moment at which each attempt began."""
     waits: list = field(default_factory=list)
     asked: list = field(default_factory=list)
     events: list = field(default_factory=list)
@@ -116,6 +118,7 @@ class Driver:
                 Question.WALL: self.wall + self.now,
                 Question.DRAW: self.key,
                 Question.ENCLOSING: self.enclosing,
+                Question.SINCE: self.since,
             }[effect]
         {CallHook: self.hooks, Warn: self.warnings}.get(type(effect), self.events).append(effect)
         assert isinstance(effect, CallHook | Warn | Event)
@@ -777,97 +780,70 @@ def test_a_plain_failure_of_an_unsafe_operation_is_itself():
 # --- nested retries -------------------------------------------------------------------------------
 
 
-def test_inside_another_retry_one_attempt_is_made():
-    """The enclosing retry does the retrying; one warning gives the product avoided."""
-    failure = ConnectionError()
-    driver = Driver([], enclosing=Enclosing("outer", 4))
-    driver, end = run(plan_of(max_attempts=3), failure, driver=driver)
-    assert end is failure
-    assert driver.waits == [0.0]
-    assert note_of(end) == (
-        "mainstay: gave up on fetch after 1 attempt: left to the enclosing retry"
-    )
-    [warning] = driver.warnings
-    assert warning.category is NestedRetryWarning
-    assert warning.text == (
-        "fetch retries inside outer: avoided 3 x 4 = 12 calls; retry in one place"
-    )
-    assert warning.subjects == (("fetch", "outer"), "outer")
-
-
-def test_the_enclosing_retry_may_be_known_ahead():
-    """Then nobody is asked."""
-    driver, _ = run(plan_of(), ConnectionError(), outer=Enclosing("outer", 2))
-    assert len(driver.waits) == 1
-    assert Question.ENCLOSING not in driver.asked
-
-
-def test_the_enclosing_retry_is_asked_for_at_the_first_failure_only():
-    """Not on success, not for what is not retried anyway, and not again later."""
-    plan = plan_of(max_attempts=3)
-    assert Question.ENCLOSING not in run(plan, Returned(1))[0].asked
-    assert Question.ENCLOSING not in run(plan, ValueError())[0].asked
-    driver, _ = run(plan, ConnectionError(), ConnectionError(), Returned(1))
-    assert driver.asked.count(Question.ENCLOSING) == 1
-
-
-def test_with_warn_both_retry():
-    """The developer is told the product that is risked."""
-    driver = Driver([], enclosing=Enclosing("outer", 4))
-    driver, end = run(plan_of(nested="warn"), ConnectionError(), Returned(1), driver=driver)
-    assert end.value == 1
-    assert driver.warnings[0].text == (
-        "fetch retries inside outer: up to 3 x 4 = 12 calls; retry in one place"
-    )
-
-
-def test_with_refuse_it_is_an_error():
-    """The failure that brought it to light is the cause."""
-    failure = ConnectionError()
-    driver = Driver([], enclosing=Enclosing("outer", 4))
-    driver, end = run(plan_of(nested="refuse"), failure, driver=driver)
-    assert type(end) is NestedRetryError
-    assert (end.inner, end.outer, end.product) == ("fetch", "outer", 12)
-    assert end.__cause__ is failure
-    assert driver.warnings == []
-
-
-def test_with_refuse_an_inner_retry_that_gave_up_is_an_error_too():
-    """Who gave up inside is not known by name; the failure is the cause."""
-    failure = inner_gave_up()
-    _, end = run(plan_of(max_attempts=4, nested="refuse"), failure)
-    assert type(end) is NestedRetryError
-    assert (end.inner, end.outer, end.product) == ("an inner retry", "fetch", 12)
-    assert end.__cause__ is failure
-
-
-def inner_gave_up(attempts=3, token=99):
-    error = ConnectionError("inner")
-    GaveUp("inner", "no attempt left", token, attempts).put_on(error)
+def inner_gave_up(attempts=3, moment=7, error=None, inside=0):
+    """A failure that another retry has given up on at that moment."""
+    error = ConnectionError("inner") if error is None else error
+    GaveUp("inner", "no attempt left", 99, attempts, inside, moment=moment).put_on(error)
     return error
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize("outer", [None, Question.ENCLOSING])
-def test_what_an_inner_retry_has_given_up_on_is_not_repeated(wrapped, outer):
-    """Across tasks and threads the mark on the exception tells; `raise from` does not hide it."""
-    failure = inner_gave_up()
-    if wrapped:
-        failure, cause = ConnectionError("outer"), failure
-        failure.__cause__ = cause
+def raised(error, cause=None, context=None):
+    error.__cause__, error.__context__ = cause, context
+    return error
+
+
+@pytest.mark.parametrize("since", [0, 6, 7])
+@pytest.mark.parametrize("wrapped", ["same", "from", "group"])
+def test_what_an_inner_retry_has_given_up_on_is_not_repeated(wrapped, since):
+    """If the mark was made since the attempt began; one warning names both, and how to allow it."""
+    mark = inner_gave_up()
+    failure = {
+        "same": mark,
+        "from": raised(ConnectionError("outer"), cause=mark),
+        "group": ExceptionGroup("g", [ConnectionError(), mark]),
+    }[wrapped]
     plan = plan_of(max_attempts=4)
     run(plan, ConnectionError(), Returned(1))  # its type is settled from here on
-    driver, end = run(plan, failure, outer=outer, key=KEY)
+    driver, end = run(plan, failure, driver=Driver([], since=since), key=KEY)
     assert end is failure
     assert len(driver.waits) == 1
     assert end.__notes__[-1] == (
         "mainstay: gave up on fetch after 1 attempt: an inner retry has given up on it"
     )
+    assert (end.__notes__[-1].is_mark, end.__notes__[-1].made) == (True, 3)
     [warning] = driver.warnings
+    assert warning.category is NestedRetryWarning
     assert warning.text == (
-        "an inner retry retries inside fetch: avoided 3 x 4 = 12 calls; retry in one place"
+        "inner retries inside fetch: avoided 3 x 4 = 12 calls; retry in one place, or set"
+        ' nested="allow" in the policy of fetch if both are meant'
     )
-    assert warning.subjects == ("fetch",)
+    assert warning.subjects == (("inner", "fetch"),)
+
+
+@pytest.mark.parametrize("wrapped", ["same", "from", "group", "context"])
+def test_a_mark_of_before_the_attempt_is_a_failure_like_any_other(wrapped):
+    """An exception object that was given up on before may be raised again: it is retried."""
+    mark = inner_gave_up(moment=7)
+    failure = {
+        "same": mark,
+        "from": raised(ConnectionError(), cause=mark),
+        "group": ExceptionGroup("g", [mark]),
+        "context": raised(ConnectionError(), context=mark),
+    }[wrapped]
+    driver, _ = run(plan_of(max_attempts=3), *[failure] * 3, driver=Driver([], since=8))
+    assert len(driver.waits) == 3
+    assert driver.warnings == []
+
+
+def test_a_mark_of_an_older_version_has_no_name():
+    """The warning is about an inner retry then."""
+    failure = ConnectionError()
+    GaveUp("", "no attempt left", 99, 1, 5, moment=0).put_on(failure)
+    driver, _ = run(plan_of(max_attempts=4), failure)
+    [warning] = driver.warnings
+    assert warning.text.startswith("an inner retry retries inside fetch: avoided 5 x 4 = 20 calls")
+    GaveUp("", "no attempt left", 99, 3, moment=0).put_on(failure)
+    assert run(plan_of(nested="refuse"), failure)[1].inner == "an inner retry"
 
 
 def test_a_later_failure_with_a_mark_is_not_repeated_either():
@@ -877,29 +853,233 @@ def test_a_later_failure_with_a_mark_is_not_repeated_either():
     assert end.__notes__[-1].endswith("an inner retry has given up on it")
 
 
-def test_the_mark_is_consumed():
-    """With nested="warn" the second sight of the same object is no second warning."""
+@pytest.mark.parametrize("mode", ["collapse", "warn", "refuse", "allow"])
+def test_a_failure_raised_while_a_given_up_one_was_handled_is_retried(mode):
+    """It is another failure: both run, and one warning gives the product, unless it is allowed."""
+    failures = [raised(ConnectionError(), context=inner_gave_up()) for _ in range(4)]
+    plan = plan_of(max_attempts=4, nested=mode)
+    driver, _ = run(plan, *failures)
+    assert len(driver.waits) == 4
+    assert {w.text[:48] for w in driver.warnings} == (
+        set() if mode == "allow" else {"inner retries inside fetch: up to 3 x 4 = 12 cal"}
+    )
+
+
+def test_the_fast_path_leaves_a_context_with_notes_to_the_flow():
+    """Only such a context can have a mark; any other one changes nothing."""
+    plan = plan_of(max_attempts=3)
+    run(plan, ConnectionError(), Returned(1))  # its type is settled from here on
+    bare = raised(ConnectionError(), context=KeyError())
+    assert fast_decision(plan, bare, 1, KEY, 0.0) is not None
+    marked = raised(ConnectionError(), context=inner_gave_up())
+    assert fast_decision(plan, marked, 1, KEY, 0.0) is None
+
+
+def test_with_warn_both_retry():
+    """The warning has the product that is risked; the same object again is the same warning."""
     failure = inner_gave_up()
     driver, end = run(plan_of(max_attempts=3, nested="warn"), failure, failure, failure)
     assert end is failure
     assert len(driver.waits) == 3
-    assert len(driver.warnings) == 1
+    assert {w.text[:46] for w in driver.warnings} == {
+        "inner retries inside fetch: up to 3 x 3 = 9 ca"
+    }
 
 
-def test_a_mark_of_ones_own_site_is_no_inner_retry():
-    """An exception object raised again by a mock is a failure like any other."""
-    failure = inner_gave_up(token=1)
-    driver, _ = run(plan_of(max_attempts=3, token=1), failure, failure, failure)
+def test_with_allow_both_retry_in_silence():
+    driver, _ = run(plan_of(max_attempts=3, nested="allow"), *[inner_gave_up()] * 3)
     assert len(driver.waits) == 3
     assert driver.warnings == []
 
 
+@pytest.mark.parametrize("listening", [False, True])
+def test_with_refuse_it_is_an_error(listening):
+    """An enclosing retry refuses when the second attempt would be scheduled."""
+    plan, failure = plan_of(), ConnectionError()
+    builder = teller_of(plan) if listening else None
+    driver = Driver([], enclosing=Enclosing("outer", 4))
+    driver, end = run(plan, failure, driver=driver, outer=Question.ENCLOSING, builder=builder)
+    assert type(end) is NestedRetryError
+    assert (end.inner, end.outer, end.product) == ("fetch", "outer", 12)
+    assert end.__cause__ is failure
+    assert driver.warnings == []
+    assert [type(e) for e in driver.events][-1:] == [CallFailed] * listening
+
+
+def test_with_refuse_an_inner_retry_that_gave_up_is_an_error_too():
+    """The failure is the cause."""
+    failure = inner_gave_up()
+    _, end = run(plan_of(max_attempts=4, nested="refuse"), failure)
+    assert type(end) is NestedRetryError
+    assert (end.inner, end.outer, end.product) == ("inner", "fetch", 12)
+    assert end.__cause__ is failure
+
+
+def test_a_refusal_is_never_retried():
+    """It is a mistake in the program, and another attempt makes it again."""
+    failure = NestedRetryError("a", "b", 2, 3)
+    driver, end = run(plan_of(retry_on=Exception), failure)
+    assert end is failure
+    assert len(driver.waits) == 1
+
+
+def test_the_enclosing_retry_may_be_known_ahead():
+    """Then the driver is not asked."""
+    driver, end = run(plan_of(), ConnectionError(), outer=Enclosing("outer", 2))
+    assert type(end) is NestedRetryError
+    assert Question.ENCLOSING not in driver.asked
+
+
+def test_the_enclosing_retry_is_asked_for_before_the_second_attempt_only():
+    """Not on success, not for what is not retried anyway, and not again later."""
+    plan, asking = plan_of(max_attempts=3), {"outer": Question.ENCLOSING}
+    assert Question.ENCLOSING not in run(plan, Returned(1), **asking)[0].asked
+    assert Question.ENCLOSING not in run(plan, ValueError(), **asking)[0].asked
+    late = run(plan, ConnectionError(), until=0.01, **asking)[0]
+    assert Question.ENCLOSING not in late.asked
+    driver, _ = run(plan, ConnectionError(), ConnectionError(), Returned(1), **asking)
+    assert driver.asked.count(Question.ENCLOSING) == 1
+
+
+# --- what is given up on --------------------------------------------------------------------------
+
+
+class Counting(Plan):
+    """A plan whose marks have moments."""
+
+    @staticmethod
+    def moment(own):
+        return 40 + own
+
+
+KIND = {"per_kind": {"transient": KindRule(1)}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "script", "until", "own_end", "is_mark"),
+    [
+        ({"max_attempts": 2}, [ConnectionError, ConnectionError], NEVER, True, True),
+        ({"max_attempts": 1}, [(9.0, lambda: AttemptTimeout(1.0))], 5.0, True, False),
+        (KIND, [TimeoutError, ConnectionError], NEVER, True, False),
+        ({**KIND, "max_attempts": 2}, [TimeoutError, ConnectionError], NEVER, True, False),
+        ({}, [ConnectionError, ValueError], NEVER, True, False),
+        ({}, [ConnectionError], 0.01, True, True),
+        ({}, [ConnectionError], 0.01, False, False),
+        ({}, [ConnectionError, (9.0, ConnectionError)], 5.0, False, True),
+        ({}, [lambda: ApiError(status_code=503, retry_after=999)], NEVER, True, True),
+    ],
+    ids=[
+        "no attempt left", "one attempt, cut", "one of a kind", "one of a kind, the last",
+        "not retryable", "own deadline", "an enclosing end", "an enclosing end, later",
+        "retry-after",
+    ],
+)  # fmt: skip
+def test_what_is_given_up_on_is_marked(fields, script, until, own_end, is_mark):
+    """It would have been retried, and was retried or was stopped by what is the call's own."""
+    plan = Counting(Policy(**fields), "fetch", 1)
+    made = [(s[0], s[1]()) if isinstance(s, tuple) else s() for s in script]
+    _, end = run(plan, *made, until=until, own=1, has_own_end=own_end)
+    [note] = end.__notes__
+    assert note.is_mark is is_mark
+    assert note.moment == (41 if is_mark else -1)
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_what_a_guard_stops_is_given_up_on(attempt):
+    """A budget or a circuit of its own; also if it refuses the attempt after the wait."""
+    plan = Counting(Policy(max_attempts=4), "fetch", 1)
+    plan.is_guarded = True
+    driver = Driver([], guards=[*[None] * (attempt - 1), Stop("the budget is spent")])
+    failures = [ConnectionError() for _ in range(attempt)]
+    _, end = run(plan, *failures, driver=driver, own=0)
+    assert end.__notes__[0].moment == 40
+    driver = Driver([], guards=[None])
+    _, end = run(plan, ConnectionError(), Stop("the circuit is open"), driver=driver, own=0)
+    assert end.__notes__[0].moment == 40
+
+
+def test_a_mark_with_a_moment_is_not_used_again():
+    """It belongs to one failure; a note without a moment may serve many."""
+    plan = Counting(Policy(max_attempts=2), "fetch", 1)
+    ends = [run(plan, ConnectionError(), ConnectionError(), own=0)[1] for _ in range(2)]
+    assert ends[0].__notes__[0] is not ends[1].__notes__[0]
+    ends = [run(plan, ConnectionError(), ConnectionError())[1] for _ in range(2)]
+    assert ends[0].__notes__[0] is ends[1].__notes__[0]
+
+
+@pytest.mark.parametrize("error", [ConnectionError, ValueError])
+def test_the_fast_path_marks_as_the_flow_does(error):
+    """No attempt left is given up on; what is not retryable is not."""
+    plan = Counting(Policy(max_attempts=2), "fetch", 1)
+    run(plan, error(), Returned(1))  # its type is settled from here on
+    failure = error()
+    assert fast_decision(plan, failure, 2, KEY, 0.0) == GIVE_UP
+    assert failure.__notes__[0].moment == (41 if error is ConnectionError else -1)
+
+
+class Stubborn(Exception):
+    """Takes no notes."""
+
+    def add_note(self, note):
+        raise AttributeError("frozen")
+
+
+def test_the_fast_path_gives_up_on_what_takes_no_note():
+    """The exception is raised all the same, and is not lost for a note."""
+    plan = plan_of(max_attempts=2, retry_on=Stubborn)
+    run(plan, Stubborn(), Returned(1))  # its type is settled from here on
+    failure = Stubborn()
+    assert fast_decision(plan, failure, 2, KEY, 0.0) == GIVE_UP
+    assert note_of(failure) is None
+
+
+# --- by version 1 of the rules --------------------------------------------------------------------
+
+
+def old(**fields):
+    plan = plan_of(**fields)
+    plan.rule = 1
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("mode", "attempts"), [("collapse", 1), ("warn", 3), ("refuse", 1), ("allow", 1)]
+)
+def test_by_version_1_an_inner_retry_stands_back(mode, attempts):
+    """Its own mode decided."""
+    driver = Driver([], enclosing=Enclosing("outer", 4))
+    failures = [ConnectionError() for _ in range(3)]
+    driver, end = run(old(nested=mode), *failures, driver=driver, outer=Question.ENCLOSING)
+    assert len(driver.waits) == attempts
+    assert isinstance(end, NestedRetryError) is (mode == "refuse")
+    assert driver.warnings == []
+
+
+def test_by_version_1_an_outer_retry_does_so_for_a_mark():
+    driver, end = run(old(), inner_gave_up(), outer=Question.ENCLOSING)
+    assert len(driver.waits) == 1
+    assert end.__notes__[-1].endswith("an inner retry has given up on it")
+    driver, _ = run(old(), *[ConnectionError() for _ in range(3)], outer=None)
+    assert len(driver.waits) == 3
+
+
+def test_by_version_1_a_refusal_could_be_retried():
+    failures = [NestedRetryError("a", "b", 2, 3) for _ in range(3)]
+    driver, _ = run(old(retry_on=Exception), *failures)
+    assert len(driver.waits) == 3
+
+
+def test_by_version_1_an_enclosing_retry_does_not_matter_to_a_result():
+    plan = old(retry_if_result=lambda value: value is None)
+    _, end = run(plan, Returned(None), Returned(1), outer=Enclosing("o", 2))
+    assert end.value == 1
+
+
 def test_a_rejected_result_asks_for_no_other_retry():
-    """A value carries no mark, and the enclosing retry would not see it."""
+    """A value has no mark, and the enclosing retry would not get it."""
     plan = plan_of(retry_if_result=lambda value: value is None)
-    driver, end = run(
-        plan, Returned(None), Returned(1), driver=Driver([], enclosing=Enclosing("o", 2))
-    )
+    driver = Driver([], enclosing=Enclosing("o", 2))
+    driver, end = run(plan, Returned(None), Returned(1), driver=driver, outer=Question.ENCLOSING)
     assert end.value == 1
     assert Question.ENCLOSING not in driver.asked
 
@@ -922,7 +1102,7 @@ def test_a_rejected_result_asks_for_no_other_retry():
     ],
 )
 def test_a_plan_knows_whether_it_would_retry(fields, failure, wanted):
-    """An inner retry stands back only for an outer one that would really go on; and it does."""
+    """An inner retry is refused only by an outer one that would really go on; and it does."""
     plan = plan_of(**fields)
     assert bool(plan.would_retry(failure)) is wanted
     driver, _ = run(plan, failure, Returned(1))

@@ -15,13 +15,13 @@ from mainstay.core.base.validate import MAX_SECONDS, in_seconds
 from mainstay.core.retry.classify import Classification, classify
 from mainstay.core.retry.deadline import NEVER, fits
 from mainstay.core.retry.effects import (
-    COLLAPSED,
     EXHAUSTED,
     GIVEN_UP_INSIDE,
     KIND_EXHAUSTED,
     MAY_BE_APPLIED,
     NOT_RETRYABLE,
     OUT_OF_TIME,
+    REFUSED,
     RETRY_AFTER,
     TOO_LATE,
     Consult,
@@ -30,9 +30,10 @@ from mainstay.core.retry.effects import (
     Stop,
     Warn,
 )
-from mainstay.core.retry.give_up import take_mark
+from mainstay.core.retry.give_up import mark_on, newest_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.nested_v1 import meet
 from mainstay.core.retry.not_retried import leave
 from mainstay.core.retry.predicates import judged, truth_of
 from mainstay.core.retry.retry_after import hint_of_result
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
+    from mainstay.core.retry.give_up import GaveUp
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.policy import Policy
     from mainstay.core.retry.predicates import AwaitAnswer
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     Deciding: TypeAlias = Generator[Effect, Answer, Effect]
 
 
-_DRAW, _ENCLOSING = Question.DRAW, Question.ENCLOSING
+_DRAW = Question.DRAW
 
 
 GIVE_UP = -1.0
@@ -78,20 +80,24 @@ def fast_decision(
 ) -> float | None:
     """The decision if it depends only on the exception's type and the attempts left.
 
-    Most failures are of this sort, and need no flow: an exception without attributes, cause and
-    context, of a type the policy has settled before, in a call with no deadline, listener, hook or
-    other retry. `call_flow` would decide the same.
+    Most failures are of this sort, and need no flow: an exception without attributes and cause, of
+    a type the policy has settled before, in a call with no deadline, listener or hook. `call_flow`
+    would decide the same.
 
     Returns:
         The delay before another attempt, GIVE_UP, or None if the flow must decide.
     """
     policy = plan.policy
     verdict = policy._rules.settled.get(type(failure))
-    if verdict is None or failure.__dict__ or failure.__cause__ or failure.__context__:
+    if verdict is None or failure.__dict__ or failure.__cause__ is not None:
+        return None
+    context = failure.__context__
+    if context is not None and "__notes__" in context.__dict__:  # perhaps a mark
         return None
     if attempt >= policy.max_attempts or not verdict.retryable:
         if attempt > 1:
-            note: str = plan.note(EXHAUSTED if verdict.retryable else NOT_RETRYABLE, attempt)
+            stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+            note: str = plan.note(stop, attempt, 0, verdict.retryable, 1)
         else:
             note = verdict.note if policy.max_attempts > 1 else ""
         if note:
@@ -111,12 +117,14 @@ def call_flow(
     plan: Plan,
     outcome: Outcome | Stop | None = None,
     key: int | Question = _DRAW,
-    outer: Enclosing | Question | None = _ENCLOSING,
+    outer: Enclosing | Question | None = None,
     until: float = NEVER,
     limit: int = 0,
     builder: CallEvents | None = None,
     attempt: int = 1,
     delay: float = 0.0,
+    own: int = -1,
+    has_own_end: bool = True,
 ) -> Flow:
     """The whole flow of one call, or the rest of it after an outcome.
 
@@ -124,14 +132,19 @@ def call_flow(
         plan: what is known before the call.
         outcome: an attempt's outcome, if one was made already.
         key: the call's key for randomness; asked for at the first failure if not given.
-        outer: the enclosing retry, if any; asked for at the first failure if not given.
+        outer: the enclosing retry that refuses others inside it, if any; Question.ENCLOSING to
+            ask for it when a second attempt is scheduled.
         until: the moment of the deadline, on the driver's monotonic clock.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
         builder: makes the events, if there is a listener.
         attempt: which attempt the outcome is of.
         delay: how long was waited before it.
+        own: see `Plan.note`.
+        has_own_end: whether `until` is the policy's own deadline, and not the end of what encloses
+            the call.
     """
-    care = _Care(plan, key, outer, until, limit or plan.policy.max_attempts, builder)
+    care = Care(plan, key, outer, until, limit or plan.policy.max_attempts, builder)
+    care.own, care.has_own_end = own, has_own_end
     if outcome is None:
         outcome = yield 0.0
     while True:
@@ -145,7 +158,7 @@ def call_flow(
         attempt += 1
 
 
-class _Care:
+class Care:
     """Weighs everything that may decide one call.
 
     The exception and what it carries, attempts, limits by kind, a rule for results, a deadline,
@@ -155,13 +168,16 @@ class _Care:
     __slots__ = (
         "builder",
         "counts",
+        "has_own_end",
         "inside",
         "key",
         "last",
         "limit",
         "outer",
+        "own",
         "plan",
         "real",
+        "refusal",
         "until",
     )  # fmt: skip
 
@@ -181,8 +197,12 @@ class _Care:
         self.limit = limit
         self.builder = builder
         self.counts: dict[Kind, int] = {}
+        self.own = -1
+        self.has_own_end = True
         self.inside = 0
         """The attempts of an inner retry that has given up."""
+        self.refusal: NestedRetryError | None = None
+        """What is raised if retries meet under a policy that refuses that."""
         self.last: tuple[Outcome, Classification] | None = None
         """The outcome that is being retried, if a deadline or a guard may yet end that."""
         self.real: BaseException | None = None
@@ -202,6 +222,8 @@ class _Care:
             self.key = yield Question.DRAW
         yield from self._report_failure(outcome, verdict, attempt, delay)
         stop = self._refusal(verdict, attempt)
+        if stop is None and self.plan.rule > 1 and isinstance(outcome, NestedRetryError):
+            stop = NOT_RETRYABLE  # a mistake in the program, whatever the policy retries
         if stop is None:
             stop = yield from self._meet(outcome, attempt)
         if stop is None:
@@ -210,6 +232,8 @@ class _Care:
             stop = self._in_time((yield Question.NOW), outcome, delay, stop)
         if stop is None and self.plan.is_guarded:
             delay, stop = yield from self._consult(outcome, delay)
+        if stop is None and self.outer is not None and attempt == 1:
+            stop = yield from self._look_around(outcome)
         if stop is None:
             yield from self._announce(outcome, verdict, attempt, delay)
             if self.until != NEVER or self.plan.is_guarded:
@@ -225,7 +249,7 @@ class _Care:
         if self.builder is not None:
             now = yield Question.NOW
             item_id = yield self.builder.gave_up(outcome, verdict, attempt, stop, now)
-        end = self._end(outcome, attempt, stop)
+        end = self._end(outcome, verdict, attempt, stop)
         if stop is NOT_RETRYABLE and verdict.note and attempt == 1 < self.limit:
             leave(verdict.note, end)  # type: ignore[arg-type]  # no result is final at once
         if item_id is not None and isinstance(end, OutcomeUnknown):
@@ -282,36 +306,58 @@ class _Care:
         return EXHAUSTED if attempt >= self.limit else None
 
     def _meet(self, outcome: Outcome, attempt: int) -> Generator[Effect, Answer, Stop | None]:
-        """Looks for another retry: one around this, or one inside that has given up."""
+        """Looks for a retry further in that has given up on this, since the attempt began."""
         if isinstance(outcome, Returned):
             return None
-        if attempt == 1 and self.outer is Question.ENCLOSING:
-            self.outer = yield Question.ENCLOSING
-        plan, limit = self.plan, self.limit
-        if attempt == 1 and self.outer is not None:
-            met = (plan.operation, self.outer.operation, limit, self.outer.attempts)
-            return (yield from self._stand_back(outcome, COLLAPSED, *met))
-        inner = take_mark(outcome, plan.token)
-        if inner:
-            self.inside = inner
-            if self.builder is not None:
-                self.builder.record_answer({"inner": inner})
-            met = ("an inner retry", plan.operation, inner, limit)
-            return (yield from self._stand_back(outcome, GIVEN_UP_INSIDE, *met))
+        if self.plan.rule == 1:
+            return (yield from meet(self, outcome, attempt))
+        mark, context = newest_mark(outcome), outcome.__context__
+        before = None if context is None else mark_on(context)
+        if mark is None and before is None:
+            return None
+        since = yield Question.SINCE
+        if mark is not None and mark.moment >= since:
+            return (yield from self._stand_back(mark))
+        if before is not None and before.moment >= since and self.plan.policy.nested != "allow":
+            yield self._product(before, "up to")  # a handler raised anew: both retry
         return None
 
-    def _stand_back(
-        self, failure: BaseException, stop: Stop, inner: str, outer: str, n: int, m: int
-    ) -> Generator[Effect, Answer, Stop | None]:
-        """If two retries meet, one stands back, or the developer is warned or refused."""
-        mode = self.plan.policy.nested
+    def _stand_back(self, mark: GaveUp) -> Generator[Effect, Answer, Stop | None]:
+        """What is made of a failure that a retry further in has given up on."""
+        plan, mode = self.plan, self.plan.policy.nested
+        self.inside = mark.made
+        if self.builder is not None:
+            self.builder.record_answer({"inner": mark.made})
         if mode == "refuse":
-            yield _caused(NestedRetryError(inner, outer, n, m), failure)
-        word = "up to" if mode == "warn" else "avoided"
-        text = f"{inner} retries inside {outer}: {word} {n} x {m} = {n * m} calls"
-        subjects = ((inner, outer), outer) if stop is COLLAPSED else (outer,)
-        yield Warn(NestedRetryWarning, f"{text}; retry in one place", *subjects)
-        return None if mode == "warn" else stop
+            self.refusal = NestedRetryError(
+                mark.operation or _UNNAMED, plan.operation, mark.made, self.limit
+            )
+            return REFUSED
+        if mode != "allow":
+            yield self._product(mark, "up to" if mode == "warn" else "avoided")
+        return GIVEN_UP_INSIDE if mode == "collapse" else None
+
+    def _product(self, mark: GaveUp, word: str) -> Warn:
+        inner, outer, n, m = mark.operation or _UNNAMED, self.plan.operation, mark.made, self.limit
+        text = (
+            f"{inner} retries inside {outer}: {word} {n} x {m} = {n * m} calls; retry in one place,"
+            f' or set nested="allow" in the policy of {outer} if both are meant'
+        )
+        return Warn(NestedRetryWarning, text, (inner, outer))
+
+    def _look_around(self, outcome: Outcome) -> Generator[Effect, Answer, Stop | None]:
+        """Before the second attempt: whether an enclosing retry refuses a retry inside it."""
+        if isinstance(outcome, Returned) or self.plan.rule == 1:
+            return None
+        if self.outer is Question.ENCLOSING:
+            self.outer = yield Question.ENCLOSING
+        if self.outer is None:
+            return None
+        outer = self.outer
+        self.refusal = NestedRetryError(
+            self.plan.operation, outer.operation, self.limit, outer.attempts
+        )
+        return REFUSED
 
     def _delay(
         self, outcome: Outcome, verdict: Classification, attempt: int, previous: float
@@ -406,16 +452,26 @@ class _Care:
             self.plan.operation, attempt, self.limit, delay, failure, verdict.kind, verdict.reason
         )
 
-    def _end(self, outcome: Outcome, attempt: int, stop: Stop) -> Effect:
+    def _end(self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop) -> Effect:
         """The exception, with a note that is also the mark; or the value that was not accepted."""
         policy = self.plan.policy
         if isinstance(outcome, Returned) and policy.on_exhausted == "return":
             return Returned(outcome.value, is_accepted=False)
+        if self.refusal is not None:
+            assert not isinstance(outcome, Returned)
+            return _caused(self.refusal, outcome)
         error = self._final_error(outcome, stop, attempt)
         if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
             inside = self.inside if stop is GIVEN_UP_INSIDE else 0
-            self.plan.note(stop, attempt, inside).put_on(error)
+            is_mark = self._has_given_up(verdict, attempt, stop)
+            self.plan.note(stop, attempt, inside, is_mark, self.own).put_on(error)
         return error
+
+    def _has_given_up(self, verdict: Classification, attempt: int, stop: Stop) -> bool:
+        """Whether it would have retried this, and has retried or was stopped by what is its own."""
+        if self.limit == 1 or not self.plan.repeats(verdict):
+            return False
+        return attempt > 1 or stop is not OUT_OF_TIME or self.has_own_end
 
     def _final_error(self, outcome: Outcome, stop: Stop, attempt: int) -> BaseException:
         """The failure itself; ours if the deadline cut the attempt, or an unsafe call was cut."""
@@ -434,6 +490,8 @@ class _Care:
 
 
 _REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
+_UNNAMED = "an inner retry"
+"""For a mark of an older version, which had no name."""
 
 
 def _hinted(outcome: Outcome) -> Classification:

@@ -31,8 +31,6 @@ class Plan:
         self.operation = operation
         self.token = token
         self.idempotency = idempotency
-        self.rule = RULE
-        """The version of the rules by which calls decide; of a recorded call, its own."""
         self.is_guarded = False
         """Whether guards decide too: a breaker, a budget, a limit."""
         self.redact: Redactor | None = None
