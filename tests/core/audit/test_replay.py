@@ -32,7 +32,7 @@ from mainstay.core.audit.replay import MOST_OPEN, Replay
 from mainstay.core.audit.replay_call import CallReplay, Declared
 from mainstay.core.base.proof import RULE, Opening, stated
 from mainstay.core.circuit.events import CircuitStateChanged
-from mainstay.core.events import builder, evidence
+from mainstay.core.events import evidence
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.events.codec import decode, encode
 from mainstay.core.events.evidence import MOST_MEMBERS, evidence_of
@@ -367,11 +367,38 @@ def test_a_call_is_replayed_by_the_rules_that_it_was_decided_by():
         assert later == (rule > RULE)
 
 
-def test_a_call_states_the_version_of_its_rules_first(monkeypatch):
+def test_a_call_states_the_version_of_its_rules_first():
     """From the second version on: then replay of an older release cannot take it for its own."""
-    monkeypatch.setattr(builder, "_STATED", stated(2))
     event = decode(next(line for line in a_log() if b'"opening"' in line))
-    assert event.proof.rule == 2
+    assert event.proof.rule == RULE
+    assert event.proof.answers[:1] == [*stated(RULE)]
+
+
+def of_version_1(answers, reason):
+    """The record of a call that an enclosing retry, or a mark, ended after its first attempt."""
+    policy = RetryPolicy(name="standard", max_attempts=1, jitter=Jitter.none())
+    plan, failed, end = map(json.loads, recorded(throws(ConnectionError("x")), policy=policy))
+    plan["fields"]["max_attempts"] = failed["max_attempts"] = 3
+    failed["proof"]["answers"] = failed["proof"]["answers"][1:]
+    end["event_type"], end["reason"] = "call_failed", f"{reason}; a ConnectionError"
+    end["proof"]["answers"] = [*answers, *end["proof"]["answers"]]
+    return [json.dumps(event) for event in (plan, failed, end)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([["outer", 3]], "left to the enclosing retry"),
+        ([None, {"inner": 4}], "an inner retry has given up on it"),
+    ],
+)
+def test_a_call_that_stood_back_by_version_1_still_replays(answers, reason):
+    """An enclosing retry took its retries; under the rules of now it would have them."""
+    lines = of_version_1(answers, reason)
+    report = replayed(lines)
+    assert (report.divergence, report.calls) == (None, 1)
+    lines[1] = lines[1].replace('"answers": [', '"answers": [{"rule": 2}, ')
+    assert not replayed(lines).ok  # the rules of now decide otherwise, or ask otherwise
 
 
 def recorded_waits(failure, rule, **fields):
@@ -594,7 +621,7 @@ def test_an_answer_that_is_not_in_the_record_is_found():
     lines = recorded(throws(ConnectionError("x")))
     at = next(i for i, line in enumerate(lines) if b'"attempt_failed"' in line)
     event = json.loads(lines[at])
-    event["proof"]["answers"] = []
+    event["proof"]["answers"] = [{"rule": 2}, "no key"]
     found = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]]).divergence
     assert "it cannot be made again" in str(found.recomputed)
     last = json.loads(lines[-1])
@@ -714,7 +741,9 @@ def test_more_than_the_call_could_tell_is_found():
 
 def test_a_retelling_ends_where_the_record_does():
     """Read to its end, it tells of the attempt that it would make next; a plan may come twice."""
-    lines = [line for line in recorded(throws(ConnectionError("x"))) if b"exhausted" not in line]
+    policy = RetryPolicy(name="standard", deadline=60.0)
+    lines = recorded(throws(ConnectionError("x")), policy=policy)
+    lines = [line for line in lines if b"exhausted" not in line]
     plan, *events = [decode(line) for line in lines]
     told = list(CallReplay(Declared(plan), list(enumerate(events[:2]))))
     assert told[-1] == "another attempt"

@@ -14,6 +14,7 @@ from mainstay import (
     Engine,
     Jitter,
     KindRule,
+    NestedRetryError,
     RetryBudget,
     RetryPolicy,
     UsageError,
@@ -34,6 +35,7 @@ from mainstay.core.audit.recorded_calls import (
 from mainstay.core.audit.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, rerun
 from mainstay.core.events.codec import encode
 from mainstay.core.events.evidence import MOST_MEMBERS
+from mainstay.core.retry.effects import Enclosing
 from mainstay.core.retry.events import AttemptFailed, CallInterrupted, CallsCounted, CallSucceeded
 from mainstay.runtime.plan_registry import plan_before
 from mainstay.testing import no_retry, scripted, virtual_time
@@ -341,18 +343,28 @@ def test_a_circuit_that_opens_in_a_wait_is_in_the_record():
 
 
 def test_an_enclosing_retry_is_still_there():
-    """An inner call was collapsed, and is under any policy."""
+    """By version 1 of the rules an inner call stood back, and does under any policy."""
+    (call,) = calls_of(run(SHORT, [[0, 0]])).values()
+    assert call.rule == 2
+    del call.attempts[1:]
+    call.rule, call.enclosing = 1, Enclosing("outer", 3)
+    again = rerun(call, ready(LONG), Chances("succeed"))
+    assert told(again) == told(recorded(call)) == (1, False, 0.0)
+
+
+def test_a_call_that_an_enclosing_retry_refused_is_refused_again():
+    """The refusal is in the record, with the name and the attempts of the outer one."""
     sink = Recorder()
-    inner = retry(policy=SHORT, listener=sink)(scripted(ConnectionError, ConnectionError, 1))
-    outer = retry(on=OSError, attempts=3)(inner)
-    with virtual_time(), pytest.warns(Warning, match="avoided"):
-        outer()
-    calls = calls_of(sink.lines)
-    assert calls
-    for call in calls.values():
-        assert call.enclosing is not None
-        again = rerun(call, ready(LONG), Chances("succeed"))
-        assert told(again) == told(recorded(call))
+    inner = retry(policy=SHORT, listener=sink)(scripted(ConnectionError, 1))
+    outer = Engine(
+        policies=[RetryPolicy(name="outer", retry_on=OSError, nested="refuse")], sinks=[]
+    )
+    with virtual_time(), pytest.raises(NestedRetryError):
+        outer.call("outer", inner)
+    (call,) = calls_of(sink.lines).values()
+    assert (call.enclosing.operation, call.enclosing.attempts) == ("outer", 3)
+    again = rerun(call, ready(LONG), Chances("succeed"))
+    assert told(again) == told(recorded(call)) == (1, False, 0.0)
 
 
 def test_an_inner_retry_that_gave_up_is_not_repeated():
@@ -440,7 +452,10 @@ def test_a_call_with_a_hole_in_it_is_left_out():
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(b'"call_id":"', b'"call_id":"x'), (b'"answers":[null', b'"answers":[["an outer one"]')],
+    [
+        (b'"call_id":"', b'"call_id":"x'),
+        (b'"proof":{"plan"', b'"proof":{"answers":[["an outer one"]],"plan"'),
+    ],
 )
 def test_what_is_not_of_our_making_is_left_out(old, new):
     """An id that is no number, an enclosing retry without its attempts."""

@@ -189,12 +189,13 @@ def test_a_layer_that_does_not_exist_is_refused():
         (("collapse",), 12, 4),
         (("refuse",), 12, 4),
         (("warn",), 12, 12),
+        (("allow",), 12, 12),
         (("collapse", "collapse"), 24, 4),
         (("warn", "collapse"), 24, 12),
         (("collapse", "warn"), 24, 8),
     ],
 )
-def test_nested_attempts_multiply_only_where_an_outer_retry_merely_warns(modes, product, leaf):
+def test_nested_attempts_multiply_only_where_an_outer_retry_lets_both_run(modes, product, leaf):
     """3 attempts inside 4 inside 2."""
     outer = [
         Policy(name=f"around {n}", max_attempts=n, nested=mode)
@@ -378,7 +379,7 @@ def is_empty(result):
 
 
 AT_ONCE, A_MINUTE = Backoff.constant(0.0), Backoff.constant(60.0)
-WARN, COLLAPSE = Policy(nested="warn"), Policy()
+WARN, ALLOW, COLLAPSE = Policy(nested="warn"), Policy(nested="allow"), Policy()
 SLOW = {"window": Window.seconds(60.0), "slow_rate": 0.5}
 CASES = [
     # code, what raises it, and a neighbour that does not: the policy and what stands around it
@@ -450,6 +451,7 @@ CASES = [
         (per_kind(backoff=Backoff.constant(33.0)), {}),
     ),
     ("nesting-multiplies", (calm(), {"around": [WARN]}), (calm(), {"around": [COLLAPSE]})),
+    ("nesting-multiplies", (calm(), {"around": [ALLOW]}), (calm(), {"around": [COLLAPSE]})),
     (
         "nesting-multiplies",
         (calm(), {"around": [COLLAPSE, WARN]}),

@@ -66,6 +66,8 @@ class Call(msgspec.Struct):
     """When its first attempt began, in seconds since the epoch."""
     opening: Opening = Opening()
     plan: PlanDeclared | None = None
+    rule: int = 1
+    """The version of the rules by which it was decided."""
     enclosing: Enclosing | None = None
     refusal: str = ""
     """The reason of the guard that ended it, and whether it came before the wait or after."""
@@ -170,6 +172,7 @@ def _call(events: list[Event], plans: dict[str, PlanDeclared]) -> Call | str:
         wall=_epoch(first.timestamp, first.attempt_seconds or 0.0),
         opening=opening,
         plan=plan,
+        rule=first.proved.rule if first.proved else 1,
     )
     return _filled(made, events)
 

@@ -61,6 +61,8 @@ class CallReplay:
 
     def __init__(self, plan: Declared, call: Recorded) -> None:
         self._call = [event for _, event in call]
+        proof = self._call[0].proved
+        self._rule = proof.rule if proof is not None else 1
         self._declared = plan
         self._answers: deque[Answer] = deque()
         self._index = -1
@@ -79,9 +81,11 @@ class CallReplay:
         plan = Plan(policy, first.operation, 1, self._declared.idempotency)
         plan.rule = rule
         plan.is_guarded = self._declared.is_guarded
+        plan.rule = self._rule
         flow = call_flow(
             plan,
             self._outcome(),
+            outer=Question.ENCLOSING,
             until=NEVER if opening.until is None else opening.until,
             limit=opening.limit,
             builder=EventBuilder(plan, opening.started),
@@ -140,7 +144,7 @@ class CallReplay:
             return Returned(result_of(evidence))
         failure = exception_of(evidence)
         if self._found is not None:
-            GaveUp("", "", 2, self._found).put_on(failure)
+            GaveUp("", "", 2, self._found, moment=0).put_on(failure)
         return failure
 
     def _bring(self, event: Event) -> None:
@@ -156,7 +160,14 @@ class CallReplay:
             elif type(answer) is not dict or "rule" not in answer:
                 self._answers.append(answer)
 
+    def _is_enclosed(self) -> bool:
+        return bool(self._answers) and type(self._answers[0]) is list
+
     def _answer(self, effect: Question | Consult) -> Answer:
+        if effect is Question.SINCE:
+            return 0  # as the mark of the stand-in
+        if effect is Question.ENCLOSING and self._rule > 1 and not self._is_enclosed():
+            return None  # it is recorded only if there is one
         if not self._answers:
             return _MISSING
         answer = self._answers.popleft()

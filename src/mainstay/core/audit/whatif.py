@@ -147,6 +147,7 @@ class _Again:
         call = self.call
         plan = Plan(self.policy, call.operation, 1, call.plan.idempotency if call.plan else "")
         plan.is_guarded = bool(call.refusal)
+        plan.rule = call.rule  # so that a difference is the policy's
         limit = min(call.opening.limit, self.policy.max_attempts)
         flow = call_flow(plan, None, call.key, call.enclosing, self.until, limit)
         effect = flow.send(None)
@@ -171,6 +172,8 @@ class _Again:
             return self._attempt(effect)
         if effect is Question.NOW:
             return self.at
+        if effect is Question.SINCE:
+            return 0  # as the mark of the stand-in
         if effect is Question.WALL:
             return (self.call.wall or 0.0) + self.at - self.call.opening.started
         if isinstance(effect, Consult):
@@ -233,5 +236,5 @@ def _outcome(attempt: Attempt) -> AttemptOutcome:
         return Returned(result_of(attempt.evidence))
     failure = exception_of(attempt.evidence)
     if attempt.inner:
-        GaveUp("", "", 2, attempt.inner).put_on(failure)
+        GaveUp("", "", 2, attempt.inner, moment=0).put_on(failure)
     return failure

@@ -9,7 +9,13 @@ import msgspec
 from mainstay.core.base.proof import RULE, Opening, Proof, stated
 from mainstay.core.events.describe import describe
 from mainstay.core.events.evidence import evidence_of
-from mainstay.core.retry.effects import COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED, NOT_RETRYABLE
+from mainstay.core.retry.effects import (
+    COLLAPSED,
+    GIVEN_UP_INSIDE,
+    MAY_BE_APPLIED,
+    NOT_RETRYABLE,
+    REFUSED,
+)
 from mainstay.core.retry.events import (
     AttemptFailed,
     CallFailed,
@@ -214,5 +220,5 @@ class EventBuilder:
         return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
 
 
-_NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED)
+_NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED, REFUSED)
 """Reasons for which a call is not retried though attempts are left."""

@@ -192,7 +192,7 @@ def _nesting_multiplies(case: Case) -> Iterator[str]:
     leaf = nesting(case)[1]
     if leaf > max(reach(policy, 0.0) for policy in (case.policy, *case.around)):
         yield (
-            f'nested="warn" around it: one call of the outermost may become {leaf}; set'
+            f'nested="warn" or "allow" around it: one call of the outermost may become {leaf}; set'
             ' nested="collapse", or retry in one place'
         )
 

@@ -107,16 +107,19 @@ def _wall(policy: Policy, waits: Iterable[Span]) -> float | None:
 
 
 def nesting(case: Case) -> tuple[int, int]:
-    """The product, and the calls that are left of it if retries stand back for each other.
+    """The product, and the calls that are left of it if outer retries stand back.
 
-    One that only warns repeats what an inner one has given up on.
+    One that warns or allows it repeats what an inner one has given up on.
     """
     product = leaf = case.attempts
     for outer in case.around:
         attempts = reach(outer, 0.0)
         product *= attempts
-        leaf = leaf * attempts if outer.nested == "warn" else max(leaf, attempts)
+        leaf = leaf * attempts if outer.nested in _BOTH_RUN else max(leaf, attempts)
     return product, leaf
+
+
+_BOTH_RUN = ("warn", "allow")
 
 
 def known_layers(layers: Iterable[str]) -> frozenset[str]:

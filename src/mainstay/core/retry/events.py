@@ -114,7 +114,7 @@ class RetryExhausted(GivenUp, frozen=True, kw_only=True, tag="retry_exhausted"):
 
 
 class CallFailed(GivenUp, frozen=True, kw_only=True, tag="call_failed"):
-    """A call failed and was not retried: the failure is final, or left to an enclosing retry.
+    """A call failed and was not retried: the failure is final, or given up on by a retry inside.
 
     >>> CallFailed(kind="permanent").event_type
     'call_failed'
