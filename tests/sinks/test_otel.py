@@ -322,13 +322,13 @@ def test_a_cancelled_call_is_no_error(telemetry):
     assert {span.status.status_code for span in (call, attempt)} == {StatusCode.UNSET}
 
 
-def test_a_call_that_ends_without_an_event_has_its_spans_ended(telemetry):
+def test_a_call_that_is_refused_inside_another_has_its_spans_ended(telemetry):
     """A nested retry that is refused raises at once."""
-    inner = mainstay.retry(policy=POLICY.replace(nested="refuse"), listener=telemetry.sink)(
+    inner = mainstay.retry(policy=POLICY, listener=telemetry.sink)(
         scripted(ConnectionError("down"))
     )
 
-    @mainstay.retry(policy=POLICY)
+    @mainstay.retry(policy=POLICY.replace(nested="refuse"))
     def outer():
         inner()
 

@@ -8,6 +8,10 @@ worker threads run in frames of other modules: those are entered in OPEN while t
 
 A wrapper frame holds `ms_site`; one with a limit also `ms_started`, from which the end of its
 first attempt follows. Context variables would cost the happy path 9 × a bare call.
+
+What the wrapper holds is also a number, and the next one takes its place after every mark (see
+core/retry/give_up.py). So each first attempt has the moment at which it began, and an outer retry
+can compare the moment of a mark with it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import sys
 
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
+from mainstay.core.retry.give_up import NO_MOMENT, arrivals
+from mainstay.runtime.fork import make_rlock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,26 +40,74 @@ FRAMES: dict[str, Any] = {
 OPEN: dict[FrameType, Enclosure] = {}
 
 
+class _Root:
+    """What all numbers refer to: references to it count the numbers that are still held."""
+
+    __slots__ = ()
+
+
 class _Active:
     """Held by every wrapper frame while it runs, so that references to it count them."""
 
+    __slots__ = ("moment", "root")
 
-_ACTIVE = _Active()
-FRAMES["ms_active"] = _ACTIVE
+    def __init__(self, moment: int) -> None:
+        self.moment = moment
+        self.root = _ROOT
+
+
+_ROOT = _Root()
+_numbering = make_rlock()  # a finaliser may come here while the lock is held
+FRAMES["ms_active"] = _Active(0)
 
 
 def _count_active() -> int:
     """How many wrapper frames there are, running or suspended; perhaps a few that are over.
 
     A wrapper pays nothing for being counted but a local variable. If references cannot be
-    counted, there are always too many.
+    counted, or a wrapper has been under way since before the last mark, there are too many.
     """
-    return _references(_ACTIVE) - _AT_REST
+    if OLDER and _has_older():
+        return sys.maxsize
+    return references(FRAMES["ms_active"]) - _AT_REST
 
 
-_references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+def _has_older() -> bool:
+    """Whether a number is still held that another one has replaced."""
+    with _numbering:
+        if references(_ROOT) <= _ROOT_AT_REST:
+            OLDER.clear()
+    return bool(OLDER)
+
+
+references: Callable[[object], int] = getattr(sys, "getrefcount", lambda _: sys.maxsize)
+_ROOT_AT_REST = references(_ROOT)
+OLDER: list[int] = []
+"""Not empty if a number was replaced, and may still be held."""
 _AT_REST = 0
-_AT_REST = _count_active()
+_AT_REST = _count_active() if hasattr(sys, "getrefcount") else 0
+ALONE = _AT_REST + 1
+"""The references if one wrapper is under way."""
+
+
+def mark_moment(own: int = 0) -> int:
+    """The moment of a mark that is made now: what begins from here on has a later one.
+
+    `own` is how many references to the current number are the caller's own. If there is nothing
+    else under way, no code could honour the mark: it has no moment, and nothing is numbered.
+    """
+    if not OPEN and not OLDER and references(FRAMES["ms_active"]) - _AT_REST <= own:
+        return NO_MOMENT
+    if not OPEN and _count_active() <= own:
+        return NO_MOMENT
+    with _numbering:
+        moment: int = FRAMES["ms_active"].moment
+        OLDER[:] = [moment]
+        FRAMES["ms_active"] = _Active(moment + 1)
+    return moment
+
+
+arrivals.append(mark_moment)
 
 
 class Enclosure:
@@ -82,6 +136,11 @@ class Enclosure:
         self.frame = frame
 
     @property
+    def refuses(self) -> bool:
+        """Whether it repeats what runs inside, and refuses that this is repeated there."""
+        return self.retries and self.plan.policy.nested == "refuse"
+
+    @property
     def name(self) -> str:
         """What the enclosing retry is called."""
         if self.plan.operation or self.frame is None:
@@ -98,14 +157,20 @@ def enclosures(depth: int = 1, own: int = 0) -> Sequence[Enclosure]:
     if not OPEN and _count_active() <= own:
         return ()  # nothing else is under way, in any thread or task
     start = frame = sys._getframe(depth)
-    if OPEN:
-        return _survey(start)
     namespace = FRAMES
-    while frame is not None:
-        if frame.f_globals is namespace:
-            return _survey(start)
+    while not OPEN and frame.f_globals is not namespace:
         frame = frame.f_back  # type: ignore[assignment]
-    return ()
+        if frame is None:
+            return ()
+    return _survey(start)
+
+
+def is_bound() -> bool:
+    """Whether what encloses the caller's caller, a wrapper, has an end or refuses a retry inside.
+
+    Most calls that fail are alone: the drivers ask only if something else is under way.
+    """
+    return any(each.end != NEVER or each.refuses for each in enclosures(4, own=1))
 
 
 def _survey(frame: FrameType | None) -> list[Enclosure]:

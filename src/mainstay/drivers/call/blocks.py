@@ -16,7 +16,7 @@ from mainstay.drivers.call import sync
 from mainstay.drivers.call.call import Call
 from mainstay.drivers.call.callables import refuse_async_predicates
 from mainstay.errors import UsageError, WrapError
-from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
+from mainstay.runtime.enclosing import FRAMES, OPEN, Enclosure, enclosures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -239,6 +239,7 @@ class Attempt:
         end, limit = call.bounds() if call.is_bounded else (NEVER, NEVER)
         if call.is_bounded and backend is not None:
             self._scope = backend.open_scope(end, limit)
+        call.since = FRAMES["ms_active"].moment
         if call.followers:
             call.began()
         self._frame = sys._getframe(1)

@@ -10,6 +10,7 @@ from _random import Random  # what random.Random derives from; random itself loa
 
 from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
+from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
 from mainstay.runtime.logs import LOGS, SILENT
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
@@ -90,6 +91,8 @@ class Site(Plan):
         "reports_successes",
         "waits",
     )
+
+    moment = staticmethod(mark_moment)
 
     def __init__(
         self,

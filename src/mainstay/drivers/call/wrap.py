@@ -78,9 +78,10 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 ms_count()                                                           #: counted
             return ms_value                                                          #: gated
         try:
-            return ms_recover(ms_site, ms_function, {positional}, {keyword}, ms_box) #: !clocked
-            ms_call = ms_site, ms_function, {positional}, {keyword}, ms_box          #: clocked
-            return ms_recover(*ms_call, ms_started)                                  #: clocked
+            return ms_recover(
+                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
+                , ms_started                                                         #: clocked
+            )
         finally:
             del ms_here
     return first_attempt
@@ -126,8 +127,8 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
             return ms_value                                                          #: kept
         try:
             return await ms_arecover(
-                ms_site, ms_function, {positional}, {keyword}, ms_box                #: !clocked
-                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_started    #: clocked
+                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
+                , ms_started                                                         #: clocked
             )
         finally:
             del ms_here

@@ -8,7 +8,7 @@ in place of 7.8 and 37 frames in place of 33, a new key 109 in place of 103 (CPy
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -34,7 +34,7 @@ from mainstay.drivers.idempotency.lease_cancel import stopping
 from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoredValueError, StoreUnavailable
 from mainstay.runtime.context import BOUND, LEASE, Bound, current_bound
-from mainstay.runtime.enclosing import enclosures
+from mainstay.runtime.enclosing import FRAMES, enclosures, opened
 from mainstay.runtime.tracebacks import shorten
 
 if TYPE_CHECKING:
@@ -197,6 +197,7 @@ def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outc
         return OVERDUE
     around = enclosures(3)
     box: list[Any] = []
+    here = FRAMES["ms_active"]  # so this is counted as under way, as a wrapper is
     try:
         if this.is_plain(around):
             lease = this.lease
@@ -207,14 +208,16 @@ def _invoke(this: KeyedCall, effect: Invoke, args: Args, kwargs: Kwargs) -> Outc
                 return Returned(this.function(*args, **kwargs))
             except Exception as error:
                 box.append(error)
-        call = this.under_way(effect, around, box)
+        call = this.under_way(effect, around, box, here.moment)
         this.check_time(call)
-        with about(this), stopping(this, call):
+        refuses = this.site.policy.nested == "refuse"
+        with about(this), stopping(this, call), opened(this.site) if refuses else nullcontext():
             value = sync.drive(call, _attempt(this), args, kwargs)
         return Returned(value, call.is_accepted)
     except BaseException as error:
         return error
     finally:
+        del here
         if this.lease is not None:
             this.lease.is_over = True
             LEASE.reset(this.token)
@@ -314,6 +317,7 @@ async def _ainvoke(
         return OVERDUE
     around = enclosures(3)
     box: list[Any] = []
+    here = FRAMES["ms_active"]  # so this is counted as under way, as a wrapper is
     try:
         if this.is_plain(around):
             lease = this.lease
@@ -324,9 +328,10 @@ async def _ainvoke(
                 return Returned(await this.function(*args, **kwargs))
             except Exception as error:
                 box.append(error)
-        call = this.under_way(effect, around, box)
+        call = this.under_way(effect, around, box, here.moment)
         this.check_time(call)
-        with about(this), stopping(this, call):
+        refuses = this.site.policy.nested == "refuse"
+        with about(this), stopping(this, call), opened(this.site) if refuses else nullcontext():
             value = await aio.drive(call, _aattempt(this), args, kwargs)
         return Returned(value, call.is_accepted)
     except GeneratorExit:  # its event loop is gone: there is no more waiting
@@ -336,6 +341,7 @@ async def _ainvoke(
     except BaseException as error:
         return error
     finally:
+        del here
         this.let_go()
 
 

@@ -347,18 +347,30 @@ class KeyedCall:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
         is_special = site.overrides.is_active or not site.is_plain
-        if is_special or around or self.options.on_lease_lost == "cancel" or self.number > 1:
-            return False  # of a call that goes on after a crash the end is an event
+        if (
+            is_special
+            or site.policy.nested == "refuse"
+            or around
+            or self.options.on_lease_lost == "cancel"
+            or self.number > 1  # of a call that goes on after a crash the end is an event
+        ):
+            return False
         return BOUND.get() is UNBOUND
 
-    def under_way(self, effect: Invoke, around: Sequence[Enclosure], box: list[Any]) -> Call:
+    def under_way(
+        self, effect: Invoke, around: Sequence[Enclosure], box: list[Any], since: int
+    ) -> Call:
         """The call itself, or what follows a first attempt that failed.
 
         Its time has run since the keyed call began.
         """
         number = effect.number  # after a crash its attempts go on from there
         limit = number + effect.attempts - 1
-        call = Call(self.site, self.function, around, self.started, box, number, limit=limit)
+        has_deadline = self.site.policy.deadline is not None
+        call = Call(
+            self.site, self.function, around, self.started, box, number, limit=limit, since=since,
+            is_bound=has_deadline,
+        )  # fmt: skip
         call.before = number - 1
         return call
 
