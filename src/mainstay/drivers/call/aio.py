@@ -10,11 +10,21 @@ from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.predicates import AwaitAnswer
-from mainstay.drivers.call.call import Call, rest_of
+from mainstay.drivers.call.call import Call, mark_cut, rest_of
 from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.errors import Refused
 from mainstay.runtime.context import BOUND, UNBOUND
-from mainstay.runtime.enclosing import aside, enclosures, opened
+from mainstay.runtime.enclosing import (
+    ALONE,
+    FRAMES,
+    OLDER,
+    OPEN,
+    aside,
+    enclosures,
+    is_bound,
+    opened,
+    references,
+)
 from mainstay.runtime.logs import LOGS, QUIET
 from mainstay.runtime.tracebacks import shorten
 
@@ -51,6 +61,7 @@ async def recover(
     args: Args,
     kwargs: Kwargs,
     box: list[Any],
+    since: int,
     started: float | None = None,
 ) -> UserValue:
     """The rest of a call whose first attempt, made by a generated wrapper, has failed.
@@ -59,8 +70,9 @@ async def recover(
     """
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
-    if is_special or (has_handlers and site.logs.takes()) or enclosures(3, own=1):
-        call = Call(site, function, enclosures(3, own=1), started, box)
+    is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
+    if is_special or (has_handlers and site.logs.takes()) or (not is_alone and is_bound()):
+        call = Call(site, function, enclosures(3, own=1), started, box, since=since)
         return await drive(call, function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before = site.entropy.draw(), 1, 0.0
@@ -76,19 +88,24 @@ async def recover(
                 raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
             failure = None
             await current_sleep()(delay)
+            since = FRAMES["ms_active"].moment
+            attempt, before = attempt + 1, delay
             try:
-                if notes is None:
-                    return await function(*args, **kwargs)
-                notes.waited()
-                return notes.returned(await function(*args, **kwargs))
+                if notes is not None:
+                    notes.waited()
+                value = await function(*args, **kwargs)
+                attempt = 0
+                return value if notes is None else notes.returned(value)
             except Exception as error:
                 failure = error
-            attempt, before = attempt + 1, delay
         box.append(failure)
         failure = None
-        call = rest_of(site, function, started, box, (attempt, key, before), notes)
+        call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
+        attempt = 0  # what cuts it off from here on is marked there
         return await drive(call, function, args, kwargs)
     finally:
+        if failure is None and attempt > 1:
+            mark_cut(site, sys.exception(), attempt, 1)
         if notes is not None:
             notes.close()
         failure = None
@@ -101,7 +118,8 @@ def run(
     kwargs: Kwargs,
 ) -> Coroutine[object, object, UserValue]:
     """A whole call."""
-    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
+    call = Call(site, function, enclosures(3, own=1), since=FRAMES["ms_active"].moment)
+    return drive(call, function, args, kwargs)
 
 
 def run_guarded(
@@ -118,7 +136,8 @@ def run_guarded(
         refusal = shut()
         if refusal is not None:
             raise refusal
-    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
+    call = Call(site, function, enclosures(3, own=1), since=FRAMES["ms_active"].moment)
+    return drive(call, function, args, kwargs)
 
 
 async def drive(
@@ -177,6 +196,7 @@ async def _attempt(
 ) -> UserValue:
     """Invokes the function, within its bounds if it has any."""
     call.attempts += 1
+    call.since = FRAMES["ms_active"].moment
     if call.followers:
         call.began()
     if call.is_bounded:

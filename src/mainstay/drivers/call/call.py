@@ -12,7 +12,8 @@ from mainstay.core.base.functions import discard
 from mainstay.core.retry import deadline
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.deadline import NEVER
-from mainstay.core.retry.effects import Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.core.retry.effects import CUT, Consult, Enclosing, Question, Returned, Stop, Warn
+from mainstay.core.retry.give_up import NO_MOMENT
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call import followers as following
 from mainstay.drivers.call.callables import check_callable, name_of
@@ -60,6 +61,9 @@ class Call:
         delay: how long was waited before the last attempt.
         limit: a smaller number of attempts than the policy's; 0 for the policy's own.
         begun: when the last attempt began, if it was not the first and that was noted.
+        since: the moment at which the last attempt began, as marks count moments; the caller holds
+            what counts it.
+        is_bound: whether the policy's deadline is the current bound already.
     """
 
     __slots__ = (
@@ -78,7 +82,9 @@ class Call:
         "is_bounded",
         "is_quiet",
         "listeners",
+        "own",
         "pending",
+        "since",
         "site",
         "tickets",
         "until",
@@ -96,15 +102,16 @@ class Call:
         delay: float = 0.0,
         limit: int = 0,
         begun: float | None = None,
+        since: int = NO_MOMENT,
+        is_bound: bool = False,
     ) -> None:
-        if not site.operation:
-            check_callable(function)
-            site = site.named(name_of(function))
+        site = site if site.operation else _named(site, function)
         policy = site.policy
         now = clock.current.monotonic() if started is None else started
-        ends = [current_bound().end, *(each.end for each in around)]
         self.site, self.around, self.cancel = site, around, site.cancel or CANCEL.get()
-        self.until = deadline.until(now, policy.deadline, min(ends))
+        self.since = FRAMES["ms_active"].moment if since == NO_MOMENT else since
+        self.own = int(since != NO_MOMENT)
+        self.until, has_own_end = self._end(now, is_bound)
         self.is_bounded = self.until != NEVER or policy.attempt_timeout is not None
         self.listeners: tuple[Sink, ...] = site.listeners
         if LOGS.root.handlers or LOGS.own.handlers != QUIET:
@@ -128,10 +135,18 @@ class Call:
         self.holds = None if box else site.first_pressure  # what it is to wait for
         if box:
             self._resume(box, attempts, has_begun=started is not None)
-        self.flow: Flow = call_flow(
-            site, self.failure, key, until=self.until, limit=limit, builder=self.builder,
-            attempt=attempts, delay=delay,
-        )  # fmt: skip
+        outer = Question.ENCLOSING if around and any(e.refuses for e in around) else None
+        asked = (key, outer, self.until, limit, self.builder, attempts, delay)
+        self.flow: Flow = call_flow(site, self.failure, *asked, self.own, has_own_end)
+
+    def _end(self, now: float, is_bound: bool) -> tuple[float, bool]:
+        """The moment of the deadline, and whether it is the policy's own."""
+        limit, bound = self.site.policy.deadline, current_bound()
+        around = min([each.end for each in self.around]) if self.around else NEVER
+        until = deadline.until(now, limit, min(bound.end, around))
+        if is_bound and bound.outer is not None:
+            bound = bound.outer
+        return until, limit is not None and now + limit <= min(bound.end, around)
 
     def _following(self, site: Site) -> tuple[tuple[Sink, ...], tuple[Follower, ...]]:
         """What receives the events, and what follows each attempt."""
@@ -162,7 +177,8 @@ class Call:
             }.get(type(effect), self._emit)  # fmt: skip
             return does(effect)
         answer: Answer = _ASKED[effect](self)
-        if self.builder is not None:
+        is_kept = effect is not Question.SINCE and answer is not None
+        if self.builder is not None and is_kept:
             self.builder.record_answer(answer.plain if type(answer) is Enclosing else answer)
         return answer
 
@@ -354,7 +370,8 @@ class Call:
         report(error, message, effect.name, name, redact=self.site.redact)
 
     def interrupted(self, stop: BaseException) -> None:
-        """Emits that the call was cut off from outside."""
+        """Emits that the call was cut off from outside, and marks what cut it off."""
+        mark_cut(self.site, stop, self.attempts, self.own)
         if self.builder is not None:
             made = self.before + self.attempts  # before: by a process that is gone
             self._emit(self.builder.call_interrupted(made, type(stop).__name__))
@@ -373,12 +390,17 @@ class Call:
         del self.flow
 
 
+def _named(site: Site, function: Function | None) -> Site:
+    check_callable(function)
+    return site.named(name_of(function))
+
+
 def rest_of(
     site: Site,
     function: Function,
     started: float | None,
     box: list[Any],
-    made: tuple[int, int, float],
+    made: tuple[int, int, float, int],
     notes: Notes | None,
 ) -> Call:
     """What is left of a call whose attempts so far took the fast path.
@@ -386,11 +408,25 @@ def rest_of(
     In a function of its own, because the frame that calls it waits, ten thousand times over, and
     has room for its longest line.
     """
-    attempt, key, before = made
+    attempt, key, before, since = made
     begun = None
     if notes is not None:
         started, begun = notes.end_here(box[-1])
-    return Call(site, function, (), started, box, attempt, key, before, begun=begun)
+    return Call(site, function, (), started, box, attempt, key, before, begun=begun, since=since)
+
+
+def mark_cut(site: Site, stop: BaseException | None, attempts: int, own: int) -> None:
+    """Marks what cuts off a call that has retried, such as the end of an enclosing attempt.
+
+    The enclosing call then has the mark: its AttemptTimeout was raised from this.
+    """
+    if attempts > 1 and stop is not None and not isinstance(stop, _NO_CUT):
+        note = site.note(CUT, attempts, 0, True, own)
+        if note.moment != NO_MOMENT:
+            note.put_on(stop)
+
+
+_NO_CUT = (Exception, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 _ASKED: dict[Question, Callable[[Call], Answer]] = {
@@ -398,15 +434,16 @@ _ASKED: dict[Question, Callable[[Call], Answer]] = {
     Question.DRAW: lambda call: call.site.entropy.draw(),
     Question.NOW: lambda _call: clock.current.monotonic(),
     Question.WALL: lambda _call: clock.current.wall(),
+    Question.SINCE: lambda call: call.since,
 }
 
 
 def _enclosing(around: Sequence[Enclosure], failure: Outcome | None) -> Enclosing | None:
-    """The nearest enclosing retry that would retry this failure too."""
+    """The nearest enclosing retry that would retry this failure too, and refuses it here."""
     if isinstance(failure, Returned | None):
         return None
     for each in around:
-        if each.retries and each.plan.would_retry(failure):
+        if each.refuses and each.plan.would_retry(failure):
             return Enclosing(each.name, each.plan.policy.max_attempts)
     return None
 

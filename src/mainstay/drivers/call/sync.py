@@ -15,7 +15,18 @@ from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.errors import Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
-from mainstay.runtime.enclosing import Enclosure, aside, enclosures, opened
+from mainstay.runtime.enclosing import (
+    ALONE,
+    FRAMES,
+    OLDER,
+    OPEN,
+    Enclosure,
+    aside,
+    enclosures,
+    is_bound,
+    opened,
+    references,
+)
 from mainstay.runtime.logs import LOGS, QUIET
 from mainstay.runtime.tracebacks import shorten
 
@@ -37,17 +48,19 @@ def recover(
     args: Args,
     kwargs: Kwargs,
     box: list[Any],
+    since: int,
     started: float | None = None,
 ) -> UserValue:
     """The rest of a call whose first attempt, made by a generated wrapper, has failed.
 
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
-    that no frame keeps it alive while the call waits.
+    that no frame keeps it alive while the call waits. `since` is when its attempt began.
     """
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
-    if is_special or (has_handlers and site.logs.takes()) or enclosures(3, own=1):
-        call = Call(site, function, enclosures(3, own=1), started, box)
+    is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
+    if is_special or (has_handlers and site.logs.takes()) or (not is_alone and is_bound()):
+        call = Call(site, function, enclosures(3, own=1), started, box, since=since)
         return drive(call, function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before = site.entropy.draw(), 1, 0.0
@@ -67,6 +80,7 @@ def recover(
                     time.sleep(delay)  # as it is now: tests replace it
                 else:
                     clock.current.sleep(delay)
+            since = FRAMES["ms_active"].moment
             try:
                 if notes is None:
                     return function(*args, **kwargs)
@@ -77,19 +91,19 @@ def recover(
             attempt, before = attempt + 1, delay
         box.append(failure)
         failure = None
-        call = rest_of(site, function, started, box, (attempt, key, before), notes)
+        call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
         return drive(call, function, args, kwargs)
     finally:
         if notes is not None:
             notes.close()
-        # The traceback of what is raised holds this frame, and this frame held what is raised:
-        # only the garbage collector could free them.
+        # What is raised holds this frame by its traceback: only the collector could free both.
         failure = None
 
 
 def run(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
     """A whole call."""
-    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
+    call = Call(site, function, enclosures(3, own=1), since=FRAMES["ms_active"].moment)
+    return drive(call, function, args, kwargs)
 
 
 def run_guarded(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
@@ -101,7 +115,8 @@ def run_guarded(site: Site, function: Function, args: Args, kwargs: Kwargs) -> U
         refusal = shut()
         if refusal is not None:
             raise refusal
-    return drive(Call(site, function, enclosures(3, own=1)), function, args, kwargs)
+    call = Call(site, function, enclosures(3, own=1), since=FRAMES["ms_active"].moment)
+    return drive(call, function, args, kwargs)
 
 
 def drive(
@@ -158,6 +173,7 @@ def _attempt(
 ) -> UserValue:
     """Invokes the function, within its bounds if it has any."""
     call.attempts += 1
+    call.since = FRAMES["ms_active"].moment
     if call.followers:
         call.began()
     if not call.is_bounded:
