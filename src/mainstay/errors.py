@@ -161,7 +161,7 @@ class WrapError(UsageError, TypeError):
 
 
 class NestedRetryError(UsageError):
-    """A retry inside a retry, under a policy with `nested="refuse"`.
+    """A retry inside a retry whose policy has `nested="refuse"`.
 
     >>> NestedRetryError("inner", "outer", 3, 4).product
     12
@@ -256,9 +256,9 @@ class ConfigProblem(Problem):
     `file` is the file, or the environment variable or option the value came from; `line` is None
     if it is not known. `field` is the path of keys. A secret is never the value.
 
-    >>> print(ConfigProblem("retry.nested", "wern", "one of collapse, warn, refuse",
+    >>> print(ConfigProblem("retry.nested", "wern", "one of collapse, warn, allow, refuse",
     ...                     file="mainstay.yml", line=2, nearest="warn"))
-    mainstay.yml:2: retry.nested = 'wern': must be one of collapse, warn, refuse; did you mean warn?
+    mainstay.yml:2: retry.nested = 'wern': must be one of collapse, warn, allow, refuse; did you ...
     """
 
     __slots__ = ("file", "line", "nearest", "text")

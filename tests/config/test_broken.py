@@ -45,8 +45,8 @@ def test_a_problem_has_its_parts():
         "line": 2,
         "path": "retry.nested",
         "value": "colapse",
-        "text": "must be one of collapse, warn, refuse",
-        "allowed": "one of collapse, warn, refuse",
+        "text": "must be one of collapse, warn, allow, refuse",
+        "allowed": "one of collapse, warn, allow, refuse",
         "nearest": "collapse",
     }
     key = load(FOLDER / "misspelt_key.yml", env={}).report.problems[0]

@@ -488,7 +488,7 @@ def test_a_line_that_is_not_known_is_not_made_up(put):
     text = '[retry]\nnested = "no"\n[x]\nx-a = """\n[retry]\nnested = 1\n"""\n'
     path = put("a.toml", text)
     told = problems(path)
-    assert told[0] == f"{path}: retry.nested = 'no': must be one of collapse, warn, refuse"
+    assert told[0] == f"{path}: retry.nested = 'no': must be one of collapse, warn, allow, refuse"
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ POLICY = Section(
     duration("max_retry_after", "the longest Retry-After that is waited for", "60 s"),
     Field("on_exhausted", Text(choices=EXHAUSTED_MODES),
           "what becomes of a result that no attempt improved", "return"),
-    Field("nested", Text(choices=NESTED_MODES), "what happens inside another retry",
+    Field("nested", Text(choices=NESTED_MODES), "a failure that a retry inside gave up on",
           "`retry.nested`"),
     Field("log_level", Either(Text(choices=LOG_LEVELS), Whole(10, 50)),
           "at which a scheduled retry is logged; also as logging's number", "WARNING"),

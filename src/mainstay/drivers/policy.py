@@ -227,7 +227,8 @@ class RetryPolicy(Policy, Verbs):
             abandoned when its time is up.
         deadline: seconds for the whole call, waits included.
         max_retry_after: the longest Retry-After that is waited for; the jitter comes on top.
-        nested: what happens inside another retry: "collapse", "warn" or "refuse".
+        nested: what is made of a failure that a retry inside this one has given up on: "collapse"
+            (it is not repeated), "warn" or "allow" (both retry), "refuse" (NestedRetryError).
         before_retry: called with a RetryInfo before the wait; may be async for async calls.
         after_retry: called with a RetryInfo when a retry has ended.
         log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`.

@@ -9,9 +9,12 @@ import subprocess
 import sys
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from mainstay import Engine, RetryPolicy
+from mainstay.cli.exec import engine as exec_engine
 from mainstay.cli.exec.engine import engine_of
 from mainstay.cli.exec.report import Reporter
 from mainstay.cli.exec.request import ExecRequest
@@ -509,3 +512,16 @@ def test_colours_are_for_terminals_only(mainstay):
     """A pipe gets plain text, whatever TERM says."""
     done = mainstay(*QUICK, *sh("exit 1"), TERM="xterm-256color")
     assert b"\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("nested", "used"), [("collapse", "allow"), ("warn", "warn"), ("refuse", "refuse")]
+)
+def test_a_command_may_retry_inside_by_default(nested, used):
+    """A command is patient; only a policy that warns or refuses is taken as it is."""
+    request = SimpleNamespace(
+        operation="op", policy="standard", timeout=None, deadline=None, retry_on=(), never_on=()
+    )
+    engine = Engine(policies=[RetryPolicy(name="standard", nested=nested)], sinks=[])
+    chosen = exec_engine._under(engine, request, SimpleNamespace(retry=None))
+    assert chosen.policies.of("op").nested == used

@@ -100,7 +100,7 @@ def _fields(policy: RetryPolicy) -> list[tuple[str, str]]:
         ("attempt timeout", seconds(policy.attempt_timeout)),
         ("deadline", seconds(policy.deadline)),
         ("longest Retry-After", seconds(policy.max_retry_after)),
-        ("inside another retry", policy.nested),
+        ("a retry inside it", policy.nested),
         ("a result that stays rejected", {"return": "returned"}.get(policy.on_exhausted, "raised")),
     ]
 

@@ -100,6 +100,8 @@ def _under(engine: Engine, request: ExecRequest, reporter: Reporter) -> Engine:
     try:
         chosen = _policy(engine, request)
         changes: dict[str, Any] = {"before_retry": reporter.retry}
+        if chosen.nested == "collapse":
+            changes["nested"] = "allow"  # a command is patient: what it calls may retry for itself
         if request.timeout is not None:
             changes["attempt_timeout"] = request.timeout
         if request.deadline is not None:
