@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -45,9 +46,11 @@ def run(effort: Effort) -> Table:
             rows += ratios(results, HAND, {"mainstay": at_most(2)}, named=named, notes=notes)
             rows += faster_than(results, {FASTEST: at_least(1)}, named=named)
             rows.append(_overhead(results, named, plan.failures))
+    rows += _nested(effort.scaled(0.5))
     method = (
         "× a hand-written loop doing the same. Recovers: two failures, then success. Gives up: "
-        f"three failures, raised. time.sleep and asyncio.sleep are stubbed. {METHOD}"
+        "three failures, raised. In a handler, inside another retry: × the same call alone. "
+        f"time.sleep and asyncio.sleep are stubbed. {METHOD}"
     )
     return Table("failure", "Failing calls, sleep stubbed", method, rows)
 
@@ -59,6 +62,54 @@ def _results(plan: Plan, colour: Colour, effort: Effort, notes: dict[str, str]) 
     ]
     with no_sleep():
         return race(contenders, effort) if colour == "sync" else race_async(contenders, effort)
+
+
+NESTS = {
+    RECOVERED: {"in a handler": at_most(1.5), "inside another retry": at_most(3)},
+    EXHAUSTED: {"inside another retry": at_most(9)},
+}
+"""What other code around a failing call may cost: an exception that is handled, an outer retry."""
+
+
+def _nested(effort: Effort) -> list[Row]:
+    """Failing calls while another exception is handled, and inside another retry."""
+    rows: list[Row] = []
+    for plan, what in ((RECOVERED, "recovers"), (EXHAUSTED, "gives up")):
+        places = ("alone", *NESTS[plan])
+        contenders = [Contender(each, partial(_placed, each, plan), calls) for each in places]
+        with no_sleep(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = race(contenders, effort)
+        rows += ratios(results, "alone", NESTS[plan], named=f"mainstay, sync, {what}: {{}}")
+    return rows
+
+
+def _placed(place: str, plan: Plan) -> tuple[Function]:
+    """A failing call of mainstay's with something around it."""
+    retried = EVERYONE["mainstay"](plan, "sync")
+    function = retried(scripted(plan, "sync"))
+    if place == "in a handler":
+        return (_swallowing(_handling(function), "sync"),)
+    if place == "inside another retry":
+        return (_swallowing(retried(_passing(function)), "sync"),)
+    return (_swallowing(function, "sync"),)
+
+
+def _handling(function: Function) -> Function:
+    def f(a: object, b: object) -> object:
+        try:
+            raise KeyError
+        except KeyError:
+            return function(a, b)
+
+    return f
+
+
+def _passing(function: Function) -> Function:
+    def f(a: object, b: object) -> object:
+        return function(a, b)
+
+    return f
 
 
 def _overhead(results: Results, named: str, failures: int) -> Row:
