@@ -607,8 +607,8 @@ def test_attempts_see_the_context_and_the_deadline(driver, play, bounds):
     assert left == pytest.approx((20.0, 15.0), abs=1e-3)
 
 
-def test_an_inner_retry_sees_the_retries_around_the_hedge(driver):
-    """It stands back as if there were no hedge: the leaf is called as often as the outer allows."""
+def test_a_failure_that_was_given_up_on_inside_the_hedge_is_not_repeated(driver):
+    """The inner retry has its attempts as if there were no hedge, and the outer one stands back."""
     made = []
 
     def leaf():
@@ -620,24 +620,26 @@ def test_an_inner_retry_sees_the_retries_around_the_hedge(driver):
     function = mainstay.retry(attempts=2, **options)(Hedge(50.0)(inner))
     with pytest.warns(mainstay.NestedRetryWarning), pytest.raises(ConnectionError):
         driver.run(function)
-    assert len(made) == 2
+    assert len(made) == 5
 
 
-def test_the_nearest_retry_that_would_retry_is_found_through_the_hedge(driver):
-    """All retries around it are seen, not only the nearest."""
+@pytest.mark.parametrize("refuses", ["nearest", "outermost"])
+def test_a_retry_around_the_hedge_that_refuses_is_found_through_it(driver, refuses):
+    """All retries around it are found, not only the nearest; and only one that would retry."""
     made = []
 
     def leaf():
         made.append(1)
         raise ConnectionError("down")
 
-    no_wait = Backoff.constant(0.0)
-    inner = mainstay.retry(on=ConnectionError, attempts=5, backoff=no_wait)(driver.colour(leaf))
-    middle = mainstay.retry(on=KeyError, attempts=3, backoff=no_wait)(Hedge(50.0)(inner))
-    outer = mainstay.retry(on=ConnectionError, attempts=2, backoff=no_wait)(middle)
-    with pytest.warns(mainstay.NestedRetryWarning), pytest.raises(ConnectionError):
-        driver.run(outer)
-    assert len(made) == 2
+    policy = RetryPolicy(retry_on=ConnectionError, backoff=Backoff.constant(0.0))
+    strict = policy.replace(nested="refuse")
+    other = policy.replace(retry_on=KeyError, nested="refuse")
+    around = (strict, policy) if refuses == "nearest" else (other, strict)
+    hedged = Hedge(50.0)(policy.replace(max_attempts=5)(driver.colour(leaf)))
+    with pytest.raises(mainstay.NestedRetryError):
+        driver.run(around[1](around[0](hedged)))
+    assert len(made) == 1
 
 
 def test_a_hedge_does_not_start_without_time(async_driver):
