@@ -7,9 +7,7 @@ RULE = 2
 same outcomes and answers is a new version; replay decides by the version that a call has.
 
 1: an inner retry stands back if an enclosing one would retry its failure; a policy may name
-MemoryError; decorrelated jitter caps what it has drawn; a Retry-After is waited for without jitter; a
-later attempt that the deadline cuts raises the error before.
-2: an outer retry does not repeat what an inner one has given up on; a MemoryError is final; the range
-of decorrelated jitter is capped; the jitter of the policy is added to a Retry-After; an attempt that
-the deadline cuts raises DeadlineExceeded.
+MemoryError; decorrelated jitter caps what it has drawn; a Retry-After is waited for without jitter.
+2: an outer retry does not repeat what an inner one has given up on; a MemoryError is final; the
+range of decorrelated jitter is capped; the jitter of the policy is added to a Retry-After.
 """
