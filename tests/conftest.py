@@ -9,7 +9,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mainstay.runtime.logs import Logs
+from mainstay.runtime.reports.logs import Logs
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
 from tests.servers.valkey import valkey_url

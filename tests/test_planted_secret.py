@@ -334,7 +334,7 @@ def leaks(source: str) -> list[str]:
 @pytest.mark.req("AG-02.redacted-logs")
 @pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
 def test_no_room_logs_an_exception_as_it_is(path):
-    """As runtime/report_failure.py, without secrets; a message takes what `describe` gives."""
+    """As report_failure.py does, without secrets; a message takes what `describe` gives."""
     assert leaks(path.read_text(encoding="utf-8")) == []
 
 

@@ -11,10 +11,10 @@ True
 from __future__ import annotations
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
+from mainstay.core.base.deadline import remaining as _remaining
+from mainstay.core.base.deadline import until as _until
 from mainstay.core.base.validate import Checker
-from mainstay.core.retry.deadline import NEVER
-from mainstay.core.retry.deadline import remaining as _remaining
-from mainstay.core.retry.deadline import until as _until
 from mainstay.runtime.context import BOUND, Bound, current_bound
 from mainstay.runtime.enclosing import enclosing_end
 

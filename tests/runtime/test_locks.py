@@ -25,6 +25,7 @@ RESET = {
     "drivers/idempotency/lease_renewal.py": "LeaseRenewal.reset is registered",
     "drivers/idempotency/purging.py": "Purging._reset is registered",
     "runtime/background.py": "Background's reset is registered; a job is one call's",
+    "runtime/waits.py": "Waits._begin is registered",
     "drivers/guards/shared.py": "Sharing._begin_in_child makes its event anew",
 }
 """Modules that make their locks in a function that is registered by `reset_in_child`."""

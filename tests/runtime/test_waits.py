@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from mainstay import Backoff, CallCancelled, Engine, Jitter, RetryPolicy
-from mainstay.core.retry.waits import read_board
+from mainstay.core.telemetry.waits import read_board
 from mainstay.runtime import waits as module
 from mainstay.runtime.waits import SPACE, Waits
 from mainstay.stores.memory import MemoryStore

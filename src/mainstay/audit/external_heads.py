@@ -18,7 +18,7 @@ from mainstay.core.audit.chain import Head, decode_head, encode_head
 from mainstay.core.base.functions import is_async
 from mainstay.core.events.describe import describe, shown
 from mainstay.errors import UsageError
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,8 +29,8 @@ from mainstay.core.retry.events import CallSucceeded, RecordsLost
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, wants_of
 from mainstay.runtime.fork import PROCESS, flush_at_exit
-from mainstay.runtime.logs import logger
 from mainstay.runtime.plan_registry import plan_before, plan_numbered
+from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.delivery.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import Seconds
     from mainstay.ports import Journal
-    from mainstay.runtime.deferred_events import Facts
+    from mainstay.runtime.reports.deferred_events import Facts
     from mainstay.sinks.delivery.losses import Loss
 
 _log = logger()
@@ -343,7 +343,7 @@ class AuditLog:
         try:
             return encode(event)
         except Exception as error:
-            from mainstay.runtime.report_failure import report
+            from mainstay.runtime.reports.report_failure import report
 
             self._buffer.losses.add(1, f"a {event.event_type} has no written form")
             report(error, "audit: a %s has no written form, and is lost", event.event_type)

@@ -17,7 +17,7 @@ from mainstay.cli.app import app
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import asks_for_json
 from mainstay.cli.screen.output import write_error, write_json_error
-from mainstay.runtime.logs import print_warnings
+from mainstay.runtime.reports.logs import print_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from mainstay.drivers.call.callables import (
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import caller, wrap
 from mainstay.runtime.enclosing import enclosures, opened
-from mainstay.runtime.logs import LOGS
+from mainstay.runtime.reports.logs import LOGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

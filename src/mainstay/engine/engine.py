@@ -22,7 +22,7 @@ from mainstay.drivers.inbox.escalation import Escalation
 from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
-from mainstay.engine.operations import KeyedOperation, Operation
+from mainstay.engine.operations import KeyedOperation, Operation, check_operation
 from mainstay.engine.registry import PolicyRegistry
 from mainstay.engine.views import EngineView
 from mainstay.engine.wiring import (
@@ -440,16 +440,7 @@ class Engine(EngineView):
     ) -> Site:
         if self._is_closed:
             raise UsageError("the engine is closed", hint="make a new one")
-        if not isinstance(name, str):
-            raise UsageError(
-                f"operation = {name!r}: must be the name of an operation, as a text",
-                hint='such as engine.protect("orders.list") or engine.call("orders.list", f)',
-            )
-        if idempotency is None and self.strict:
-            raise UsageError(
-                f"operation {name!r} does not state how safe repeating it is",
-                hint='idempotency="idempotent", "keyed" or "unsafe"',
-            )
+        check_operation(name, idempotency, strict=self.strict)
         policy = self.policies.of(name) if policy is None else policy
         check_idempotency(idempotency or "idempotent", policy)
         counted = None if self._counts is None else self._counts.of(name)

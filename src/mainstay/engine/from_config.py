@@ -16,7 +16,7 @@ from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

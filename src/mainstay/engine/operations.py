@@ -115,3 +115,17 @@ class KeyedOperation(Operation):
         mainstay.errors.UsageError: a block cannot be recorded. give call() a function
         """
         raise UsageError("a block cannot be recorded", hint="give call() a function")
+
+
+def check_operation(name: object, idempotency: str | None, *, strict: bool) -> None:
+    """Refuses what is no name, and in strict mode an operation that is not declared."""
+    if not isinstance(name, str):
+        raise UsageError(
+            f"operation = {name!r}: must be the name of an operation, as a text",
+            hint='such as engine.protect("orders.list") or engine.call("orders.list", f)',
+        )
+    if idempotency is None and strict:
+        raise UsageError(
+            f"operation {name!r} does not state how safe repeating it is",
+            hint='idempotency="idempotent", "keyed" or "unsafe"',
+        )

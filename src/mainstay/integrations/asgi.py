@@ -52,7 +52,7 @@ from mainstay.integrations.asgi_messages import (
     values_of,
 )
 from mainstay.integrations.asgi_record import Claim, Response
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

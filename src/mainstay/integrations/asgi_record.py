@@ -30,7 +30,7 @@ from mainstay.core.idempotency.record import (
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, ValueTooLarge
 from mainstay.integrations.asgi_messages import declared_length, lasting, leads_on
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
     from typing import Any, Protocol

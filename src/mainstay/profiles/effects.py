@@ -15,7 +15,7 @@ from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.call.site import getrandbits
 from mainstay.drivers.policy import RetryPolicy
-from mainstay.runtime import logs
+from mainstay.runtime.reports import logs
 
 if TYPE_CHECKING:
     from uuid import UUID

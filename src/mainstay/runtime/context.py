@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from contextvars import ContextVar, Token, copy_context
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.value import Value
-from mainstay.core.retry.deadline import NEVER
 from mainstay.runtime.enclosing import enclosing_end
 
 TYPE_CHECKING = False

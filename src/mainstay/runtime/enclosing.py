@@ -19,8 +19,8 @@ from __future__ import annotations
 import builtins
 import sys
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.give_up import NO_MOMENT, arrivals
 from mainstay.runtime.fork import make_rlock
 

@@ -144,7 +144,7 @@ class RealTimeLoop(asyncio.SelectorEventLoop):
 
         The rest is for debugging: a caller whose step failed has its own error.
         """
-        from mainstay.runtime.report_failure import report
+        from mainstay.runtime.reports.report_failure import report
 
         level, self._level = self._level, logging.DEBUG
         report(

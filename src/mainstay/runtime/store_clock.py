@@ -13,7 +13,7 @@ from pathlib import Path
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.clock_jumps import NO_VIEW, TOLERANCE, ClockView, observed
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

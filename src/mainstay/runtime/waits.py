@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay.core.base.spaces import Space
 from mainstay.core.retry.effects import Returned
-from mainstay.core.retry.waits import Wait, put_up
+from mainstay.core.telemetry.waits import Wait, put_up
 from mainstay.runtime.background import Background
 from mainstay.runtime.fork import make_lock, reset_in_child
 from mainstay.runtime.identity import process_name
@@ -46,13 +46,13 @@ class Waits:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._closed = threading.Event()
         self._begin()
         reset_in_child(self, Waits._begin)
 
     def _begin(self) -> None:
         """Without entries: those of its parent are not a forked child's."""
         self._key = urandom(8).hex()
+        self._closed = threading.Event()
         self._lock = make_lock()
         self._entries: dict[int, tuple[Wait, float]] = {}
         self._numbers = count(1)

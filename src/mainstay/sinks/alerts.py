@@ -26,7 +26,7 @@ from mainstay.core.inbox.items import Item
 from mainstay.errors import UsageError
 from mainstay.ports import SinkWants, methods_of
 from mainstay.runtime.fork import make_lock, reset_in_child
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.logging import LoggingSink
 
 if TYPE_CHECKING:

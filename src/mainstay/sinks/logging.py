@@ -16,7 +16,7 @@ import msgspec
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.describe import shown
 from mainstay.ports import SinkWants
-from mainstay.runtime import logs
+from mainstay.runtime.reports import logs
 
 if TYPE_CHECKING:
     from typing import Any

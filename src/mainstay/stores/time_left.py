@@ -8,7 +8,7 @@ the time is read where the caller is.
 from __future__ import annotations
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.deadline import NEVER
+from mainstay.core.base.deadline import NEVER
 from mainstay.deadline import moment
 
 LEAST = 0.08

@@ -81,7 +81,7 @@ class TimedStore:
             try:
                 listener(self._kind, step, seconds, failed=failed)
             except Exception as error:
-                from mainstay.runtime.report_failure import report
+                from mainstay.runtime.reports.report_failure import report
 
                 report(error, "a listener raised on a step of the store and was passed over")
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
 from mainstay.core.explain.explain import explain_engine, explain_policy
@@ -15,7 +16,6 @@ from mainstay.core.explain.rules import RULES, Remark
 from mainstay.core.explain.worst_case import LAYERS
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import TOO_LATE, Question
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy

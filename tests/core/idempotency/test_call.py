@@ -4,6 +4,7 @@ from concurrent.futures import CancelledError as FutureCancelled
 
 import pytest
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.codec.outcome import Succeeded, decode_outcome
 from mainstay.core.idempotency.call import (
     OVERDUE,
@@ -29,7 +30,6 @@ from mainstay.core.idempotency.record import (
     Settle,
     Unknown,
 )
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import (

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.base.event import Event
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import (
     TOO_LATE,
     Consult,

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.idempotency.record import Done, Lost
-from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import remaining
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease, LeaseRenewal
 from mainstay.errors import StoreUnavailable

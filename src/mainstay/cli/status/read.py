@@ -14,12 +14,12 @@ from mainstay.cli.screen.progress import watched
 from mainstay.core.idempotency.record import RecordState
 from mainstay.core.idempotency.record import decode as decode_record
 from mainstay.core.inbox.items import RANKS
-from mainstay.core.retry.waits import read_board
+from mainstay.core.telemetry.waits import read_board
 from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.drivers.inbox.circuit_admin import shared_circuits
 from mainstay.drivers.inbox.scan import listed
 from mainstay.runtime.identity import has_ended
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 from mainstay.runtime.waits import SPACE as WAITS
 from mainstay.sinks.delivery.spill import spilled
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mainstay import Engine, Item
     from mainstay.core.circuit.cluster_status import Standing
-    from mainstay.core.retry.waits import Wait
+    from mainstay.core.telemetry.waits import Wait
     from mainstay.ports import Store
     from mainstay.sinks.delivery.spill import Spilled
 

@@ -6,11 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of, result_of
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.event import Event
 from mainstay.core.base.proof import RULE
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import TOO_LATE, Consult, Enclosing, Question, Returned, Stop
 from mainstay.core.retry.events import (
     AttemptFailed,

@@ -18,10 +18,10 @@ import msgspec
 
 from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of, result_of
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.entropy import uniform
 from mainstay.core.base.validate import MAX_ATTEMPTS
 from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Consult, Question, Returned, Stop
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.plan import Plan

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.entropy import uniform
 from mainstay.core.circuit.window import Evidence, Totals, added, begun, moved, totals
-from mainstay.core.retry.deadline import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

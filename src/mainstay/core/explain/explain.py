@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.explain.rules import Remark, remarks
 from mainstay.core.explain.worst_case import Case, known_layers, number, numbers, order, reach, s
-from mainstay.core.retry.deadline import NEVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

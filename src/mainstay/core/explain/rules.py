@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.explain.worst_case import (
     Curve,
     attempt_limit,
@@ -18,7 +19,6 @@ from mainstay.core.explain.worst_case import (
     s,
     span,
 )
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.policy_fields import DEFAULTS
 
 TYPE_CHECKING = False

@@ -10,8 +10,8 @@ from itertools import islice, repeat
 
 from msgspec import Struct
 
+from mainstay.core.base.deadline import NEVER, fits
 from mainstay.core.base.sums import in_order
-from mainstay.core.retry.deadline import NEVER, fits
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False

@@ -402,3 +402,13 @@ _JITTERS: dict[str, tuple[float, float] | None] = {
 
 _ABOVE = {"none": 0.0, "full": 1.0, "equal": 0.5, "decorrelated": 1.0}
 """How far a jitter goes above a delay that may not be shortened, as a share of it."""
+
+
+def wait_of(answer: UserValue) -> float | None:
+    """What `wait_from` returned, as seconds; None leaves the wait to the policy."""
+    seconds: Any = in_seconds(answer)
+    if answer is None or (type(seconds) in (int, float) and 0.0 <= seconds <= MAX_SECONDS):
+        return None if answer is None else float(seconds)
+    if hasattr(answer, "close"):
+        answer.close()  # a coroutine that nothing awaits
+    raise ValueError(f"wait_from returned {answer!r}, which is no number of seconds")

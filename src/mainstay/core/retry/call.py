@@ -10,10 +10,10 @@ is handed in, and the happy path never comes here.
 
 from __future__ import annotations
 
+from mainstay.core.base.deadline import NEVER, fits
 from mainstay.core.base.entropy import MASK, uniform
-from mainstay.core.base.validate import MAX_SECONDS, in_seconds
-from mainstay.core.retry.classify import Classification, classify
-from mainstay.core.retry.deadline import NEVER, fits
+from mainstay.core.retry.backoff import wait_of
+from mainstay.core.retry.classify import REJECTED, Classification, classify, rejected
 from mainstay.core.retry.effects import (
     EXHAUSTED,
     GIVEN_UP_INSIDE,
@@ -29,18 +29,16 @@ from mainstay.core.retry.effects import (
     Returned,
     Stop,
     Warn,
+    function_warning,
 )
 from mainstay.core.retry.give_up import mark_on, newest_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
-from mainstay.core.retry.kinds import Kind
-from mainstay.core.retry.nested_v1 import meet
 from mainstay.core.retry.not_retried import leave
+from mainstay.core.retry.past_rules import meet
 from mainstay.core.retry.predicates import judged, truth_of
-from mainstay.core.retry.retry_after import hint_of_result
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
-    MainstayWarning,
     NestedRetryError,
     NestedRetryWarning,
     OutcomeUnknown,
@@ -50,14 +48,14 @@ from mainstay.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
     from mainstay.core.base.event import Event
-    from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.base.types import Answer
     from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
     from mainstay.core.retry.give_up import GaveUp
+    from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.plan import Plan
-    from mainstay.core.retry.policy import Policy
     from mainstay.core.retry.predicates import AwaitAnswer
 
     Effect: TypeAlias = (
@@ -216,8 +214,8 @@ class Care:
         if verdict is None:
             yield from self._report_success(attempt, delay)
             return outcome
-        if verdict is _REJECTED:
-            verdict = _hinted(outcome)
+        if verdict is REJECTED and isinstance(outcome, Returned):
+            verdict = rejected(outcome.value)
         if self.key is Question.DRAW:
             self.key = yield Question.DRAW
         yield from self._report_failure(outcome, verdict, attempt, delay)
@@ -285,7 +283,7 @@ class Care:
             else:
                 verdict = classify(outcome, policy._rules)
             for error in verdict.errors:
-                yield _function_warning(policy, error)
+                yield function_warning(policy, error)
             return verdict
         if policy.retry_if_result is None:
             return None
@@ -293,9 +291,9 @@ class Care:
             is_rejected = policy.retry_if_result(outcome.value)
             if is_rejected is not False and is_rejected is not True:
                 is_rejected = yield from truth_of(is_rejected)
-            return _REJECTED if is_rejected else None
+            return REJECTED if is_rejected else None
         except Exception as error:  # it has not asked for another result
-            yield _function_warning(policy, error)
+            yield function_warning(policy, error)
             return None
 
     def _refusal(self, verdict: Classification, attempt: int) -> Stop | None:
@@ -374,7 +372,7 @@ class Care:
         try:
             delay = policy.delay(n, u, previous, rule)
         except Exception as error:  # a backoff of the user's own
-            yield _function_warning(policy, error)
+            yield function_warning(policy, error)
             delay = backoff.max_delay
         if self.builder is not None and backoff.kind == "custom":
             self.builder.record_answer({"base": delay})
@@ -398,9 +396,9 @@ class Care:
         assert policy.wait_from is not None
         try:
             ended = outcome.value if isinstance(outcome, Returned) else outcome
-            wait = _wait_of(policy.wait_from(ended))
+            wait = wait_of(policy.wait_from(ended))
         except Exception as error:
-            yield _function_warning(policy, error)
+            yield function_warning(policy, error)
         if self.builder is not None:
             self.builder.record_answer({"wait": wait})
         return delay if wait is None else wait
@@ -489,39 +487,8 @@ class Care:
         return outcome
 
 
-_REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
 _UNNAMED = "an inner retry"
 """For a mark of an older version, which had no name."""
-
-
-def _hinted(outcome: Outcome) -> Classification:
-    """A result that is not accepted, with the wait that it asks for."""
-    hint = hint_of_result(outcome.value) if isinstance(outcome, Returned) else None
-    if hint is None:
-        return _REJECTED
-    return Classification(_REJECTED.kind, True, _REJECTED.reason, hint)
-
-
-def _wait_of(answer: UserValue) -> float | None:
-    """What `wait_from` returned, as seconds; None leaves the wait to the policy."""
-    seconds: Any = in_seconds(answer)
-    if answer is None or (type(seconds) in (int, float) and 0.0 <= seconds <= MAX_SECONDS):
-        return None if answer is None else float(seconds)
-    if hasattr(answer, "close"):
-        answer.close()  # a coroutine that nothing awaits
-    raise ValueError(f"wait_from returned {answer!r}, which is no number of seconds")
-
-
-def _function_warning(policy: Policy, error: Exception) -> Warn:
-    text = f"a function of policy {policy.name!r} raised {_shown(error)} and was not heeded"
-    return Warn(MainstayWarning, text, (policy.name, type(error)))
-
-
-def _shown(error: Exception) -> str:
-    try:
-        return repr(error)
-    except Exception:
-        return f"a {type(error).__name__} that cannot be shown"
 
 
 def _caused(error: BaseException, cause: BaseException) -> BaseException:

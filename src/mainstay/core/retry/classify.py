@@ -32,7 +32,7 @@ from mainstay.core.retry.not_retried import (
     not_named,
     note_for,
 )
-from mainstay.core.retry.retry_after import Hint, hint_of
+from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result
 from mainstay.errors import AttemptTimeout, CallCancelled
 
 TYPE_CHECKING = False
@@ -103,6 +103,18 @@ class Classification:
     def __repr__(self) -> str:
         word = "retryable" if self.retryable else "final"
         return f"Classification({self.kind.value}, {word}, {self.reason!r})"
+
+
+REJECTED = Classification(Kind.TRANSIENT, True, "retry_if_result")
+"""Of a result that is not accepted."""
+
+
+def rejected(value: UserValue) -> Classification:
+    """Of a result that is not accepted, with the wait that it asks for."""
+    hint = hint_of_result(value)
+    if hint is None:
+        return REJECTED
+    return Classification(REJECTED.kind, True, REJECTED.reason, hint)
 
 
 class Rules:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from mainstay.errors import MainstayWarning
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.retry.classify import Classification
+    from mainstay.core.retry.policy import Policy
 
     Outcome: TypeAlias = "Returned | BaseException"
     """How an attempt ended."""
@@ -71,6 +74,19 @@ class Warn:
         self.text = text
         self.subjects = subjects
         """What it is about; if there was a warning about the first, there is no other."""
+
+
+def function_warning(policy: Policy, error: Exception) -> Warn:
+    """Warns that a function of the user's raised, and that the call goes on without it."""
+    text = f"a function of policy {policy.name!r} raised {_shown(error)} and was not heeded"
+    return Warn(MainstayWarning, text, (policy.name, type(error)))
+
+
+def _shown(error: Exception) -> str:
+    try:
+        return repr(error)
+    except Exception:
+        return f"a {type(error).__name__} that cannot be shown"
 
 
 class Enclosing:

@@ -25,8 +25,8 @@ from mainstay.runtime.enclosing import (
     opened,
     references,
 )
-from mainstay.runtime.logs import LOGS, QUIET
-from mainstay.runtime.tracebacks import shorten
+from mainstay.runtime.reports.logs import LOGS, QUIET
+from mainstay.runtime.reports.tracebacks import shorten
 
 _POLL = 0.02
 """Seconds between two looks at a cancel event while an async call waits."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import discard, is_awaitable
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned, Stop
 from mainstay.core.retry.hooks import CallHook
 from mainstay.drivers.call import sync

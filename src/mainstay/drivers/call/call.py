@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base import deadline
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import discard
-from mainstay.core.retry import deadline
 from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import CUT, Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.core.retry.give_up import NO_MOMENT
 from mainstay.core.retry.predicates import AwaitAnswer
@@ -21,7 +21,7 @@ from mainstay.drivers.call.guard import WAIT, guards_around
 from mainstay.errors import CallCancelled, Refused, SinkError
 from mainstay.runtime.context import CANCEL, current_bound
 from mainstay.runtime.enclosing import FRAMES, aside
-from mainstay.runtime.logs import LOGS, QUIET
+from mainstay.runtime.reports.logs import LOGS, QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ class Call:
         if self.builder is not None:
             self._emit(self.builder.hook_failed(effect.name, error))
             return
-        from mainstay.runtime.report_failure import report
+        from mainstay.runtime.reports.report_failure import report
 
         message, name = "%s of policy %r raised and was passed over", self.site.policy.name
         report(error, message, effect.name, name, redact=self.site.redact)

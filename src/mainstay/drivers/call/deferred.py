@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from mainstay.drivers.call.site import Site
-    from mainstay.runtime.deferred_events import Facts
+    from mainstay.runtime.reports.deferred_events import Facts
 
     R = TypeVar("R")
 
@@ -25,7 +25,7 @@ _loaded: list[Any] = []
 def _load() -> None:
     """Loads what builds events, once: an import statement costs a failing call half a µs."""
     from mainstay.drivers.call.emit import plan_of
-    from mainstay.runtime.deferred_events import Facts
+    from mainstay.runtime.reports.deferred_events import Facts
 
     _loaded[:] = [Facts, plan_of]
 
@@ -100,7 +100,7 @@ class Notes:
             except SinkError as error:
                 refusal = error  # as in emit: the others receive it all the same
             except Exception as error:
-                from mainstay.runtime.report_failure import report
+                from mainstay.runtime.reports.report_failure import report
 
                 message = "a listener raised on the facts of %s and was passed over"
                 report(error, message, facts.plan.operation, redact=facts.plan.redact)

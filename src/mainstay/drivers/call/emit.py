@@ -82,7 +82,7 @@ def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = No
         except SinkError as error:
             refusal = error  # the others receive it all the same
         except Exception as error:
-            from mainstay.runtime.report_failure import report
+            from mainstay.runtime.reports.report_failure import report
 
             message = "a listener raised on %s and was passed over"
             report(error, message, event.event_type, redact=redact)

@@ -39,7 +39,7 @@ def _quietly(listener: object, what: str, *about: object) -> Any:
     try:
         return method(*about)
     except Exception as error:
-        from mainstay.runtime.report_failure import report
+        from mainstay.runtime.reports.report_failure import report
 
         report(error, "a listener raised on %s and was passed over", what)
         return None

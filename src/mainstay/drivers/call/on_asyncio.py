@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.deadline import NEVER
+from mainstay.core.base.deadline import NEVER
 from mainstay.errors import AttemptTimeout
 from mainstay.runtime.context import BOUND, current_bound
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.deadline import NEVER, remaining
+from mainstay.core.base.deadline import NEVER, remaining
 from mainstay.errors import AttemptTimeout
 from mainstay.runtime.context import BOUND, Bound, current_bound
 

@@ -12,8 +12,8 @@ from mainstay.core.base.entropy import key_of
 from mainstay.core.retry.plan import Plan
 from mainstay.runtime.enclosing import mark_moment
 from mainstay.runtime.fork import make_rlock, reset_in_child
-from mainstay.runtime.logs import LOGS, SILENT
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
+from mainstay.runtime.reports.logs import LOGS, SILENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.guard import Gate
     from mainstay.ports import Pressure, Sink
-    from mainstay.runtime.logs import Logs
     from mainstay.runtime.overrides import Overrides
+    from mainstay.runtime.reports.logs import Logs
     from mainstay.runtime.waits import Waits
 
 
@@ -114,8 +114,7 @@ class Site(Plan):
         self.listeners = listeners
         self.logs = logs
         """Where its failing calls are logged, unless an engine's sinks do that."""
-        self.redact = redact
-        self.gate = gate
+        self.redact, self.gate = redact, gate
         """The guards, if there are any."""
         self.is_guarded = gate is not None
         self.followed = _NOT_FOLLOWED
@@ -139,8 +138,7 @@ class Site(Plan):
         """Whether a failing call takes the fast path: its waits need not be shown, or notes do."""
         self.plan_id: str | None = None
         """What records call its plan, once that was needed."""
-        self.entropy = entropy
-        self.overrides = overrides
+        self.entropy, self.overrides = entropy, overrides
         """What a test has changed."""
         self.cancel = cancel
         self.caller: Function | None = None

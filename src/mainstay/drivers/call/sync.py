@@ -27,8 +27,8 @@ from mainstay.runtime.enclosing import (
     opened,
     references,
 )
-from mainstay.runtime.logs import LOGS, QUIET
-from mainstay.runtime.tracebacks import shorten
+from mainstay.runtime.reports.logs import LOGS, QUIET
+from mainstay.runtime.reports.tracebacks import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ def recover(
     since: int,
     started: float | None = None,
 ) -> UserValue:
-    """The rest of a call whose first attempt, made by a generated wrapper, has failed.
+    """The rest of a call whose first attempt, by a generated wrapper, began `since` and failed.
 
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
-    that no frame keeps it alive while the call waits. `since` is when its attempt began.
+    that no frame keeps it alive while the call waits.
     """
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
@@ -96,8 +96,7 @@ def recover(
     finally:
         if notes is not None:
             notes.close()
-        # What is raised holds this frame by its traceback: only the collector could free both.
-        failure = None
+        failure = None  # its traceback holds this frame: only the collector could free both
 
 
 def run(site: Site, function: Function, args: Args, kwargs: Kwargs) -> UserValue:

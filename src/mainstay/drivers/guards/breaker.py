@@ -39,7 +39,7 @@ from mainstay.drivers.guards.orders import Orders
 from mainstay.drivers.policy import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.runtime.fork import make_lock, reset_in_child
-from mainstay.runtime.logs import LOGS
+from mainstay.runtime.reports.logs import LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,7 +10,7 @@ from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.listeners import listeners_of
 from mainstay.ports import wants_of
 from mainstay.runtime.fork import make_lock
-from mainstay.runtime.logs import LOGS
+from mainstay.runtime.reports.logs import LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ def judged(rule: Callable[[Any], object] | None, value: UserValue) -> Exception 
     try:
         is_failure = rule is not None and bool(rule(value))
     except Exception as error:
-        from mainstay.runtime.report_failure import report
+        from mainstay.runtime.reports.report_failure import report
 
         report(error, "failure_if_result raised on a %s", type(value).__name__)
         return None

@@ -38,7 +38,7 @@ from mainstay.errors import StoredValueError
 from mainstay.runtime.background import Background
 from mainstay.runtime.fork import flush_at_exit, make_lock, reset_in_child
 from mainstay.runtime.identity import process_name
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 from mainstay.runtime.store_clock import clock_of
 
 if TYPE_CHECKING:

@@ -422,7 +422,7 @@ class MemoryGuard(Guard):
         with self._lock:
             is_first, self._is_reported = not self._is_reported, True
         if is_first:
-            from mainstay.runtime.report_failure import report
+            from mainstay.runtime.reports.report_failure import report
 
             message = "%r cannot find out %s; retries are made"
             report(error, message, self, what, level=logging.WARNING)

@@ -12,6 +12,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER, until
 from mainstay.core.idempotency.call import (
     OVERDUE,
     EmitEvent,
@@ -22,7 +23,6 @@ from mainstay.core.idempotency.call import (
 )
 from mainstay.core.idempotency.fast_replay import MISS, hit
 from mainstay.core.idempotency.record import Release, Replay
-from mainstay.core.retry.deadline import NEVER, until
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.deadline import moment
@@ -35,7 +35,7 @@ from mainstay.drivers.inbox.escalation import about
 from mainstay.errors import StoredValueError, StoreUnavailable
 from mainstay.runtime.context import BOUND, LEASE, Bound, current_bound
 from mainstay.runtime.enclosing import FRAMES, enclosures, opened
-from mainstay.runtime.tracebacks import shorten
+from mainstay.runtime.reports.tracebacks import shorten
 
 if TYPE_CHECKING:
     from typing import Any
@@ -96,33 +96,35 @@ def run(
     try:
         while True:
             effect = this.flow.send(answer)
-            kind = type(effect)
+            kind, answer = type(effect), None
             if kind is StoreCommand:
                 answer = store_retry.step(this, effect.command)
             elif kind is Invoke:
                 answer = _invoke(this, effect, args, kwargs)
             elif kind is EmitEvent:
-                answer = None
                 records.report(keying.site, this.call, effect.what)
             elif kind is Returned or isinstance(effect, _LAST):
                 return this.end(effect)
             elif kind is Pause:
-                answer = None
                 store_retry.pause(this, effect.seconds)
             elif kind is Escalate:
                 answer = records.inbox.put(this.item(effect), is_new=effect.is_new).id
             else:
                 answer = this.answer(effect)
-    except StoredValueError as error:
-        records.inbox.put_damage(error, this.damaged())
-        raise
     except BaseException as error:
-        if error is effect:
-            shorten(error)
+        _shorten(error, effect)
+        if isinstance(error, StoredValueError):
+            records.inbox.put_damage(error, this.damaged())
         raise
     finally:
         this.leave()
         answer = effect = None
+
+
+def _shorten(error: BaseException, effect: object) -> None:
+    """Leaves frames of ours out of the traceback of what the flow ends with."""
+    if error is effect:
+        shorten(error)
 
 
 def _replayed(
@@ -278,32 +280,27 @@ async def arun(
     try:
         while True:
             effect = this.flow.send(answer)
-            kind = type(effect)
+            kind, answer = type(effect), None
             if kind is StoreCommand:
                 answer = await store_retry.astep(this, effect.command)
             elif kind is Invoke:
                 answer = await _ainvoke(this, effect, args, kwargs)
             elif kind is EmitEvent:
-                answer = None
                 records.report(keying.site, this.call, effect.what)
             elif kind is Returned or isinstance(effect, _LAST):
                 return this.end(effect)
             elif kind is Pause:
-                answer = None
                 await store_retry.apause(this, effect.seconds)
             elif kind is Escalate:
-                raised = await records.inbox.aput(this.item(effect), is_new=effect.is_new)
-                answer = raised.id
+                answer = (await records.inbox.aput(this.item(effect), is_new=effect.is_new)).id
             elif kind is AwaitAnswer:
                 answer = await aio.await_answer(keying.site, NEVER, effect)
             else:
                 answer = this.answer(effect)
-    except StoredValueError as error:
-        await records.inbox.aput_damage(error, this.damaged())
-        raise
     except BaseException as error:
-        if error is effect:
-            shorten(error)
+        _shorten(error, effect)
+        if isinstance(error, StoredValueError):
+            await records.inbox.aput_damage(error, this.damaged())
         raise
     finally:
         this.leave()

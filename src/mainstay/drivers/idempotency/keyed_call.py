@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import discard
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
@@ -24,7 +25,6 @@ from mainstay.core.idempotency.record import (
     reduce,
 )
 from mainstay.core.inbox.items import Item
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.deadline import remaining

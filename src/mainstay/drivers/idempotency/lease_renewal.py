@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.idempotency.record import Done, Lost
-from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import within
 from mainstay.ports import many_of
 from mainstay.runtime.clock import SYSTEM
@@ -295,7 +295,7 @@ def _report_all(found: list[tuple[Leased, bool]]) -> None:
         try:
             call.lease_ran_out(is_taken=is_taken)
         except Exception as error:
-            from mainstay.runtime.report_failure import report
+            from mainstay.runtime.reports.report_failure import report
 
             report(error, "a lease ran out, and that could not be reported")
 

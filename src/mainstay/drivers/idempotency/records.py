@@ -6,10 +6,10 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import is_async
 from mainstay.core.idempotency.call import SMALL, Keyed
 from mainstay.core.idempotency.events import Idempotency, LeaseExpired
-from mainstay.core.retry.deadline import NEVER
 from mainstay.drivers.call.callables import (
     SYNC_HINT,
     check_decoratable,

@@ -22,8 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.idempotency.record import Begin, Release, Renew
-from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import moment
 from mainstay.drivers.idempotency.keyed_call import SPACE
 from mainstay.errors import CallCancelled, StoreUnavailable

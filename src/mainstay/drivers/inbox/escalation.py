@@ -20,7 +20,7 @@ from mainstay.errors import SinkError
 from mainstay.ports import SinkWants
 from mainstay.runtime.context import is_in_event_loop
 from mainstay.runtime.fork import make_lock
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from mainstay.drivers.inbox.authentication import writable
 from mainstay.drivers.inbox.credentials import Signature
 from mainstay.drivers.inbox.operators import Operators
 from mainstay.drivers.inbox.scan import listed
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from mainstay.errors import StoredValueError
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,9 +16,9 @@ import threading
 from collections import OrderedDict
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.retry.deadline import NEVER
 from mainstay.deadline import moment
 from mainstay.drivers.layers.decorate import put_around
 from mainstay.errors import BulkheadFull, CallCancelled

@@ -13,7 +13,7 @@ from mainstay.drivers.call.emit import emit
 from mainstay.errors import WrapError
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.enclosing import aside, enclosures
-from mainstay.runtime.logs import LOGS
+from mainstay.runtime.reports.logs import LOGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def put_around(
 
 
 def _leave_out(error: Exception) -> None:
-    """Leaves the two frames of a layer out of the traceback: see runtime/tracebacks.py."""
+    """Leaves the two frames of a layer out of the traceback: see runtime/reports/tracebacks.py."""
     trace = error.__traceback__
     for _ in range(2):
         trace = trace and trace.tb_next

@@ -17,7 +17,7 @@ from mainstay.drivers.layers.decorate import emit_aside, note_on, put_around
 from mainstay.drivers.layers.order import REDACT
 from mainstay.errors import CallCancelled, ResultRejected, UsageError, WrapError
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
-from mainstay.runtime.tracebacks import shorten
+from mainstay.runtime.reports.tracebacks import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ async def _aholds(predicate: Callable[[Exception], UserValue], error: Exception)
 
 
 def _reported(raised: Exception, error: Exception) -> bool:
-    from mainstay.runtime.report_failure import report
+    from mainstay.runtime.reports.report_failure import report
 
     report(raised, "a predicate of a fallback raised on %s", type(error).__name__)
     return False

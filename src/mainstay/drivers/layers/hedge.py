@@ -218,7 +218,7 @@ class Book:
         try:
             answer = self.hedge.budget.consider(None, 0.0, now)
         except Exception as error:
-            from mainstay.runtime.report_failure import report
+            from mainstay.runtime.reports.report_failure import report
 
             report(error, "the budget of a hedge raised, and there is no hedge")
             answer = _RAISED

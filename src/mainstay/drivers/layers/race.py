@@ -15,8 +15,8 @@ import threading
 from contextvars import copy_context
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.events.describe import describe
-from mainstay.core.retry.deadline import NEVER
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.events import AttemptHedged
 from mainstay.deadline import moment
@@ -24,7 +24,7 @@ from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.layers.decorate import emit_aside, note_on
 from mainstay.runtime.context import CANCEL, context
 from mainstay.runtime.enclosing import OPEN, Enclosure, enclosures
-from mainstay.runtime.tracebacks import shorten
+from mainstay.runtime.reports.tracebacks import shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.deadline import NEVER
+from mainstay.core.base.deadline import NEVER
 from mainstay.deadline import remaining
 from mainstay.drivers.process.capture import Tape
 from mainstay.drivers.process.command import failure_of, name_of, not_run, output_of, pumps_of

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from mainstay.runtime.deferred_events import Facts
+from mainstay.runtime.reports.deferred_events import Facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,7 +217,7 @@ class Backlog:
         try:
             return facts.events()
         except Exception as error:
-            from mainstay.runtime.report_failure import report
+            from mainstay.runtime.reports.report_failure import report
 
             self._losses.add(1, "the facts of a call make no events")
             message, redact = "the facts of a call of %s make no events", facts.plan.redact

@@ -22,9 +22,9 @@ from mainstay.core.events.describe import describe
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.errors import SinkError
 from mainstay.runtime.clock import SYSTEM
-from mainstay.runtime.deferred_events import Facts
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.deferred_events import Facts
+from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.delivery.backlog import Backlog, Ticket
 from mainstay.sinks.delivery.losses import Losses
 from mainstay.sinks.delivery.pressure import Pressure

@@ -12,7 +12,7 @@ from weakref import ref
 from mainstay.errors import UsageError
 from mainstay.ports import methods_of
 from mainstay.runtime.fork import PROCESS, make_lock
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.metrics.meter import Meter
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from mainstay.core.limits.budget import is_spent
 from mainstay.core.retry.kinds import Kind
 from mainstay.ports import SinkWants
 from mainstay.runtime.fork import make_lock
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:

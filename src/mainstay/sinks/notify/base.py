@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker
 from mainstay.core.inbox.events import InboxRaised
 from mainstay.core.inbox.items import RANKS
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
-from mainstay.runtime.report_failure import report
+from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from mainstay.core.telemetry.energy import EnergyModel
 from mainstay.core.telemetry.record import Telemetry, merged, summed, total_of, with_energy
 from mainstay.ports import SinkWants, wants_of
 from mainstay.runtime.fork import flush_at_exit, reset_in_child
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 from mainstay.sinks.telemetry.cpu_meter import thread_time
 from mainstay.sinks.telemetry.file import add_to_file
 from mainstay.sinks.telemetry.records import Recorder

@@ -10,7 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
-from mainstay.core.retry.deadline import NEVER
+from mainstay.core.base.deadline import NEVER
 from mainstay.deadline import moment
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from mainstay.profiles import agents
 from mainstay.profiles.clients import RetryConfiguration
 from mainstay.profiles.control_plane import RetryPolicy as ControlPlanePolicy
 from mainstay.profiles.effects import EffectRetryConfig
-from mainstay.runtime import logs
+from mainstay.runtime.reports import logs
 from mainstay.sinks.logging import LoggingSink
 from mainstay.testing import scripted, virtual_time
 from tests.costs import costs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events.describe import describe
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.runtime.logs import logger
+from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor

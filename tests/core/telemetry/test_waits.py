@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.change import DROP
-from mainstay.core.retry.waits import Wait, WaitBoard, put_up, read_board
+from mainstay.core.telemetry.waits import Wait, WaitBoard, put_up, read_board
 from mainstay.errors import StoredValueError
 
 SECONDS = st.floats(0.001, 1e6)

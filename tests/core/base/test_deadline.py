@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.retry.deadline import NEVER, fits, remaining, until
+from mainstay.core.base.deadline import NEVER, fits, remaining, until
 
 MOMENTS = st.floats(-1e9, 1e9)
 LIMITS = st.floats(0.0, 1e6)
