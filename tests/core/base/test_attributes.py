@@ -4,7 +4,7 @@ import pytest
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.retry.classify import Rules, classify
-from mainstay.core.retry.give_up import take_mark
+from mainstay.core.retry.give_up import newest_mark
 from mainstay.core.retry.kinds import Kind
 
 
@@ -45,7 +45,7 @@ def test_a_property_that_raises_is_as_good_as_none(cls):
         assert found.retryable is (rules.retry_on is not None)
         assert found.hint is None
     assert classify(cls(), Rules()).kind is Kind.UNKNOWN
-    assert take_mark(cls(), 1) == 0
+    assert newest_mark(cls()) is None
 
 
 def test_headers_that_only_look_like_some_are_no_hint():

@@ -288,7 +288,7 @@ class RateMachine(RuleBasedStateMachine):
     )
     def begin(self, per_second, burst, max_wait):
         self.limit = RateLimit(per_second=per_second, burst=burst, max_wait=max_wait)
-        self.now = self.seen = 1000.0
+        self.now, self.seen = 1000.0, float("-inf")  # seen: by the limit, when it was asked
         self.starts = []
 
     @rule(quarters=st.integers(0, 20))

@@ -32,7 +32,7 @@ _MOST = 20
 @store_option
 @json_option
 def command(as_json: bool) -> None:
-    """Show circuits, inbox items, running and waiting calls, undelivered events.
+    """Show circuits, inbox items, calls, undelivered events.
 
     Reads the store that --store or the configuration names, by default that of `mainstay exec`, and
     the folders of events that could not be delivered.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from types import FunctionType, MethodType
 
+from mainstay.core.base.attributes import attribute
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from inspect import Signature
@@ -41,7 +43,7 @@ def is_awaitable(value: UserValue) -> bool:
 
 def discard(awaitable: UserValue) -> None:
     """Drops what nothing will await, without Python's warning that it was never awaited."""
-    close = getattr(awaitable, "close", None) or getattr(awaitable, "cancel", None)
+    close = attribute(awaitable, "close") or attribute(awaitable, "cancel")
     if close is not None:
         try:
             close()

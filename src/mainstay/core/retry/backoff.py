@@ -8,6 +8,7 @@ the range is capped and not the delay.
 
 from __future__ import annotations
 
+from mainstay.core.base.functions import discard
 from mainstay.core.base.validate import MAX_SECONDS, Checker, in_seconds
 from mainstay.core.base.value import Value
 
@@ -409,6 +410,5 @@ def wait_of(answer: UserValue) -> float | None:
     seconds: Any = in_seconds(answer)
     if answer is None or (type(seconds) in (int, float) and 0.0 <= seconds <= MAX_SECONDS):
         return None if answer is None else float(seconds)
-    if hasattr(answer, "close"):
-        answer.close()  # a coroutine that nothing awaits
+    discard(answer)  # it may be a coroutine, which nothing awaits
     raise ValueError(f"wait_from returned {answer!r}, which is no number of seconds")
