@@ -106,9 +106,8 @@ class EventBuilder:
         if attempts == 1:
             self.record_answer(key)
             return
-        self._opening = None
-        if self._answers is not None:
-            self._answers.clear()  # the version of the rules was stated with the opening
+        self._opening = None  # with which the version of the rules was stated
+        self._answers = None if self._answers is None else []
 
     def saw(self, guard: str, state: list[Json], answer: Json) -> None:
         """Keeps what a guard looked at and answered."""
