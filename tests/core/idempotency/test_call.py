@@ -38,6 +38,7 @@ from mainstay.errors import (
     LeaseLost,
     OutcomeUnknown,
     PayloadMismatch,
+    ResultRejected,
     StoredValueError,
     StoreUnavailable,
 )
@@ -187,6 +188,7 @@ def test_a_final_failure_is_recorded():
         RuntimeError("?"),
         CircuitOpenError("charge", 1.0),
         LeaseLost("charge", "k"),
+        ResultRejected("charge", 2, "pending"),
         AWAY,
         StoredValueError("no class shop.Order"),
         FutureCancelled(),

@@ -35,6 +35,7 @@ from mainstay.errors import (
     Conflict,
     LeaseLost,
     MainstayWarning,
+    ResultRejected,
     StoredValueError,
     StoreUnavailable,
     UsageError,
@@ -269,6 +270,19 @@ def test_a_result_not_accepted_to_the_last_is_not_recorded(store, colour):
         first = colour.result(operation, function)
         assert (first.success, first.value) == (False, "pending")
         assert colour.call(operation, function) == "done"
+        assert colour.call(operation, function) == "done"
+        assert plain.calls == 3
+
+
+def test_a_result_that_is_raised_as_rejected_is_not_recorded_either(store, colour):
+    """`on_exhausted` chooses how the caller gets it; the next call with the key asks again."""
+    policy = SWIFT.replace(name="poll", max_attempts=2, retry_if_result=lambda v: v == "pending")
+    policy = policy.replace(on_exhausted="raise")
+    with Engine(store, policies=[policy], default="poll", sinks=[]) as engine:
+        function, plain = scripted(colour, "pending", "pending", "done")
+        operation = engine.operation("poll", key="k")
+        with pytest.raises(ResultRejected):
+            colour.call(operation, function)
         assert colour.call(operation, function) == "done"
         assert plain.calls == 3
 

@@ -40,6 +40,7 @@ from mainstay.errors import (
     PayloadMismatch,
     Refused,
     ResultNotKept,
+    ResultRejected,
     StoredValueError,
     StoreUnavailable,
     UsageError,
@@ -283,7 +284,9 @@ def _failed(call: Keyed, policy: Policy, run: Run, outcome: Outcome) -> KeyedFlo
 
 _RECORDED = EmitEvent("record")
 _SUCCEEDED, _FAILED = RecordState.SUCCEEDED, RecordState.FAILED
-_OF_THE_MOMENT = (LeaseLost, Refused, StoreUnavailable, StoredValueError, MemoryError)
+_OF_THE_MOMENT = (
+    LeaseLost, Refused, ResultRejected, StoreUnavailable, StoredValueError, MemoryError,
+)  # fmt: skip
 """Failures of ours, and of the machine, that may be gone the next time."""
 
 
