@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mainstay import (
     Backoff,
+    CallCancelled,
     CircuitBreaker,
     Engine,
     Jitter,
@@ -109,6 +110,28 @@ def test_a_deadline_ends_the_wait_and_frees_the_turn():
             hurried()
         assert time.elapsed == 3.0
         assert call() == 10.0
+
+
+def test_a_cancel_event_ends_the_wait_and_frees_the_turn():
+    """CallCancelled, as in the wait before a retry; the function is not called."""
+    limit, stop = limit_of(per_second=0.01, max_wait=1e6), threading.Event()
+    assert retry(policy=POLICY, guards=limit, cancel=stop)(lambda: "made")() == "made"
+    for run in (lambda main: asyncio.run(main()), trio.run):
+
+        @retry(policy=POLICY, guards=limit, cancel=stop)
+        async def call():
+            raise AssertionError
+
+        stop.clear()
+        timer = threading.Timer(0.05, stop.set)
+        timer.start()
+        with pytest.raises(CallCancelled) as caught:
+            run(call)
+        timer.join()
+        assert caught.value.attempts == 0
+    with pytest.raises(CallCancelled):
+        retry(policy=POLICY, guards=limit, cancel=stop)(lambda: "never")()
+    assert limit.snapshot()["waiting"] == 0
 
 
 @pytest.mark.parametrize(

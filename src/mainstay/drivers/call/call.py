@@ -18,7 +18,7 @@ from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call import followers as following
 from mainstay.drivers.call.callables import check_callable, name_of
 from mainstay.drivers.call.guard import WAIT, guards_around
-from mainstay.errors import CallCancelled, Refused, SinkError
+from mainstay.errors import CallCancelled, RateLimited, Refused, SinkError
 from mainstay.runtime.context import CANCEL, current_bound
 from mainstay.runtime.enclosing import FRAMES, aside
 from mainstay.runtime.reports.logs import LOGS, QUIET
@@ -252,6 +252,8 @@ class Call:
     def patience(self, job: Job) -> float:
         """Until how many seconds after it was posted a step of a store is waited for."""
         longest: float = getattr(job, "longest", WAIT)  # of a turn, which a rate limit gives
+        if hasattr(job, "cancel"):
+            job.cancel = self.cancel
         if self.until == NEVER:
             return longest
         return min(longest, job.age + self.until - clock.current.monotonic())
@@ -259,6 +261,8 @@ class Call:
     def _refused(self, answer: Refused) -> Stop:
         if self.attempts:
             return self.not_made(Stop(self.site.shown(str(answer))))
+        if self.cancel is not None and self.cancel.is_set() and isinstance(answer, RateLimited):
+            raise self.cancelled()  # while it waited for its turn
         if self.builder is not None:
             self._emit(self.builder.call_refused(answer))
         raise answer
