@@ -7,11 +7,14 @@ import pytest
 
 from mainstay import (
     Backoff,
+    Bulkhead,
     CircuitBreaker,
     CircuitOpenError,
     Engine,
     Fallback,
     PolicyError,
+    Redactor,
+    ResultRejected,
     RetryPolicy,
     retry,
 )
@@ -313,3 +316,65 @@ def test_the_policy_of_a_function_with_a_fallback_is_the_one_given():
     fetch = Fallback(value="stale")(REJECTING(lambda: "bad"))
     assert fetch.mainstay.policy.on_exhausted == "return"
     assert fetch.mainstay.with_policy(max_attempts=1)() == "stale"
+
+
+def counted(function):
+    """A decorator of somebody else, which copies the attributes of what it wraps."""
+
+    @functools.wraps(function)
+    def around():
+        around.calls += 1
+        return function()
+
+    around.calls = 0
+    return around
+
+
+def test_a_fallback_leaves_out_no_decorator_between_it_and_the_policy():
+    """`functools.wraps` copies `mainstay` onto a wrapper that may check a login, or log."""
+    between = counted(REJECTING(lambda: "page"))
+    assert Fallback(value="stale")(between)() == "page"
+    assert between.calls == 1
+
+
+def test_a_fallback_leaves_out_no_layer_of_ours():
+    """A circuit and a bulkhead between it and the policy still hold, and it has the result."""
+    circuit, bulkhead = CircuitBreaker("api"), Bulkhead("api", limit=1)
+    script = ["page", "bad", "bad", "bad"]
+
+    def used():
+        assert bulkhead.snapshot().running == 1
+        return script.pop(0)
+
+    fetch = Fallback(value="stale", on=(OSError, ResultRejected))(
+        circuit(bulkhead(REJECTING(used)))
+    )
+    assert [fetch(), fetch()] == ["page", "stale"]
+    circuit.force_open("planned")
+    for function in (fetch, fetch.mainstay.with_policy(max_attempts=1)):
+        with pytest.raises(CircuitOpenError):
+            function()
+
+
+def test_statistics_of_a_function_with_a_fallback_count_its_calls():
+    """Although the fallback has it run under another setting."""
+    fetch = Fallback(value="stale")(REJECTING(lambda: "bad"))
+    statistics = fetch.mainstay.statistics
+    assert fetch() == "stale"
+    assert (statistics.given_up, statistics.retries) == (1, 2)
+
+
+def test_a_fallback_for_results_keeps_the_redaction_of_its_engine():
+    """The event has the text of the failure as the engine's own patterns leave it."""
+    events = []
+    policy = REJECTING.replace(name="standard", max_attempts=1)
+    engine = Engine(
+        policies=[policy], sinks=[], redact=Redactor(patterns=[r"order-\d+"]), audit=False
+    )
+
+    @engine.protect("op", fallback=Fallback(value="stale", listener=events.append))
+    def fetch():
+        raise OSError("order-4711 is stuck")
+
+    assert fetch() == "stale"
+    assert "4711" not in events[0].exception_message

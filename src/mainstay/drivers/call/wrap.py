@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Sink
 
+    Layer = Callable[[UserValue], UserValue]
+    Around = tuple[tuple[Layer, ...], Function, Site]
+
+REDACT = "__mainstay_redact__"
+"""Set on a function of an engine with a Redactor of its own, for the layers around it."""
+
 _FIRST_LINE = sys._getframe().f_lineno + 1
 _TEMPLATES = """
 def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
@@ -162,7 +168,18 @@ def wrap(function: UserValue, site: Site) -> UserValue:
     made = _dress(wrapper, function, signature)
     if type(site.policy) is not Policy:  # which a circuit has that decorates by itself
         made.mainstay = Decoration(function, site)
+    else:
+        note_layer(made, function, lambda other: wrap(other, site))
+    if site.redact is not None:
+        setattr(made, REDACT, site.redact)
     return made
+
+
+def note_layer(made: Function, function: Function, layer: Layer) -> None:
+    """Notes what a layer of ours has put around a decorated function: with_policy does it again."""
+    handle = getattr(function, "mainstay", None)
+    if isinstance(handle, Decoration) and handle.is_of(function):
+        made.mainstay = handle.inside(layer, function)  # type: ignore[attr-defined]
 
 
 def _check_first_result(wrapper: FunctionType, function: Function) -> None:
@@ -192,13 +209,12 @@ class Decoration:
 
     __slots__ = ("_function", "_outer", "_site")
 
-    def __init__(
-        self, function: Function, site: Site, outer: Callable[[UserValue], UserValue] | None = None
-    ) -> None:
+    def __init__(self, function: Function, site: Site, outer: Around | None = None) -> None:
         self._function = function
         self._site = site
         self._outer = outer
-        """A fallback around it, which the function under another policy has, too."""
+        """The layers around it, which the function under another policy has, too; what the last
+        of them was put around; and the site of the calls, which a fallback changes."""
 
     @property
     def policy(self) -> Policy:
@@ -210,11 +226,12 @@ class Decoration:
         """What its failing calls came to, counted from the first look on."""
         from mainstay.drivers.call.result import RetryStatistics  # few look
 
-        for listener in self._site.listeners:
+        site = self._site if self._outer is None else self._outer[2]
+        for listener in site.listeners:
             if isinstance(listener, RetryStatistics):
                 return listener
         counted = RetryStatistics()
-        self._site.listen(counted)
+        site.listen(counted)
         return counted
 
     def with_policy(
@@ -222,7 +239,8 @@ class Decoration:
     ) -> UserValue:
         """The same function under another policy, or this one with some fields changed.
 
-        It has the listeners, guards and fallback of this one, and statistics of its own.
+        It has the listeners, guards and fallback of this one, and statistics of its own. What
+        decorators of others have put around this one it does not have.
         """
         chosen = (self._site.policy if policy is None else policy).replace(**fields)
         if self._site.idempotency == "unsafe" and chosen.max_attempts > 1:
@@ -231,7 +249,9 @@ class Decoration:
                 "with_policy", [Problem("max_attempts", chosen.max_attempts, allowed)]
             )
         made = wrap(self._function, self._site.under(chosen, self._given()))
-        return made if self._outer is None else self._outer(made)
+        for layer in self._outer[0] if self._outer is not None else ():
+            made = layer(made)
+        return made
 
     def _given(self) -> tuple[Sink, ...]:
         """The listeners without the statistics."""
@@ -240,9 +260,20 @@ class Decoration:
         listeners = self._site.listeners
         return tuple(each for each in listeners if not isinstance(each, RetryStatistics))
 
-    def inside(self, outer: Callable[[UserValue], UserValue]) -> Decoration:
-        """The same with something around the function."""
-        return Decoration(self._function, self._site, outer)
+    def inside(self, layer: Layer, function: Function) -> Decoration:
+        """The same with another layer, which was put around that function."""
+        before = () if self._outer is None else self._outer[0]
+        own: Decoration = getattr(function, "mainstay", self)
+        site = own._site if own._outer is None else own._outer[2]
+        return Decoration(self._function, self._site, ((*before, layer), function, site))
+
+    def is_of(self, function: Function) -> bool:
+        """Whether that function is meant, and not another that has copied the attribute.
+
+        `functools.wraps` copies it: what such a wrapper adds is unknown here.
+        """
+        below = self._function if self._outer is None else self._outer[1]
+        return getattr(function, "__wrapped__", None) is below
 
     def __repr__(self) -> str:
         return f"<{self._site.operation} under {self._site.policy.name!r}>"

@@ -114,7 +114,7 @@ class Bulkhead:
 
     def __call__(self, function: F) -> F:
         """The function, with a limit on its calls at once."""
-        decorated: F = put_around(function, self._call, self._acall)
+        decorated: F = put_around(function, self, self._call, self._acall)
         return decorated
 
     def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:

@@ -10,6 +10,7 @@ from functools import wraps
 from mainstay.core.base.functions import is_async
 from mainstay.drivers.call.callables import check_decoratable
 from mainstay.drivers.call.emit import emit
+from mainstay.drivers.call.wrap import note_layer
 from mainstay.errors import WrapError
 from mainstay.runtime.context import CONTEXT
 from mainstay.runtime.enclosing import aside, enclosures
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import UserValue
     from mainstay.drivers.call.callables import Args, AsyncFunction, Function, Kwargs
+    from mainstay.drivers.call.wrap import Layer
     from mainstay.ports import Sink
 
 
 def put_around(
     function: UserValue,
+    layer: Layer,
     plain: Callable[[Function, Args, Kwargs], UserValue],
     coloured: Callable[[AsyncFunction, Args, Kwargs], Awaitable[UserValue]],
-    **marks: object,
 ) -> UserValue:
     """The function with one of the two around it; each is called with (function, args, kwargs).
 
-    Methods of every sort are decorated inside out.
+    Methods of every sort are decorated inside out. `layer` is what decorates.
     """
     if isinstance(function, classmethod | staticmethod):
-        return type(function)(put_around(function.__func__, plain, coloured, **marks))
+        return type(function)(put_around(function.__func__, layer, plain, coloured))
     if isinstance(function, property):
         raise WrapError("a property is not called", hint="put the decorator below @property")
     check_decoratable(function)
@@ -59,7 +61,7 @@ def put_around(
                 raise
 
     decorated = wraps(function)(around)
-    vars(decorated).update(marks)
+    note_layer(decorated, function, layer)
     return decorated
 
 

@@ -12,9 +12,8 @@ from mainstay.core.retry.events import FallbackUsed
 from mainstay.core.retry.kinds import NEVER_RETRIED, qualified_name
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.listeners import check_listeners
-from mainstay.drivers.call.wrap import Decoration
+from mainstay.drivers.call.wrap import REDACT, Decoration
 from mainstay.drivers.layers.decorate import emit_aside, note_on, put_around
-from mainstay.drivers.layers.order import REDACT
 from mainstay.errors import CallCancelled, ResultRejected, UsageError, WrapError
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 from mainstay.runtime.reports.tracebacks import shorten
@@ -100,12 +99,15 @@ class Fallback:
                 hint="give a plain function, or decorate an async one",
             )
         handle = getattr(inner, "mainstay", None)
-        if not isinstance(handle, Decoration):
-            decorated: F = put_around(function, self._call, self._acall, **{_MARK: self})
-            return decorated
-        marks: dict[str, object] = {_MARK: self, "mainstay": handle.inside(self)}
-        around: F = put_around(_raising(function, handle), self._call, self._acall, **marks)
-        return around
+        if not isinstance(handle, Decoration) or not handle.is_of(inner):
+            handle = None
+        raising = function if handle is None else _raising(function, handle)
+        decorated: F = put_around(raising, self, self._call, self._acall)
+        made: Any = getattr(decorated, "__func__", decorated)
+        setattr(made, _MARK, self)
+        if handle is not None:  # the policy that was given, not the one that raises
+            made.mainstay = handle.inside(self, made.__wrapped__)
+        return decorated
 
     def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:
         try:

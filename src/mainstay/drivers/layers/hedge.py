@@ -127,7 +127,7 @@ class Hedge:
 
     def __call__(self, function: F) -> F:
         """The function, hedged."""
-        decorated: F = put_around(function, self._call, self._acall)
+        decorated: F = put_around(function, self, self._call, self._acall)
         return decorated
 
     def _call(self, function: Function, args: Args, kwargs: Kwargs) -> UserValue:

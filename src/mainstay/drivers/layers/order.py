@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Layer = Callable[[UserValue], UserValue]
 
-REDACT = "__mainstay_redact__"
-"""Set on a function of an engine with a Redactor of its own, for the layers around it."""
-
 
 class Layers:
     """The layers of one operation besides its retry; None for those it has not."""
@@ -62,8 +59,4 @@ class Layers:
     def around(self, function: UserValue, site: Site) -> UserValue:
         """The function with every layer around it."""
         wrapped = wrap(self.inside(function), site)
-        if self.fallback is None:
-            return wrapped
-        if site.redact is not None:
-            vars(getattr(wrapped, "__func__", wrapped))[REDACT] = site.redact
-        return self.fallback(wrapped)
+        return wrapped if self.fallback is None else self.fallback(wrapped)
