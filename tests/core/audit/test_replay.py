@@ -367,6 +367,18 @@ def test_a_call_is_replayed_by_the_rules_that_it_was_decided_by():
         assert later == (rule > RULE)
 
 
+@pytest.mark.parametrize("name", ["circuit_state_changed", "call_refused"])
+def test_what_a_later_version_decided_beside_a_call_is_not_guessed(name):
+    """A change of a circuit and a refusal are counted as a call is, and are no difference."""
+    lines, mark = a_log(), b'"event_type":"%b"' % name.encode()
+    at = next(i for i, line in enumerate(lines) if mark in line)
+    event, whole = json.loads(lines[at]), replayed(lines)
+    event["proof"]["answers"] = [{"rule": RULE + 1}, "what only that version can read"]
+    report = replayed([*lines[:at], json.dumps(event), *lines[at + 1 :]])
+    assert (report.ok, report.decisions) == (True, whole.decisions - 1)
+    assert report.unproved["it was decided by the rules of a later version"] == 1
+
+
 def test_a_call_states_the_version_of_its_rules_first():
     """From the second version on: then replay of an older release cannot take it for its own."""
     event = decode(next(line for line in a_log() if b'"opening"' in line))

@@ -186,3 +186,13 @@ def test_a_change_is_made_again_by_the_version_of_its_record(rule):
     )
     assert changed_again(recorded).retry_after_seconds == event.retry_after_seconds
     assert (event.retry_after_seconds == 11.0) is (rule == 1)
+
+
+@pytest.mark.parametrize("window", [None, Window.calls(4)])
+def test_a_change_that_every_version_decides_alike_states_none(window):
+    """So that a process of the version before, on the same log, replays it."""
+    settings = BreakerSettings(failure_threshold=1, min_calls=1, window=window)
+    before, command = Circuit(key=2**51 + 1), ("record", None, 5.0, True, False, 0)
+    after, _ = apply(settings, before, command)
+    event = changed("pay", settings, before, command, after, 5.0, with_proof=True)
+    assert (event.to_state, event.proved.answers) == ("open", [5.0])

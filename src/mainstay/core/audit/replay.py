@@ -182,7 +182,7 @@ class Replay:
         if first.proved.opening is None:
             return None, "its beginning or its proof is not in the log"
         if first.proved.rule > RULE:
-            return None, "it was decided by the rules of a later version"
+            return None, _LATER
         proofs = [event.proved for _, event in call if isinstance(event, AttemptFailed)]
         if any(p is None or p.evidence is None or p.evidence.cut for p in proofs):
             return None, "a group of exceptions was too large to keep"
@@ -190,6 +190,9 @@ class Replay:
         return plan, "" if plan is not None else "its plan is not in the log"
 
     def _check_circuit(self, number: int, event: CircuitStateChanged) -> None:
+        if _rule_of(event) > RULE:
+            self._report.unproved[_LATER] += 1
+            return
         again = _tried(changed_again, event)
         if again is None:
             self._report.unproved["a circuit's change without proof"] += 1
@@ -201,6 +204,9 @@ class Replay:
         plan = None if event.proved is None else self._plans.get(event.proved.plan)
         if plan is None or event.proved is None or not event.proved.witness:
             self._report.unproved["a refusal without proof"] += 1
+            return
+        if event.proved.rule > RULE:
+            self._report.unproved[_LATER] += 1
             return
         self._report.decisions += 1
         self._check_witness(number, event, plan, _rule_of(event))
@@ -235,6 +241,9 @@ class Replay:
         self._report.divergence = Divergence(
             number, event.event_type, event.operation, event.call_id, field, was, comes
         )
+
+
+_LATER = "it was decided by the rules of a later version"
 
 
 def _rule_of(first: Event) -> int:

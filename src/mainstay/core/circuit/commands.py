@@ -143,8 +143,9 @@ def changed(
 
 def _proof(settings: BreakerSettings, before: Circuit, command: Command, now: float) -> Proof:
     plain: dict[str, Any] = msgspec.to_builtins(before)
+    rule = RULE if settings.recovery_jitter.kind == "decorrelated" else 1  # which decide the same
     return Proof(
-        answers=[*stated(RULE), now],
+        answers=[*stated(rule), now],
         settings=settings_to_plain(settings),
         before=plain,
         command=msgspec.to_builtins(list(command)),
