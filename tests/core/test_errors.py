@@ -29,6 +29,7 @@ EXAMPLES = [
     errors.CommandKilled("rsync", 9, "SIGKILL"),
     errors.CommandNotRun("rsync", 127, "command not found", hint="look at PATH"),
     errors.OutcomeUnknown("charge"),
+    errors.ResultRejected("poll", 3, {"state": "pending"}),
     errors.RetryError("RETRY_KV_GET", 3, "Get kill switch status"),
     errors.RetryError("RETRY_API_REQUEST", 1, "GET /", {"request": 7}),
     errors.Refused("no", hint="later"),
@@ -37,6 +38,7 @@ EXAMPLES = [
     errors.CircuitOpenError("payments", "open", 12.5),
     errors.CircuitOpenError("payments", "forced_open", None),
     errors.CallShed("search", 0.25),
+    errors.RateLimited("search", 2.5),
     errors.BulkheadFull("reports", 4, 8, 0.0),
     errors.BulkheadFull("reports", 4, 8, 1.5),
     errors.PayloadMismatch("charge", "order-7"),
@@ -86,6 +88,7 @@ def test_the_codes_are_unique_and_stable():
         "Conflict": "MS306",
         "IdentityRefused": "MS307",
         "CallAbandoned": "MS308",
+        "RateLimited": "MS309",
         "PayloadMismatch": "MS106",
         "ConfigError": "MS107",
         "StoreUnavailable": "MS203",
@@ -100,6 +103,7 @@ def test_the_codes_are_unique_and_stable():
         "CommandFailed": "MS211",
         "CommandKilled": "MS212",
         "CommandNotRun": "MS213",
+        "ResultRejected": "MS214",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 
