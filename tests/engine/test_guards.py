@@ -150,6 +150,7 @@ def test_a_closed_engine_is_neither_live_nor_ready():
     assert (engine.health().is_live, engine.health().is_ready) == (True, True)
     engine.close()
     assert (engine.health().is_live, engine.health().is_ready) == (False, False)
+    assert engine.health().unready == "the engine is closed"
 
 
 @pytest.mark.req("NFR-041-27")

@@ -414,7 +414,8 @@ class Engine(EngineView):
         """
         counts, lost = self.records.incidents(), lost_by(self._sinks)
         report = self.circuits.health()
-        return replace(report, counts=counts, lost=lost, is_closed=self._is_closed)
+        why = "the engine is closed" if self._is_closed else report.unready
+        return replace(report, counts=counts, lost=lost, is_closed=self._is_closed, unready=why)
 
     def explain(self) -> EngineExplanation:
         """What calls of each operation come to at worst, and what is likely a mistake.

@@ -237,6 +237,13 @@ def test_no_statistics_exist_before_somebody_looks():
     assert all(not function.mainstay._site.listeners for function in functions)
 
 
+@pytest.mark.parametrize("policy", [3, failing, OSError])
+def test_what_is_no_policy_is_refused_with_what_to_write(policy):
+    """Such as the number of attempts, by position."""
+    with pytest.raises(PolicyError, match="a RetryPolicy; its fields need their keywords"):
+        POLICY(failing(0)).mainstay.with_policy(policy)
+
+
 # --- the fallback of an exhausted result ----------------------------------------------------------
 
 REJECTING = POLICY.replace(retry_if_result=lambda value: value == "bad")

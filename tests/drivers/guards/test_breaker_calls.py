@@ -364,3 +364,14 @@ def test_one_listener_is_removed_and_the_others_stay():
     breaker.unlisten(print)
     breaker.force_open()
     assert (len(first), len(second)) == (0, 1)
+
+
+async def awaited(event):
+    raise AssertionError
+
+
+@pytest.mark.parametrize("listener", [awaited, 3, None])
+def test_what_cannot_listen_is_refused(listener):
+    """Nothing would await an async function, nor call what is none."""
+    with pytest.raises(PolicyError, match="listener"):
+        CircuitBreaker("api").listen(listener)

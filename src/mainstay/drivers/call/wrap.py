@@ -242,6 +242,9 @@ class Decoration:
         It has the listeners, guards and fallback of this one, and statistics of its own. What
         decorators of others have put around this one it does not have.
         """
+        if policy is not None and not isinstance(policy, Policy):
+            problem = Problem("policy", policy, "a RetryPolicy; its fields need their keywords")
+            raise PolicyError("with_policy", [problem])
         chosen = (self._site.policy if policy is None else policy).replace(**fields)
         if self._site.idempotency == "unsafe" and chosen.max_attempts > 1:
             allowed = '1 for an unsafe operation; declare it "idempotent" or "keyed" to retry it'

@@ -77,6 +77,7 @@ class Listening:
         >>> events[1].outcome
         'refused'
         """
+        listeners_of("CircuitBreaker", (listener,))  # refuses what nothing could call or await
         with self._lock:
             if listener not in self._listeners:
                 self._listeners.append(listener)
