@@ -66,7 +66,8 @@ class TimeRelay:
     """
 
     _STAMP = re.compile(rb'(?<=(ts|me)":")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?=((?:\.\d{1,6})?)\d*Z)')
-    _LONGEST = len('"time":"2026-01-01T00:00:00.000000000Z')
+    _BEGUN = re.compile(rb'"t(?:s|i|im|ime)?(?:"(?::(?:"[0-9T:.-]*)?)?)?$')
+    """The end of what came, if it is the beginning of a time."""
 
     def __init__(self, port: int) -> None:
         self._offsets = [(datetime(2000, 1, 1), 0)]  # noqa: DTZ001 -- the server's are without a zone, too
@@ -119,8 +120,8 @@ class TimeRelay:
 
     def _shifted(self, data: bytes) -> tuple[bytes, bytes]:
         """What can be passed on, and the beginning of a time whose rest is to come."""
-        at = data.rfind(b'"t', max(0, len(data) - self._LONGEST))
-        whole = len(data) if at < 0 or self._STAMP.search(data, at) else at
+        begun = self._BEGUN.search(data)
+        whole = len(data) if begun is None else begun.start()
         return self._STAMP.sub(self._later, data[:whole]), data[whole:]
 
     def _later(self, found: re.Match[bytes]) -> bytes:
