@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 
 import pytest
 
@@ -277,6 +278,44 @@ def test_without_a_handler_a_failing_call_enters_no_function_of_the_log(monkeypa
         fetch_again()  # the type is settled from here on
     entered = costs(fetch_again)
     assert not {"takes", "load", "handlers", "isEnabledFor"} & set(entered)
+
+
+def test_a_handler_that_calls_what_is_retried_logs_no_records_about_that(monkeypatch):
+    """A handler that posts records to a dead server: its own call is retried, and not logged."""
+    posted = []
+
+    class Posting(logging.Handler):
+        @POLICY.replace(backoff=Backoff.constant(0.0), max_attempts=2)
+        def post(self, line):
+            posted.append(line)
+            if len(posted) < 100:  # or it would not end
+                raise ConnectionError("the log server is down")
+
+        def emit(self, record):
+            with suppress(ConnectionError):
+                self.post(record.mainstay["event_type"])
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [Posting()])
+    with virtual_time(), pytest.raises(ConnectionError):
+        POLICY.replace(max_attempts=2).call(scripted(*[ConnectionError("down")] * 2))
+    assert posted == ["retry_attempt"] * 2 + ["retry_exhausted"] * 2
+
+
+@pytest.mark.parametrize("broken", ["handler", "filter"])
+def test_a_log_that_raises_costs_no_call(monkeypatch, capsys, broken):
+    """What a handler or a filter raises is printed, as logging does; the call is retried."""
+
+    def fail(_record):
+        raise RuntimeError("no request at hand")
+
+    handler = logging.Handler()
+    if broken == "filter":
+        handler.addFilter(fail)
+    handler.emit = fail
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    with virtual_time():
+        by_decorator(POLICY)
+    assert "RuntimeError: no request at hand" in capsys.readouterr().err
 
 
 # --- in a program of its own ----------------------------------------------------------------------

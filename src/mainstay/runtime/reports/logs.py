@@ -3,18 +3,23 @@
 A call without an engine is logged as an engine logs its calls. A failing call looks at two lists of
 handlers for that, and builds no event if both are empty; `logging` is never loaded for it, since
 without that module there is no handler. With no handler configured nothing is printed.
+
+A handler may itself call what is retried: one that posts records to a server. What such a call
+would log is left out, or each record would lead to more of them, without an end.
 """
 
 from __future__ import annotations
 
 import sys
+from _thread import get_ident  # threading itself is not loaded for it
 
 from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from mainstay.core.base.event import Event
 
@@ -51,6 +56,25 @@ def print_warnings() -> None:
     _PRINTS.append(True)
 
 
+def write(put: Callable[..., None], *args: Any, **fields: Any) -> None:
+    """Hands a record to the log, unless it is about a call of a handler that has one at hand.
+
+    >>> write(lambda: write(print, "from inside a handler"))
+    """
+    me = get_ident()
+    if me in _WRITING:
+        return
+    _WRITING.add(me)
+    try:
+        put(*args, **fields)
+    finally:
+        _WRITING.discard(me)
+
+
+_WRITING: set[int] = set()
+"""The threads in which handlers have a record of ours at hand."""
+
+
 class EventLog:
     """Writes events to a logger; its child `security` takes those about permissions and control."""
 
@@ -65,7 +89,8 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", event.sentence(), extra={"mainstay": event.to_dict()})
+            fields = {"mainstay": event.to_dict()}
+            write(logger.log, level, "%s", event.sentence(), extra=fields)
 
 
 class _NotLoaded:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.events.describe import describe
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.runtime.reports.logs import logger
+from mainstay.runtime.reports.logs import logger, write
 
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
@@ -39,7 +39,10 @@ def report(
     record = _log.makeRecord(_log.name, level, file, line, "%s", arguments, None, function)
     if error is not None:
         record.exc_text = redact.text(_traceback(error))
-    _log.handle(record)
+    try:
+        write(_log.handle, record)
+    except Exception:  # a handler or a filter of the program's: a broken log costs no call
+        logging.Handler().handleError(record)  # as logging treats what a handler fails with
 
 
 def _traceback(error: BaseException) -> str:
