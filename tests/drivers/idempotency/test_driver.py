@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 import weakref
+from contextlib import suppress
 from functools import wraps
 
 import pytest
@@ -1324,6 +1325,29 @@ def test_a_keyed_call_leaves_nothing_for_the_collector(tmp_path, name):
             wait_until(lambda: [each() for each in made] == [None])  # the writer lets go last
         finally:
             gc.enable()
+
+
+def test_the_failure_of_a_keyed_call_is_freed_without_the_collector():
+    """With its frames and what those hold; the handler of the caller was the last to have it."""
+    held = []
+
+    class Payload:
+        """What a frame of the function holds."""
+
+    def fail():
+        payload = Payload()
+        held.append(weakref.ref(payload))
+        raise ConnectionError("down")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with Engine(policies=[SWIFT]) as engine:
+            with suppress(ConnectionError):
+                engine.operation("work", policy=SWIFT, key="k").call(fail)
+            assert [each() for each in held] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_threads_that_have_ended_leave_no_connection_open(tmp_path):

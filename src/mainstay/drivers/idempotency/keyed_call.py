@@ -240,13 +240,15 @@ class KeyedCall:
     def leave(self) -> None:
         """Ends the renewal of the lease, and notes whether the next call should read first.
 
-        Drops the lease, which holds this call: nothing is left for the collector.
+        Drops the lease, which holds this call, and the flow, which holds the failure that it ends
+        with, and so this call: nothing is left for the collector.
         """
         lease = self.lease
         if lease is not None:
             LEASE_RENEWAL.forget(lease)  # first: an interruption before it would let it renew on
             self.lease = None
         self.keying.news = self.keying.news + 1 if self.attempts else 0
+        del self.flow
 
     def next_attempt(self) -> Renew | None:
         """The command that counts an attempt before it is made.
