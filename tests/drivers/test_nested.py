@@ -713,6 +713,26 @@ def test_a_warning_that_is_an_error_costs_nobody_the_exception():
 
 
 @pytest.mark.req("EF-02")
+def test_a_warning_that_is_an_error_costs_nobody_an_exception_that_takes_no_note():
+    """Under `-W error` a frozen exception, raised by a handler inside, is raised as it is."""
+
+    class Frozen(Failed):
+        def __setattr__(self, name, value):
+            raise AttributeError("frozen")
+
+    def outer():
+        try:
+            OTHER(Leaf())()
+        except ConnectionError:
+            raise Frozen  # noqa: B904 -- a new failure, whose context has the mark
+
+    with virtual_time(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Frozen):
+            POLICY.replace(retry_on=Frozen)(outer)()
+
+
+@pytest.mark.req("EF-02")
 def test_warn_retries_both_and_warns_once():
     """nested="warn" of the outer one lets both retry, and warns once."""
     leaf = Leaf()

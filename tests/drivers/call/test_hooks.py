@@ -296,6 +296,17 @@ class BadProperty(ConnectionError):
     retry_after = headers = code = status_code = response
 
 
+class BadAttributes(ConnectionError):
+    """Raises whoever asks it for what it does not have."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.response = None
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
 class BadText(ConnectionError):
     """Cannot be shown."""
 
@@ -331,6 +342,7 @@ class Falsy(ConnectionError):
         Frozen,
         BadNotes,
         BadProperty,
+        BadAttributes,
         BadText,
         BadEquality,
         Falsy,

@@ -1,4 +1,4 @@
-"""Reads what strangers' exceptions carry, without trusting them."""
+"""Reads what strangers' exceptions carry, and leaves notes on them, without trusting them."""
 
 from __future__ import annotations
 
@@ -17,3 +17,17 @@ def attribute(holder: object, name: str) -> UserValue:
         return getattr(holder, name, None)
     except Exception:
         return None
+
+
+def add_note(exception: BaseException, note: str) -> None:
+    """Leaves a note if the exception takes one: a frozen one does not, and is not lost for it.
+
+    >>> error = OSError("gone")
+    >>> add_note(error, "while reading the index")
+    >>> error.__notes__
+    ['while reading the index']
+    """
+    try:
+        exception.add_note(note)
+    except Exception:
+        return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mainstay.core.base.attributes import add_note
 from mainstay.core.base.timestamps import moment_of
 from mainstay.core.codec.outcome import (
     Failed,
@@ -427,5 +428,5 @@ def _unless_unavailable(
     )
     from mainstay.core.redact.redactor import REDACTOR
 
-    raised.add_note((call.redact or REDACTOR).text(note))
+    add_note(raised, (call.redact or REDACTOR).text(note))
     yield raised

@@ -11,7 +11,7 @@ Moments are numbers, and this module does not count them: a caller of `Plan.note
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import add_note, attribute
 from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
 
 TYPE_CHECKING = False
@@ -69,13 +69,10 @@ class GaveUp(str):
         same.
         """
         if exception.__dict__:
-            notes = getattr(exception, "__notes__", None)
+            notes = attribute(exception, "__notes__")
             if isinstance(notes, list):
                 notes[:] = [note for note in notes if not self._replaces(note)]
-        try:
-            exception.add_note(self)
-        except Exception:  # a frozen exception takes no note, and is not lost for one
-            return
+        add_note(exception, self)
 
     def _replaces(self, note: object) -> bool:
         if not isinstance(note, str) or not note.startswith(_OURS):

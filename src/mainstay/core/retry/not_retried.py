@@ -5,7 +5,7 @@ The classification has the text, so a type that is settled has it ready.
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import add_note, attribute
 from mainstay.core.retry.kinds import RETRIED_KINDS, Kind, qualified_name
 
 TYPE_CHECKING = False
@@ -60,10 +60,7 @@ def leave(note: str, exception: BaseException) -> None:
     notes = attribute(exception, "__notes__") if exception.__dict__ else None
     if isinstance(notes, list) and any(str(each).startswith(_OURS) for each in notes):
         return
-    try:
-        exception.add_note(note)
-    except Exception:  # a frozen exception takes no note, and is not lost for one
-        return
+    add_note(exception, note)
 
 
 def _listed(rules: Iterable[object]) -> str:

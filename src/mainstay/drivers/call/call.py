@@ -9,6 +9,7 @@ import sys
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base import deadline
+from mainstay.core.base.attributes import add_note
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import discard
 from mainstay.core.retry.call import call_flow
@@ -214,7 +215,7 @@ class Call:
             warnings.warn(text, effect.category, stacklevel=_user_level())
         except Warning as warning:
             if self.failure is not None:
-                self.failure.add_note(f"{type(warning).__name__}: {warning}")
+                add_note(self.failure, f"{type(warning).__name__}: {warning}")
 
     def admit(self) -> Stop | None:
         """Asks the guards before an attempt; a refused retry is a reason to stop.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from mainstay.core.base.attributes import add_note
 from mainstay.core.base.change import KEEP
 from mainstay.core.inbox import actions as acting
 from mainstay.core.inbox import items as core
@@ -289,7 +290,7 @@ class Inbox:
             try:
                 item = self.carry_out(item_id)
             except Exception as error:
-                error.add_note(f"while carrying out item {item_id}")
+                add_note(error, f"while carrying out item {item_id}")
                 errors.append(error)
             else:
                 closed += item is not None and item.is_over

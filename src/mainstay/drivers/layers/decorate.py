@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import wraps
 
+from mainstay.core.base.attributes import add_note, attribute
 from mainstay.core.base.functions import is_async
 from mainstay.drivers.call.callables import check_decoratable
 from mainstay.drivers.call.emit import emit
@@ -93,9 +94,6 @@ def emit_aside(
 
 def note_on(error: BaseException, note: str) -> None:
     """Leaves a note, once, on whatever takes one."""
-    if note in getattr(error, "__notes__", ()):
-        return
-    try:
-        error.add_note(note)
-    except Exception:  # a frozen exception takes no note, and is not lost for one
-        return
+    notes = attribute(error, "__notes__")
+    if not isinstance(notes, list) or note not in notes:
+        add_note(error, note)
