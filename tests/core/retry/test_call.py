@@ -583,8 +583,18 @@ def test_a_later_attempt_cut_by_the_deadline_is_deadline_exceeded_from_the_real_
 
 def test_a_deadline_that_is_not_the_policys_is_what_the_cut_attempt_had():
     """The end of an enclosing call: how long that was is not known here."""
-    _, end = run(plan_of(**PLAIN), ConnectionError(), (5.0, AttemptTimeout(3.0)), until=7.0)
+    outcomes = (ConnectionError(), (5.0, AttemptTimeout(3.0)))
+    _, end = run(plan_of(**PLAIN), *outcomes, until=7.0)
     assert end.deadline == 3.0
+    _, end = run(plan_of(**PLAIN, deadline=60.0), *outcomes, until=7.0, has_own_end=False)
+    assert end.deadline == 3.0
+
+
+def test_an_attempt_cut_after_a_rejected_result_was_not_the_only_one_that_ended():
+    """The cut attempt is the cause, since nothing else failed; the deadline is the policy's."""
+    plan, cut = plan_of(**PLAIN, deadline=7.0, retry_if_result=lambda _: True), AttemptTimeout(3.0)
+    _, end = run(plan, Returned("not yet"), (5.0, cut), until=7.0)
+    assert (str(end), end.__cause__) == ("no attempt succeeded within the deadline of 7 s", cut)
 
 
 def test_a_last_attempt_cut_by_the_deadline_is_out_of_time_too():

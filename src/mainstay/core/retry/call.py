@@ -480,10 +480,11 @@ class Care:
             return _caused(OutcomeUnknown(plan.operation), outcome)
         real = self.real
         if isinstance(outcome, AttemptTimeout) and stop is OUT_OF_TIME and outcome is not real:
-            if real is None:  # an exception may count as false
+            if attempt == 1:
                 return _caused(DeadlineExceeded(outcome.timeout), outcome)
-            limit = plan.policy.deadline or outcome.timeout
-            return _caused(DeadlineExceeded(limit, has_failed=True), real)
+            limit = (self.has_own_end and plan.policy.deadline) or outcome.timeout
+            cause = outcome if real is None else real  # an exception may count as false
+            return _caused(DeadlineExceeded(limit, has_failed=True), cause)
         return outcome
 
 
