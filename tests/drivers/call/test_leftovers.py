@@ -240,6 +240,47 @@ def test_cut_attempts_are_freed_without_the_collector(async_driver, cut, listens
 
 
 @pytest.mark.req("NFR-041-14")
+@pytest.mark.parametrize("failures", [0, 1])
+@pytest.mark.parametrize("cut", ["retries", "deadline", "both"])
+def test_what_is_cancelled_from_outside_is_freed_without_the_collector(
+    async_driver, cut, failures, no_gc
+):
+    """A client that hangs up: its request is cancelled within its limits, at any attempt."""
+    witness, script = Witness(), iter([True] * failures)
+    sleep = asyncio.sleep if async_driver.name == "asyncio" else trio.sleep
+
+    @POLICY.replace(**CUTS[cut], backoff=Backoff.constant(0.0))
+    async def function():
+        local = witness.watch(Precious())  # held by the frame of the cancellation
+        if next(script, False):
+            raise ConnectionError("down")
+        await sleep(50.0)
+        return local
+
+    async def on_asyncio():
+        task = asyncio.create_task(function())
+        for _ in range(20):  # until it sleeps
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        del task
+        await asyncio.sleep(0)
+
+    async def on_trio():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(function)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+    async_driver.run(on_asyncio if async_driver.name == "asyncio" else on_trio)
+    assert len(witness.refs) > failures
+    assert witness.alive == []
+
+
+@pytest.mark.req("NFR-041-14")
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_cut_task_is_freed_without_the_collector(cut, no_gc):
     """Neither does the task itself, when it ends with the timeout."""

@@ -109,7 +109,10 @@ class Scope(Struct, eq=False):
             return timeout
         if isinstance(caught, Exception):
             return caught
-        raise caught
+        try:
+            raise caught
+        finally:
+            del caught  # its traceback holds this frame: only the collector could free both
 
     def ended(self) -> None:
         """The attempt returned; it may have swallowed our cancellation."""
@@ -139,7 +142,10 @@ class _Alone:
 
     def failed(self, caught: BaseException) -> Exception:
         self._lane.disarm()
-        return self._scope.failed(caught)
+        try:
+            return self._scope.failed(caught)
+        finally:
+            del caught
 
     def ended(self) -> None:
         self._lane.disarm()

@@ -43,7 +43,10 @@ class _Scope:
             return error
         if isinstance(caught, Exception):
             return caught
-        raise caught
+        try:
+            raise caught
+        finally:
+            del caught  # its traceback holds this frame: only the collector could free both
 
     def ended(self) -> None:
         self._bound.is_over = True
