@@ -81,7 +81,6 @@ class CallReplay:
         plan = Plan(policy, first.operation, 1, self._declared.idempotency)
         plan.rule = rule
         plan.is_guarded = self._declared.is_guarded
-        plan.rule = self._rule
         flow = call_flow(
             plan,
             self._outcome(),
