@@ -1,11 +1,34 @@
 """What a call costs, in Python frames and C functions: counted, so no neighbour disturbs it."""
 
+import contextlib
 import gc
 import sys
+
+from mainstay.runtime import enclosing as frames
+
+
+@contextlib.contextmanager
+def set_apart():
+    """What other tests have left under way, such as an abandoned thread, is not counted."""
+    gc.collect()
+    before = frames._ROOT_AT_REST
+    frames.FRAMES["ms_active"] = frames._Active(frames.FRAMES["ms_active"].moment + 1)
+    frames._ROOT_AT_REST = frames.references(frames._ROOT)
+    frames.OLDER.clear()
+    try:
+        yield
+    finally:
+        frames._ROOT_AT_REST = before
+        frames.OLDER[:] = [0]  # perhaps: the next look finds out
 
 
 def costs(function, *args):
     """The Python frames and C functions that one call enters; not those of the collector."""
+    with set_apart():
+        return _entered(function, args)
+
+
+def _entered(function, args):
     entered, was_collecting = [], gc.isenabled()
 
     def watch(frame, kind, argument):

@@ -12,8 +12,16 @@ from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.runtime import enclosing as frames
 from mainstay.runtime.overrides import PROCESS_OVERRIDES
 from mainstay.testing import scripted, scripted_async, virtual_time
+from tests.costs import set_apart
 
 COLOURS = ("sync", "asyncio", "trio")
+
+
+@pytest.fixture
+def alone():
+    """What other tests have left under way is not counted."""
+    with set_apart():
+        yield
 
 
 class Driver:

@@ -10,7 +10,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
-import gc
 import multiprocessing
 import pickle
 import random
@@ -719,9 +718,8 @@ def test_a_failure_from_another_process_keeps_its_mark():
     assert len(submitted) == 1
 
 
-def test_a_mark_that_was_made_alone_counts_from_its_arrival_on():
+def test_a_mark_that_was_made_alone_counts_from_its_arrival_on(alone):
     """Nothing else was under way in its process, so it had no moment there."""
-    gc.collect()
     service = Service()
     with pytest.raises(ConnectionError) as caught:
         POLICY(service)()
@@ -858,9 +856,8 @@ def test_a_refusal_is_not_retried():
 # --- moments --------------------------------------------------------------------------------------
 
 
-def test_a_call_that_is_alone_numbers_nothing():
+def test_a_call_that_is_alone_numbers_nothing(alone):
     """No code could honour its mark: the note is cached, and nothing advances."""
-    gc.collect()  # frames of another test that only it can free
     fetch = POLICY(Service())
     now = frames.FRAMES["ms_active"].moment
     notes = []
@@ -881,9 +878,8 @@ def test_a_mark_of_a_nested_call_has_the_moment_and_the_next_begins():
     assert frames.FRAMES["ms_active"].moment > began
 
 
-def test_moments_of_threads_are_all_different():
+def test_moments_of_threads_are_all_different(alone):
     """Each mark takes one number, and the numbers only grow."""
-    gc.collect()
     taken = []
 
     def take():
@@ -900,9 +896,8 @@ def test_moments_of_threads_are_all_different():
     assert frames._count_active() == 0
 
 
-def test_wrappers_that_began_before_a_mark_are_still_counted():
+def test_wrappers_that_began_before_a_mark_are_still_counted(alone):
     """They hold an older number; then there are too many, and the stack is walked."""
-    gc.collect()
     seen = []
 
     @POLICY

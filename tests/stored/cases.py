@@ -249,6 +249,7 @@ ERRORS = {
 """Every exception of mainstay's own."""
 
 FAILURES = {
+    "ArithmeticError": lambda: ZeroDivisionError("division by zero"),
     "KeyError": lambda: KeyError("x"),
     "OSError": lambda: FileNotFoundError(2, "No such file", "a.txt"),
     "ImportError": lambda: ImportError("no", name="shop"),

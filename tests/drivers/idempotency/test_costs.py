@@ -3,8 +3,6 @@
 Bounds for the work of a call that nothing goes wrong with; ratios of time are in bench/.
 """
 
-import gc
-
 import pytest
 
 from mainstay import Engine
@@ -17,7 +15,6 @@ from tests.costs import costs
 @pytest.fixture
 def charge(tmp_path):
     """A keyed function on SQLite, used so often with new keys that it expects the next."""
-    gc.collect()  # frames of another test that only it can free count as calls under way
     store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?synchronous=NORMAL")
     with Engine(store, sinks=[], audit=False) as engine:
 

@@ -33,7 +33,7 @@ from mainstay.core.retry.not_retried import (
     note_for,
 )
 from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result
-from mainstay.errors import AttemptTimeout, CallCancelled
+from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -289,6 +289,8 @@ class _Inquiry:
 
     def _decide(self) -> tuple[Kind, bool, str]:
         exception, known = self.exception, self.known
+        if isinstance(exception, WrapError):
+            return Kind.PERMANENT, False, "a function that cannot be retried as it is"
         if isinstance(exception, CallCancelled) or _is_never_retried(type(exception)):
             return Kind.PERMANENT, False, "a cancellation is never retried"
         if isinstance(exception, MemoryError) and self.rules.version > 1:
