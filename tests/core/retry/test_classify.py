@@ -19,7 +19,7 @@ from mainstay.core.retry.classify import (
 )
 from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.retry_after import Hint
-from mainstay.errors import AttemptTimeout, CallCancelled
+from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 
 class ApiError(Exception):
@@ -687,3 +687,10 @@ def test_a_pickled_verdict_of_version_1_is_read():
     old.__setstate__((None, state))
     assert old.errors == verdict.errors
     assert repr(old) == repr(verdict)
+
+
+def test_a_function_that_cannot_be_retried_as_it_is_is_never_retried():
+    """Also under a rule that covers everything; and it is no cancellation."""
+    verdict = classify(WrapError("a generator"), Rules(retry_on=(Exception,)))
+    assert (verdict.kind, verdict.retryable) == (Kind.PERMANENT, False)
+    assert verdict.reason == "a function that cannot be retried as it is"
