@@ -23,7 +23,7 @@ from mainstay.runtime.reports.logs import LOGS
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Any, Never, ParamSpec, TypedDict, TypeVar, overload
+    from typing import Any, Never, ParamSpec, TypeVar, overload
 
     from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.explain.explain import Explanation
@@ -40,26 +40,6 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
     F = TypeVar("F", bound=Function)
-
-    class MoreFields(TypedDict, total=False):
-        """The fields of a policy that `retry` takes besides those in its own signature."""
-
-        name: str
-        max_attempts: int
-        retry_on: Rule | Iterable[Rule] | None
-        never_retry_on: Rule | Iterable[Rule]
-        classify: Mapping[Rule, Kind | str] | None
-        per_kind: Mapping[Kind | str, KindRule] | None
-        retry_if_result: Callable[[Any], object] | None
-        on_exhausted: str
-        wait_from: Callable[[Any], Seconds | None] | None
-        attempt_timeout: Seconds | None
-        timeout_by: str
-        max_retry_after: Seconds
-        nested: str
-        before_retry: Hook | None
-        after_retry: Hook | None
-        log_level: str | int
 
 
 class _Default:

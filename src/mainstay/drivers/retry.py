@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.policy import Policy
+    from mainstay.core.retry.policy_fields import MoreFields
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.decorated import Decorator
     from mainstay.drivers.layers.order import Layer
-    from mainstay.drivers.policy import MoreFields
     from mainstay.ports import Sink
 
 

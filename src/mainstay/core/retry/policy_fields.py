@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     Given = TypeVar("Given")
     """What the user gave for a field: it comes back as it is."""
 
-    class PolicyFields(TypedDict, total=False):
-        """The fields of a policy as keywords."""
+    class MoreFields(TypedDict, total=False):
+        """The fields of a policy that `retry` takes besides those in its own signature."""
 
         name: str
         max_attempts: int
-        backoff: Backoff
-        jitter: Jitter
         retry_on: Rule | Iterable[Rule] | None
         never_retry_on: Rule | Iterable[Rule]
         classify: Mapping[Rule, Kind | str] | None
@@ -35,12 +33,18 @@ if TYPE_CHECKING:
         wait_from: Callable[[Any], Seconds | None] | None
         attempt_timeout: Seconds | None
         timeout_by: str
-        deadline: Seconds | None
         max_retry_after: Seconds
         nested: str
         before_retry: Hook | None
         after_retry: Hook | None
         log_level: str | int
+
+    class PolicyFields(MoreFields, total=False):
+        """The fields of a policy as keywords."""
+
+        backoff: Backoff
+        jitter: Jitter
+        deadline: Seconds | None
 
 
 NESTED_MODES = ("collapse", "warn", "allow", "refuse")
