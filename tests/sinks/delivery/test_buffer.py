@@ -491,10 +491,10 @@ def test_a_closed_buffer_leaves_its_files_to_the_next(tmp_path):
     assert second.stats()["recovered"] == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_event_starts_another_thread_if_the_last_one_died(tmp_path):
+def test_an_event_starts_another_thread_if_the_last_one_died(tmp_path, monkeypatch):
     """Even a SystemExit of the other side costs nothing: what was under way is delivered."""
-    kept, deaths = [], [SystemExit(1)]
+    kept, deaths, ended = [], [SystemExit(1)], []
+    monkeypatch.setattr("threading.excepthook", ended.append)
 
     def deliver(events):
         if deaths:
@@ -503,7 +503,8 @@ def test_an_event_starts_another_thread_if_the_last_one_died(tmp_path):
 
     taker = Buffer(deliver, name="test", spill=tmp_path, every=0.01)
     taker.put(event(0))
-    eventually(lambda: not deaths)
+    eventually(lambda: ended)
+    assert ended[0].exc_type is SystemExit
     eventually(lambda: taker._thread is None)
     taker.put(event(1))
     eventually(lambda: kept == numbers(2))
