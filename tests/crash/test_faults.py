@@ -41,6 +41,7 @@ def found(*events, recovery=None):
 
 
 ASKED = ("asked", 1, "k", "", "short")
+SLOW = ("slow", 9, "", "", "0.3")
 RUN = (("began", 1, "k"), ("ended", 1, "k", "v"), ("saw", 1, "k", "v"))
 
 
@@ -83,10 +84,27 @@ def test_a_process_that_was_stopped_past_its_lease_may_be_overtaken():
     assert found(ASKED, *twice, *late, recovery=[Line("saw", 99.0, 9, "k", "v")]) == [
         "one_at_a_time"
     ]
-    for stop, go_on in ((("paused", 1), ("resumed", 1)), (("down", 0), ("up", 0))):
+    stops = ((("paused", 1), ("resumed", 1)), (("down", 0), ("up", 0)), (("x", 0), SLOW))
+    for stop, go_on in stops:
         waits = [("asked", 3, "k", "", "short")] * int(10 * LEASE)
         events = [ASKED, twice[0], stop, *waits, *twice[1:], go_on, *late]
         assert found(*events, recovery=[Line("saw", 99.0, 9, "k", "v")]) == []
+
+
+def test_a_function_that_was_entered_before_its_process_stood_still_did_not_run_again():
+    """Its line comes after the outcome of another; what counts is when it was entered."""
+    waits = [("asked", 3, "k", "", "short")] * int(10 * LEASE)
+    events = lines(ASKED, ("paused", 1), *waits, ("began", 2, "k"), ("ended", 2, "k", "v"))
+    events += [Line("saw", 5.0, 2, "k", "v"), Line("resumed", 5.1, 1)]
+    late = [Line("ended", 5.3, 1, "k", "w"), Line("raised", 5.4, 1, "k", "LeaseLost")]
+    after = [Line("round", 99.0, 9), Line("saw", 99.0, 9, "k", "v")] * 2
+
+    def names(entered):
+        began = Line("began", entered, 1, "k")
+        return [name for name, _ in check(Evidence([*events, began, *late, *after]))]
+
+    assert names(entered=0.05) == []
+    assert names(entered=5.2) == ["not_again"]
 
 
 def test_every_property_of_the_checker_is_in_the_table():

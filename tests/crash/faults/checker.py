@@ -35,6 +35,7 @@ class Execution:
     began: int
     """Place in the order of lines."""
     since: float
+    """The moment at which its function was entered: its process may stand still before the line."""
     ended: int = 2**62
     until: float = float("inf")
 
@@ -71,6 +72,8 @@ class Evidence:
                 for pid, key in [each for each in under_way if each[0] == line.pid]:
                     done = under_way.pop((pid, key))
                     done.ended, done.until = index, line.at
+        for executions in self.executions.values():
+            executions.sort(key=lambda each: each.since)
 
     def _read_windows(self) -> None:
         down, stopped = None, {}
@@ -84,6 +87,8 @@ class Evidence:
                 stopped[line.pid] = line.at
             elif line.what == "resumed":
                 self.pauses[line.pid].append((stopped.pop(line.pid), line.at))
+            elif line.what == "slow":
+                self.outages.append((float(line.more), line.at))
             elif line.what == "stalled":
                 self.pauses[line.pid].append((float(line.more), line.at))
 
@@ -128,8 +133,8 @@ def _real_outcome(evidence: Evidence) -> Iterator[str]:
 
 def _not_again(evidence: Evidence) -> Iterator[str]:
     for key, seen in _outcomes(evidence).items():
-        index, line = seen[0]
-        later = [each for each in evidence.executions[key] if each.began > index]
+        _, line = seen[0]
+        later = [each for each in evidence.executions[key] if each.since > line.at]
         if later:
             yield (
                 f"key {key}: process {line.pid} saw {line.value!r}, then {len(later)} more"

@@ -61,6 +61,8 @@ class Crew:
 
     def start(self, colours: tuple[str, ...]) -> None:
         """Starts a worker of each colour, and waits until all of them have begun."""
+        self._witness = Worker(self._process({"mode": "witness"}), "witness")
+        self._all.append(self._witness)
         for colour in colours:
             self.add(colour)
         is_ready = self._oracle.wait_for(_is("ready"), STARTS_WITHIN, count=len(colours))
@@ -132,7 +134,7 @@ class Crew:
 
     def stop(self) -> list[str]:
         """Asks all of them to end; which did not, or not well."""
-        for worker in self.workers:
+        for worker in [*self.workers, self._witness]:
             worker.ask("stop")
         until, problems = time.monotonic() + ENDS_WITHIN, []
         for worker in self.workers:
@@ -141,6 +143,8 @@ class Crew:
             elif worker.process.returncode:
                 status = worker.process.returncode
                 problems.append(f"process {worker.pid} ({worker.colour}) ended with {status}")
+        if not _ended(self._witness, ENDS_WITHIN):
+            problems.append("the witness did not end")
         return problems
 
     def end_all(self) -> None:

@@ -35,10 +35,12 @@ class Pen:
         self.descriptor = descriptor
 
     def write(
-        self, what: str, key: str = "", value: str = "", more: str = "", pid: int | None = None
-    ) -> None:
-        """One line, by one system call."""
-        fields = [what, time.monotonic(), pid or os.getpid(), key, value, more[:2000]]
+        self, what: str, key: str = "", value: str = "", more: str = "", pid: int | None = None,
+        at: float | None = None,
+    ) -> None:  # fmt: skip
+        """One line, by one system call; `at` is the moment that it is about, or now."""
+        moment = time.monotonic() if at is None else at
+        fields = [what, moment, pid or os.getpid(), key, value, more[:2000]]
         os.write(self.descriptor, json.dumps(fields).encode() + b"\n")
 
 

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from mainstay import Engine, OutcomeUnknown, RetryPolicy, StoreUnavailable, verify_log
+from mainstay.core.base.change import Change
+from mainstay.stores.open import open_store
 from tests.crash.faults import LEASE
 from tests.crash.faults.oracle import Pen
 
@@ -71,8 +73,9 @@ class Load:
     # --- the function that is called --------------------------------------------------------------
 
     def _begin(self, key: str) -> tuple[str, float]:
+        entered = time.monotonic()  # first: a process may be stopped before the line is written
         kind, duration = kind_of(self.job["seed"], key)
-        self.pen.write("began", key, more=kind)
+        self.pen.write("began", key, more=kind, at=entered)
         return kind, duration
 
     def _end(self, key: str, kind: str) -> str:
@@ -262,6 +265,27 @@ def damage(url: str, audit: str | None) -> str:
     return "" if verdict.ok else f"audit log: {verdict.problem}"
 
 
+def bear_witness(url: str, pen: Pen) -> None:
+    """Uses the store beside the workers, and notes when it did not answer for long: `slow`.
+
+    On a machine with more work than it can do a server is as good as down, and leases run out.
+    """
+    threading.Thread(target=_use, args=[url, pen], daemon=True).start()
+    sys.stdin.readline()
+
+
+def _use(url: str, pen: Pen) -> None:
+    last, store = time.monotonic(), None
+    while True:
+        with contextlib.suppress(StoreUnavailable):
+            store = store or open_store(url)
+            store.transact("witness", "clock", lambda _, now: (Change(b"%.3f" % now), None))
+            if time.monotonic() - last > LEASE / 4:
+                pen.write("slow", more=f"{last}")
+            last = time.monotonic()
+        time.sleep(0.05)
+
+
 def _wait_until_gone(parent: int) -> None:
     until = time.monotonic() + 4.0 * LEASE
     while os.getppid() == parent and time.monotonic() < until:
@@ -303,6 +327,9 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     if job.get("is_lossy"):
         _lose_replies(Pen(job["oracle"]))
+    if job["mode"] == "witness":
+        bear_witness(job["url"], Pen(job["oracle"]))
+        return
     load = Load(job)
     if job["mode"] == "recover":
         load.recover()
