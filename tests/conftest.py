@@ -52,7 +52,13 @@ def pytest_xdist_auto_num_workers():
     return 2 * (os.cpu_count() or 1)
 
 
-def pytest_collection_finish():
-    """Ten thousand tests are no garbage: a test that collects it need not walk them."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Ten thousand tests are no garbage: neither their collection nor a test need walk them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
