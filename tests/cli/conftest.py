@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-RUN = [sys.executable, "-m", "mainstay"]
+from tests.servers import commands
+from tests.servers.commands import PROGRAM as RUN
+
 # Makes the terminal the process's own, so that Ctrl+C in it reaches the process as a signal.
 TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
@@ -33,15 +35,7 @@ def run():
     """Runs `mainstay` with these arguments and a pipe for its output."""
 
     def run(*arguments, **env):
-        return subprocess.run(
-            [*RUN, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | env,
-        )
+        return commands.run(*arguments, text=True, env=os.environ | env)
 
     return run
 

@@ -29,6 +29,7 @@ from mainstay import (
     context,
 )
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
+from tests.servers.commands import run as run_mainstay
 from tests.servers.nats import start_nats
 from tests.servers.valkey import start_valkey
 from tests.stored import cases
@@ -228,21 +229,16 @@ def shared(url):
 
 def command(url, *words, secret=SECRET):
     """Runs `mainstay`; what it wrote."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mainstay", *words, "--store", url],
-        capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
-        env=os.environ | {"MAINSTAY_OPERATOR_SECRET": secret},
-    )  # fmt: skip
+    env = os.environ | {"MAINSTAY_OPERATOR_SECRET": secret}
+    done = run_mainstay(*words, "--store", url, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def run_command(url, folder, *words, command=COMMAND):
     """Runs `mainstay exec` with a key."""
-    words = [sys.executable, "-m", "mainstay", "exec", "--store", url, *words, "--", *command]
-    return subprocess.run(
-        words, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL, cwd=folder
-    )
+    words = ["exec", "--store", url, *words, "--", *command]
+    return run_mainstay(*words, cwd=folder)
 
 
 def commands(url, folder):

@@ -21,6 +21,7 @@ from mainstay.cli.exec.request import ExecRequest
 from mainstay.config.load import load
 from tests.cli.conftest import RUN
 from tests.processes import assert_nobody_is_left, in_session, needs_proc, wait_until
+from tests.servers import commands
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="commands of a POSIX shell")
 
@@ -37,14 +38,7 @@ def mainstay():
     """Runs `mainstay exec` with these arguments; bytes in and out."""
 
     def mainstay(*arguments, stdin=b"", **env):
-        return subprocess.run(
-            [*RUN, "exec", *arguments],
-            input=stdin,
-            capture_output=True,
-            timeout=90,
-            check=False,
-            env=os.environ | env,
-        )
+        return commands.run("exec", *arguments, input=stdin, timeout=90, env=os.environ | env)
 
     return mainstay
 

@@ -11,6 +11,7 @@ import pytest
 from mainstay import Engine
 from tests.cli.conftest import RUN
 from tests.processes import assert_nobody_is_left, needs_proc, wait_until
+from tests.servers import commands
 from tests.servers.nats import start_nats
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="commands of a POSIX shell")
@@ -28,14 +29,7 @@ def own_state(tmp_path, monkeypatch):
 
 def mainstay(*arguments, **options):
     """Runs `mainstay exec` with these arguments."""
-    return subprocess.run(
-        [*RUN, "exec", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=90,
-        check=False,
-        **options,
-    )
+    return commands.run("exec", *arguments, timeout=90, **options)
 
 
 def sh(script):
