@@ -1,6 +1,7 @@
 """Facts: what is told later is what would have been told at once."""
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -125,6 +126,18 @@ def test_most_calls_leave_only_facts():
     sink = Taker()
     told(sink, [0, 0, -1] * 10, awaits=False)
     assert sink.facts == 9
+
+
+def test_the_garbage_collector_sees_one_object_of_a_call_that_waits_in_a_queue():
+    """Thousands wait there: to pass over them again and again costs more than to write them."""
+    kept = []
+    sink = Taker()
+    sink.take = kept.append
+    told(sink, [0, 0, 0] * 3, awaits=False)
+    facts = kept[-1]
+    parts = [facts, *(getattr(facts, name) for name in facts.__struct_fields__), *facts.attempts]
+    own = [each for each in parts if gc.is_tracked(each) and not isinstance(each, type)]
+    assert own == [facts.plan, facts.context, facts.attempts]
 
 
 def test_a_listener_that_hears_gets_events_at_once():

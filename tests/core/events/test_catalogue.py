@@ -503,3 +503,9 @@ def test_a_refusal_is_told_with_its_reason_and_when_to_ask_again():
     assert event.by == "mainstay.errors.CircuitOpenError"
     assert event.reason.startswith("circuit 'pay' is open")
     assert builder.call_refused(CallShed("pay", 0.5)).retry_after_seconds is None
+
+
+@pytest.mark.parametrize("cls", [*CATALOGUE.values(), Evidence, Opening, Proof])
+def test_the_garbage_collector_does_not_track_what_is_recorded(cls):
+    """A batch holds thousands of them; frozen values refer to nothing that refers back."""
+    assert not cls.__struct_config__.gc

@@ -17,7 +17,7 @@ import msgspec
 from mainstay.core.base.proof import Proof  # noqa: TC001  msgspec reads the annotation
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type", gc=False):
     """What every event carries.
 
     `attempt_number` in an event is the attempt that has just ended; `delay_seconds` the wait

@@ -24,7 +24,7 @@ def stated(rule: int) -> tuple[Answer, ...]:
     return ({"rule": rule},) if rule > 1 else ()
 
 
-class Evidence(Struct, frozen=True, omit_defaults=True):
+class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):
     """One failure as its classification saw it; `cut` if a group had too many members to keep.
 
     >>> Evidence(classes=("builtins:OSError",), errno=104).errno
@@ -47,7 +47,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class Opening(Struct, frozen=True):
+class Opening(Struct, frozen=True, gc=False):
     """What a call began with, besides its plan; in the proof of its first failure."""
 
     started: float = 0.0
@@ -60,7 +60,7 @@ class Opening(Struct, frozen=True):
     """A smaller number of attempts than the policy's; 0 for the policy's own."""
 
 
-class Proof(Struct, frozen=True, omit_defaults=True):
+class Proof(Struct, frozen=True, omit_defaults=True, gc=False):
     """What replay needs besides the event itself.
 
     `answers` are those that the flow received since the event before, in order: a float for a

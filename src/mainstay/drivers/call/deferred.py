@@ -25,9 +25,9 @@ _loaded: list[Any] = []
 def _load() -> None:
     """Loads what builds events, once: an import statement costs a failing call half a µs."""
     from mainstay.drivers.call.emit import plan_of
-    from mainstay.runtime.reports.deferred_events import Facts
+    from mainstay.runtime.reports.deferred_events import facts_of
 
-    _loaded[:] = [Facts, plan_of]
+    _loaded[:] = [facts_of, plan_of]
 
 
 class Notes:
@@ -38,9 +38,9 @@ class Notes:
     def __init__(self, site: Site, key: int, started: float | None) -> None:
         if not _loaded:
             _load()
-        facts, plan_of = _loaded
+        facts_of, plan_of = _loaded
         self._listeners = site.listeners
-        self._facts: Facts | None = facts(site, site.plan_id or plan_of(site), key, started)
+        self._facts: Facts | None = facts_of(site, site.plan_id or plan_of(site), key, started)
         self._starts: float | None = None
         self._handled = id(sys.exception())
         self._waits, self._shown = site.waits, 0

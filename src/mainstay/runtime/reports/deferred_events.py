@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
@@ -27,39 +28,30 @@ if TYPE_CHECKING:
     from mainstay.core.base.proof import Evidence
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.plan import Plan
+    from mainstay.runtime.context import Context
 
 
-class Facts:
-    """One call as it went: how each attempt ended and when, and how the call did."""
+class Facts(Struct, gc=False, eq=False):
+    """One call as it went: how each attempt ended and when, and how the call did.
 
-    __slots__ = (
-        "attempts",
-        "began",
-        "by",
-        "context",
-        "ended",
-        "key",
-        "made",
-        "offset",
-        "plan",
-        "plan_id",
-    )
+    Thousands of them wait in a queue. So the garbage collector does not track them, as nothing that
+    they hold refers back to them, and of each call it sees only the list of `attempts`: class,
+    text, evidence, beginning and end of one attempt after the other.
+    """
 
-    def __init__(self, plan: Plan, plan_id: str, key: int, began: float | None) -> None:
-        self.plan = plan
-        self.plan_id = plan_id
-        self.key = key
-        now = clock.current.monotonic()
-        self.began = now if began is None else began
-        self.offset = clock.current.wall() - now
-        self.context = CONTEXT.get()
-        self.attempts: list[tuple[type[BaseException], str, Evidence, float, float]] = []
-        self.ended: float | None = None
-        """When it returned or was cut off; None if the last failure was its end."""
-        self.made = 1
-        """How many attempts were started."""
-        self.by = ""
-        """What cut it off."""
+    plan: Plan
+    plan_id: str
+    key: int
+    began: float
+    offset: float
+    context: Context
+    attempts: list[Any]
+    ended: float | None = None
+    """When it returned or was cut off; None if the last failure was its end."""
+    made: int = 1
+    """How many attempts were started."""
+    by: str = ""
+    """What cut it off."""
 
     def failed(self, failure: BaseException, began: float | None = None) -> None:
         """An attempt ended so."""
@@ -69,12 +61,23 @@ class Facts:
             text = ""
         now = clock.current.monotonic()
         evidence = evidence_of(failure, None, self.plan.redact)
-        kept = (type(failure), text, evidence, began or self.began, now)
-        self.attempts.append(kept)
+        self.attempts += (type(failure), text, evidence, began or self.began, now)
 
     def events(self) -> list[Event]:
         """The events that the call would have emitted."""
         return list(_Replayed(self))
+
+
+_PARTS = 5
+"""How many values of `attempts` are of one attempt."""
+
+
+def facts_of(plan: Plan, plan_id: str, key: int, began: float | None) -> Facts:
+    """The facts of a call whose first attempt has just failed."""
+    now = clock.current.monotonic()
+    offset = clock.current.wall() - now
+    began = now if began is None else began
+    return Facts(plan, plan_id, key, began, offset, CONTEXT.get(), [])
 
 
 def _bare(cls: type[BaseException]) -> BaseException:
@@ -103,7 +106,7 @@ class _Replayed:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._index = -1
+        self._index = 0
         self._now = facts.began
         context = facts.context
         self._builder = _LateBuilder(
@@ -148,9 +151,10 @@ class _Replayed:
     def _outcome(self) -> Any:
         """How the next attempt ended; None if the facts end."""
         facts = self._facts
-        self._index += 1
-        if self._index < len(facts.attempts):
-            cls, text, evidence, began, self._now = facts.attempts[self._index]
+        at = self._index
+        if at < len(facts.attempts):
+            self._index = at + _PARTS
+            cls, text, evidence, began, self._now = facts.attempts[at : at + _PARTS]
             self._builder.took = self._now - began
             self._builder.text, self._builder.evidence = text, evidence
             return _bare(cls)
