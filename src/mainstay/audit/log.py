@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _log = logger()
 _DURABILITY = ("buffered", "call")
 _COUNT_EVERY = 10.0
+_STRETCH = 250
+"""Events that are encoded without a pause."""
 _PRUNES = 5
 """Steps of pruning after one block; the rest waits for the next."""
 
@@ -334,8 +336,12 @@ class AuditLog:
 
     def _encoded(self, events: list[Event]) -> list[bytes]:
         """The events as they are written; one without a written form costs no other."""
+        records: list[bytes] = []
         try:
-            return [encode(event) for event in events]
+            for first in range(0, len(events), _STRETCH):
+                records += [encode(event) for event in events[first : first + _STRETCH]]
+                self._buffer.slices.pause()
+            return records
         except Exception:
             return [record for event in events if (record := self._one(event)) is not None]
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from mainstay.runtime.reports.deferred_events import Facts
+from mainstay.sinks.delivery.slices import Slices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,12 +71,14 @@ class Backlog:
         counts: how many were taken out of the queue, spilled and recovered.
         unreadable: files that were set aside, until the buffer has logged them.
         has_left: whether files were left to the next process.
+        slices: the pauses of the thread that delivers.
     """
 
     def __init__(self, batch: int, spill: Spill | None, losses: Losses) -> None:
         self._batch = batch
         self.spill = spill
         self._losses = losses
+        self.slices = Slices()
         self.reset()
 
     def reset(self) -> None:
@@ -209,6 +212,7 @@ class Backlog:
                 tickets.append(each)
             elif isinstance(each, Facts):
                 events += self._events_of(each)
+                self.slices.pause()
             else:
                 events.append(each)
 

@@ -70,6 +70,7 @@ class Buffer:
     Attributes:
         pressure: whether calls are to wait for the thread, and how long.
         losses: what was lost, and why.
+        slices: the pauses of the thread; a `deliver` that computes for long makes some, too.
 
     >>> kept = []
     >>> buffer = Buffer(kept.extend, name="example")
@@ -109,6 +110,7 @@ class Buffer:
         self.pressure, self.losses = Pressure(), Losses()
         folder = None if spill is True else spill
         self._backlog = Backlog(most, None if folder is False else Spill(name, folder), self.losses)
+        self.slices = self._backlog.slices
         self._half = max(1, self.size // 2)
         self._low = self._half * 9 // 10
         self._most = self.size if folder is False else self.size * _ROOM
@@ -337,6 +339,7 @@ class Buffer:
         with self._delivering:
             began = SYSTEM.monotonic()
             self.pressure.begin()
+            self.slices.begin()
             while (batch := self._next()) is not None:
                 try:
                     if batch.events:
