@@ -509,3 +509,32 @@ def test_a_refusal_is_told_with_its_reason_and_when_to_ask_again():
 def test_the_garbage_collector_does_not_track_what_is_recorded(cls):
     """A batch holds thousands of them; frozen values refer to nothing that refers back."""
     assert not cls.__struct_config__.gc
+
+
+class SlyError(OSError):
+    """Has a number of its own, which cannot be read."""
+
+    @property
+    def errno(self):
+        raise RuntimeError("no number")
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["first", "remembered"])
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [(2, 2), (-3, -3), (104, 104), (None, None), (True, None), (1 << 70, None), ([2], None)],
+)
+def test_the_evidence_of_an_oserror_has_its_number_if_that_is_one(number, kept, times):
+    """Whatever was asked before: what is remembered is remembered for the number, too."""
+    for _ in range(times):
+        found = evidence_of(OSError(number, "gone"))
+        assert found.errno == kept
+        assert "builtins:OSError" in found.classes
+
+
+def test_the_evidence_of_an_oserror_whose_number_cannot_be_read():
+    """It has none, and its class is recorded."""
+    for _ in range(2):
+        found = evidence_of(SlyError(2, "gone"))
+        assert found.errno is None
+        assert found.classes[0].endswith("SlyError")

@@ -15,9 +15,13 @@ from mainstay.core.retry.kinds import number_of, spelled, status_of, wrapped
 from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.effects import Outcome
+
+    _Key: TypeAlias = "type | tuple[type, int | None]"
 
 MOST_MEMBERS = 64
 """Members of a group that are kept; a greater group is not replayed."""
@@ -41,7 +45,16 @@ def evidence_of(
         verdict and verdict.asked
     ):
         return _gathered(outcome, verdict, redact)
-    key = (type(outcome), _whole(outcome, "errno"))
+    cls = type(outcome)
+    key: _Key = cls
+    if isinstance(outcome, OSError):
+        try:
+            number = outcome.errno
+        except Exception:  # a property of the class's own
+            number = None
+        if number is not None:
+            is_plain = type(number) is int and -_MOST_NUMBER < number < _MOST_NUMBER
+            key = (cls, number if is_plain else _whole(outcome, "errno"))
     plain = _plain.get(key)
     if plain is None:
         plain = _gathered(outcome, verdict, redact)
@@ -89,8 +102,8 @@ def _whole(failure: BaseException, name: str) -> int | None:
 
 
 _NOTHING = Evidence()
-_plain: dict[tuple[type, int | None], Evidence] = {}
-"""Of exceptions that carry nothing; an OSError's number is all there is to it."""
+_plain: dict[_Key, Evidence] = {}
+"""Of exceptions that carry nothing; an OSError's number, if it has one, is all there is to it."""
 _MOST_PLAIN = 1000
 _MOST_NUMBER = 1 << 63
 """No system has such a number, and none has a written form."""
