@@ -22,6 +22,7 @@ from mainstay.core.events.describe import name_of, shown
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import Question, Returned
+from mainstay.core.retry.events import CallFailed, CallSucceeded, RetryExhausted
 from mainstay.runtime.context import CONTEXT
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Facts(Struct, gc=False, eq=False):
 
     def events(self) -> list[Event]:
         """The events that the call would have emitted."""
-        return list(_Replayed(self))
+        return _Replayed(self).events()
 
 
 _PARTS = 5
@@ -90,24 +91,29 @@ def _bare(cls: type[BaseException]) -> BaseException:
 class _LateBuilder(EventBuilder):
     """Describes a failure by its class, and by the text it had then."""
 
-    __slots__ = ("evidence", "text")
+    __slots__ = ("described", "evidence")
+    described: tuple[str, str]
     evidence: Evidence
-    text: str
 
-    def _describe(self, outcome: Any) -> tuple[str, str]:
-        return name_of(type(outcome)), shown(self.text, self.plan.redact)
+    def _describe(self, _outcome: Any) -> tuple[str, str]:
+        return self.described
 
     def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:
         return self.evidence
 
 
 class _Replayed:
-    """Runs the flow of a call on its facts."""
+    """Runs the flow of a call on its facts.
+
+    What several events of an attempt share is made once: the redacted text, and the timestamp.
+    """
+
+    __slots__ = ("_builder", "_facts", "_index", "_now", "_stamp")
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._index = 0
-        self._now = facts.began
+        self._move_to(facts.began)
         context = facts.context
         self._builder = _LateBuilder(
             facts.plan,
@@ -120,14 +126,18 @@ class _Replayed:
             plan_id=facts.plan_id,
         )
 
-    def __iter__(self) -> Any:
+    def events(self) -> list[Event]:
         flow = call_flow(self._facts.plan, self._outcome(), builder=self._builder)
+        found: list[Event] = []
         answer: Any = None
         while True:
             effect = flow.send(answer)
             answer = None
             if isinstance(effect, Event):
-                yield self._stamped(effect)
+                force_setattr(effect, "timestamp", self._stamp)
+                found.append(effect)
+                if type(effect) in _ENDS:
+                    return found
             elif type(effect) is float:
                 answer = self._outcome()
                 if answer is None:
@@ -135,36 +145,46 @@ class _Replayed:
             elif type(effect) is Question:
                 answer = self._answer(effect)
             else:
-                return
+                return found
         if self._facts.by:
-            yield self._stamped(self._cut_off())
+            found.append(self._cut_off())
+        return found
 
-    def _stamped(self, event: Event) -> Event:
-        force_setattr(event, "timestamp", stamp(self._now + self._facts.offset))
-        return event
+    def _move_to(self, now: float) -> None:
+        self._now, self._stamp = now, stamp(now + self._facts.offset)
 
     def _cut_off(self) -> Event:
         facts = self._facts
-        self._now = facts.ended or self._now
-        return self._builder.call_interrupted(facts.made, facts.by)
+        self._move_to(facts.ended or self._now)
+        event = self._builder.call_interrupted(facts.made, facts.by)
+        force_setattr(event, "timestamp", self._stamp)
+        return event
 
     def _outcome(self) -> Any:
         """How the next attempt ended; None if the facts end."""
-        facts = self._facts
+        facts, builder = self._facts, self._builder
         at = self._index
         if at < len(facts.attempts):
             self._index = at + _PARTS
-            cls, text, evidence, began, self._now = facts.attempts[at : at + _PARTS]
-            self._builder.took = self._now - began
-            self._builder.text, self._builder.evidence = text, evidence
+            cls, text, builder.evidence, began, now = facts.attempts[at : at + _PARTS]
+            self._move_to(now)
+            builder.took = now - began
+            builder.described = name_of(cls), shown(text, facts.plan.redact)
             return _bare(cls)
         if facts.ended is None or facts.by:
             return None
-        self._now = facts.ended
+        self._move_to(facts.ended)
         return Returned(None)
 
     def _answer(self, question: Question) -> Any:
-        answers = {Question.DRAW: self._facts.key, Question.NOW: self._now}
-        answer = answers.get(question)
+        answer: Any = None
+        if question is _NOW:
+            answer = self._now
+        elif question is _DRAW:
+            answer = self._facts.key
         self._builder.record_answer(answer)
         return answer
+
+
+_ENDS = {CallFailed, RetryExhausted, CallSucceeded}
+_NOW, _DRAW = Question.NOW, Question.DRAW
