@@ -86,6 +86,41 @@ def no_thread(_):
     raise RuntimeError("can't start new thread")
 
 
+def test_no_caller_waits_for_the_thread_to_begin(monkeypatch):
+    """It may be an event loop, and its other calls have deadlines; the system may take its time."""
+
+    def waits(*_):
+        raise AssertionError("the caller waits")
+
+    store = MemoryStore()
+    late = LateSteps(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", waits)
+        late.add(put("a"))
+    late.flush(SOON)
+    end(late)
+    assert [key for key, _ in store.scan("seen")] == ["a"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_step_after_a_thread_that_died_starts_another(monkeypatch):
+    """Whatever ended it."""
+    store = MemoryStore()
+    late = LateSteps(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(LateSteps, "_taken", died)
+        late.add(put("a"))
+        end(late)
+    late.add(put("b"))
+    late.flush(SOON)
+    end(late)
+    assert [key for key, _ in store.scan("seen")] == ["a", "b"]
+
+
+def died(*_):
+    raise SystemExit
+
+
 def test_a_step_is_offered_until_the_store_takes_it():
     """For as long as its lease lasts."""
     store = Away(5)

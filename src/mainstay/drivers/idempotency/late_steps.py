@@ -59,18 +59,20 @@ class LateSteps:
                 self._is_known = True
                 flush_at_exit(self, LateSteps.flush)
                 reset_in_child(self, LateSteps.reset)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="mainstay-release", daemon=True
-                )
-                with suppress(RuntimeError):  # no thread is to be had: the next step starts one
-                    self._thread.start()
+            if self._thread is None:
+                self._start_locked()
+
+    def _start_locked(self) -> None:
+        thread = _Unawaited(target=self._run, name="mainstay-release", daemon=True)
+        with suppress(RuntimeError):  # no thread is to be had: the next step starts one
+            thread.start()
+            self._thread = thread
 
     def flush(self, patience: float = _AT_THE_END) -> None:
         """Waits until each was tried, or for that many seconds."""
         end = SYSTEM.monotonic() + patience
         with self._changed:
-            while self._has_new_locked() and self._thread is not None and self._thread.is_alive():
+            while self._has_new_locked() and self._thread is not None:
                 left = end - SYSTEM.monotonic()
                 if left <= 0.0:
                     return
@@ -88,6 +90,14 @@ class LateSteps:
             self._changed.wait_for(lambda: self._thread is None, _AT_THE_END)
 
     def _run(self) -> None:
+        try:
+            self._take_all()
+        finally:
+            with self._changed:
+                if self._thread is threading.current_thread():
+                    self._thread = None  # it died: the next step starts another
+
+    def _take_all(self) -> None:
         while True:
             with self._changed:
                 batch = self._steps[:_MOST]
@@ -123,3 +133,25 @@ class LateSteps:
             for (tries, until, step), answer in zip(batch, answers, strict=True)
             if isinstance(answer, StoreUnavailable) and now < until
         ]
+
+
+class _Unawaited(threading.Thread):
+    """A thread whose `start` does not wait until it runs: the caller may be an event loop.
+
+    `Thread.start` returns when the system has found a core for the new thread, and that has the
+    interpreter's lock: tens of milliseconds on a busy machine.
+    """
+
+    _started: threading.Event
+
+    def start(self) -> None:
+        self._started.wait = _do_not_wait  # type: ignore[method-assign]
+        super().start()
+
+    def join(self, timeout: float | None = None) -> None:
+        threading.Event.wait(self._started, timeout)
+        super().join(timeout)
+
+
+def _do_not_wait(timeout: float | None = None) -> bool:  # noqa: ARG001 -- as Event.wait has it
+    return True
