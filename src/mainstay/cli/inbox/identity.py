@@ -89,7 +89,8 @@ def _configured_store() -> str:
 
 def _own_store() -> str:
     """The user's own, where `mainstay exec` has made it."""
-    from mainstay.cli.state import NAME, default_store, state_folder
+    from mainstay.cli.state import NAME, default_store
+    from mainstay.runtime.private_files import state_folder
 
     return default_store() if (state_folder() / NAME).exists() else ""
 
