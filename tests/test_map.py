@@ -23,7 +23,7 @@ def test_the_generated_parts_of_the_map_are_up_to_date():
 EXAMPLES = {
     "Add a policy field": [r"\bmax_retry_after\b", r"\bmaxRetryAfter\b"],
     "Add an event": [r"\bfallback_used\b", r"\bFallbackUsed\b"],
-    "Add a command": [r"\bmainstay status\b", r"\bcli[./]status\b", r"\bpolicies, status\b"],
+    "Add a command": [r"\bmainstay status\b", r"\bcli[./]status\b", r"\bspill, status\b"],
 }
 """What names the example of a recipe in a file."""
 

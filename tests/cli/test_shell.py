@@ -141,7 +141,7 @@ def test_every_exit_code_is_documented():
             ["zzz"],
             (
                 "there is no command 'zzz'; there are audit, circuits, config, demo, doctor, exec,"
-                " inbox, operators, policies, status, store"
+                " inbox, operators, policies, spill, status, store"
             ),
             "mainstay --help",
         ),

@@ -31,6 +31,7 @@ from mainstay import (
 from mainstay.audit import read_log, replay_log, verify_log
 from mainstay.core.codec.outcome import decode_outcome
 from mainstay.profiles.pipelines import TelemetrySink
+from mainstay.sinks.delivery.adopt import adopt
 from tests.stored import cases, content, dumps
 from tests.stored.generate import fingerprint
 
@@ -319,7 +320,7 @@ def test_a_stored_log_goes_on(log, version, tmp_path):
 
 
 def test_a_spill_is_taken_up(version, tmp_path):
-    """What another version could not write is written by the next that can, and replayed."""
+    """What another version could not write is adopted, written by the next, and replayed."""
     spilled = tmp_path / "spill"
     where = content.spill(tmp_path, spilled)
     [home] = spilled.iterdir()
@@ -327,6 +328,7 @@ def test_a_spill_is_taken_up(version, tmp_path):
         shutil.rmtree(folder)
     shutil.copytree(version / "spilled" / "home", home, dirs_exist_ok=True)
     assert list(spilled.rglob("*.jsonl"))
+    assert all(adopt(path) for path in spilled.rglob("*.jsonl"))
     sink = AuditLog(where, spill=spilled)
     with Engine(sinks=[], audit=sink) as engine:
         engine.run("parse", int, "x")

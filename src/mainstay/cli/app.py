@@ -24,6 +24,7 @@ HOMES = {
     "inbox": "mainstay.cli.inbox.command",
     "operators": "mainstay.cli.inbox.operators",
     "policies": "mainstay.cli.config.policies",
+    "spill": "mainstay.cli.spill.command",
     "status": "mainstay.cli.status.command",
     "store": "mainstay.cli.store.command",
 }

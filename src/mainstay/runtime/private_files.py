@@ -224,7 +224,7 @@ def open_private(path: Path, flags: int, *, limit: int | None = None) -> int:
     try:
         found = os.fstat(file)
         if (reason := _not_private(found, limit)) is not None:
-            raise NotPrivateError(path, reason, "look where it comes from, and move it away")
+            raise NotPrivateError(path, reason, "look where it comes from, and move it elsewhere")
         if flags & os.O_TRUNC:
             os.ftruncate(file, 0)
     except BaseException:
@@ -238,14 +238,14 @@ def read_private(path: Path, limit: int) -> bytes:
     with os.fdopen(open_private(path, os.O_RDONLY, limit=limit), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:  # it has grown since
-        raise NotPrivateError(path, f"has more than {limit} bytes", "move it away")
+        raise NotPrivateError(path, f"has more than {limit} bytes", "move it elsewhere")
     return data
 
 
 def open_beside(path: Path, flags: int) -> int:
     """Opens a lock beside a path that a user has named: a regular file, not through a link.
 
-    Whoever may write to the user's folder may own it: nothing is read from it or written to it.
+    Its owner may be any user who may write to that folder: nothing is read from it or written.
     """
     return _open_regular(path, flags & ~os.O_TRUNC)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from mainstay.cli.inbox.identity import opened, store_option
-from mainstay.cli.options import configured, example, json_option
+from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
@@ -37,22 +36,15 @@ def command(as_json: bool) -> None:
     Reads the store that --store or the configuration names, by default that of `mainstay exec`, and
     the folders of events that could not be delivered.
     """
+    from mainstay.cli.spill.command import spill_places
     from mainstay.cli.status.read import read_status
 
     with opened(looks=True) as engine:
-        found = read_status(engine, _spill_folders())
+        found = read_status(engine, spill_places())
     if as_json:
         write_json(found.to_dict())
     else:
         _show(found)
-
-
-def _spill_folders() -> list[str]:
-    """Folders of the configuration's own, beside the user's, for what cannot be delivered."""
-    settings = configured()
-    options = [settings.audit, *settings.sinks.values()]
-    found = [each.get("spill") for each in options if isinstance(each, Mapping)]
-    return sorted({each for each in found if isinstance(each, str)})
 
 
 def _show(found: Status) -> None:

@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from mainstay.core.events.describe import describe
 from mainstay.runtime.reports.deferred_events import Facts
 from mainstay.sinks.delivery.slices import Slices
 
@@ -69,7 +70,8 @@ class Backlog:
     Attributes:
         queue: where calls append.
         counts: how many were taken out of the queue, spilled and recovered.
-        unreadable: files that were set aside, until the buffer has logged them.
+        unreadable: files that were set aside and why, until the buffer has logged them.
+        refused: why folders are passed over, until the buffer has logged it.
         has_left: whether files were left to the next process.
         slices: the pauses of the thread that delivers.
     """
@@ -87,7 +89,8 @@ class Backlog:
         self.current: Batch | None = None
         self.counts = dict.fromkeys(("taken", "spilled", "recovered"), 0)
         self.has_left = False
-        self.unreadable: list[Path] = []
+        self.unreadable: list[tuple[Path, str]] = []
+        self.refused: list[str] = []
         self._order = threading.RLock()
         self._tickets: dict[Path, list[Ticket]] = {}
         self._recovered: set[Path] = set()
@@ -141,8 +144,11 @@ class Backlog:
         """Makes the files of processes that are gone ours, before everything newer."""
         if self.spill is not None:
             with self._order, suppress(OSError):
+                known = set(self.spill.refused)
                 self._recovered.update(self.spill.take_over())
                 self.has_left = False
+                new = [each for path, each in self.spill.refused.items() if path not in known]
+                self.refused += [describe(each)[1] for each in new]
 
     def next(self) -> Batch | None:
         """The oldest batch; the same one until it is done."""
@@ -251,8 +257,8 @@ class Backlog:
         assert self.spill is not None
         try:
             return Batch(0, self.spill.read(file), [], file)
-        except Exception:  # not ours, or damaged: it must not keep the others from being delivered
-            self.unreadable.append(self.spill.set_aside(file))
+        except Exception as error:  # not ours, or damaged: it must not keep others from delivery
+            self.unreadable.append((self.spill.set_aside(file), describe(error)[1]))
             return None
 
 

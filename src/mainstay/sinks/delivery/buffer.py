@@ -296,6 +296,9 @@ class Buffer:
     def _deliver_all(self) -> None:
         """Delivers what comes, until there was nothing for a while."""
         self._backlog.take_over()
+        while self._backlog.refused:
+            reason = self._backlog.refused.pop()
+            _log.warning("%s: what waits there is not delivered: %s", self.name, reason)
         if self._at_start is not None and self._backlog.has_events:
             with self._delivering, suppress(Exception):  # the first delivery reports what is wrong
                 self._at_start()
@@ -363,9 +366,12 @@ class Buffer:
 
     def _next(self) -> Batch | None:
         batch = self._backlog.next()
-        while self._backlog.unreadable:
-            file = self._backlog.unreadable.pop()
-            _log.error("%s: cannot be read, and was set aside: %s", self.name, file)
+        if self._backlog.unreadable:
+            (file, reason), *others = self._backlog.unreadable
+            more = f", and {len(others)} more files" if others else ""
+            text = "%s: not delivered, and was set aside: %s (%s)%s"
+            _log.error(text, self.name, file, reason, more)
+            self._backlog.unreadable.clear()
         return batch
 
     def _failed(self, error: Exception) -> None:

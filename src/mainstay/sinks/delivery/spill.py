@@ -3,14 +3,17 @@
 A file is written once, delivered as one batch, and deleted. A running process holds the lock of its
 folder; the next process with the same destination takes over the folders of processes that ended.
 A process killed between delivering and deleting leaves a batch that is delivered twice.
+
+Only what this user has written is delivered: folders and files must be this user's own
+(runtime/private_files.py), and each line must have this user's seal (seal.py).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
-import tempfile
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -19,13 +22,28 @@ from uuid import uuid4
 
 from mainstay.core.events.codec import decode, encode
 from mainstay.runtime.filelock import try_lock
+from mainstay.runtime.private_files import (
+    NotPrivateError,
+    check_own_folder,
+    check_private,
+    create_anew,
+    make_private,
+    open_private,
+    private_folders,
+    read_private,
+)
+from mainstay.sinks.delivery.seal import Seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from mainstay.core.base.event import Event
 
-_LOCK = "lock"
+LOCK = "lock"
+LARGEST = 256 << 20
+"""The most bytes of a file."""
+LEVELS = 3
+"""The levels of a destination's folder that are ours: `mainstay`, `spill`, its own."""
 
 
 class Spill:
@@ -38,13 +56,15 @@ class Spill:
     """
 
     def __init__(self, name: str, folder: str | os.PathLike[str] | None = None) -> None:
-        given = [Path(folder)] if folder is not None else list(_state_folders())
-        self._homes = [each / _safe(name) for each in given]
-        self._is_given = folder is not None
+        self._homes = [each / _safe(name) for each in spill_folders(folder)]
+        self._is_named = folder is not None
+        self._seal = Seal()
         self._own: Path | None = None
         self._locks: dict[Path, int] = {}
         self.pending: deque[Path] = deque()
         """What is to be delivered, oldest first."""
+        self.refused: dict[str, NotPrivateError] = {}
+        """Folders that another user could have put there, by path."""
 
     @property
     def where(self) -> str:
@@ -55,7 +75,10 @@ class Spill:
         """Finds the files of processes that are gone, and makes them ours."""
         found: list[Path] = []
         for home in self._homes:
-            for folder in sorted(_folders_in(home), key=_age):
+            refused: list[NotPrivateError] = []
+            folders = own_folders(home, is_named=self._is_named, refused=refused)
+            self.refused |= {each.filename: each for each in refused}
+            for folder in sorted(folders, key=_age):
                 if folder not in self._locks and self._is_ours_now(folder):
                     files = sorted(folder.glob("*.jsonl"))
                     found += files
@@ -73,9 +96,12 @@ class Spill:
         """
         lines, lost = _encoded(events)
         path = self._folder() / f"{number:012d}.jsonl"
+        data = self._seal.seal(path, lines)
+        if len(data) > LARGEST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         try:
-            with open(path, "wb", opener=_private) as file:
-                file.write(b"".join(lines))
+            with os.fdopen(create_anew(path), "wb") as file:
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
@@ -86,9 +112,13 @@ class Spill:
         return path, lost
 
     def read(self, path: Path) -> list[Event]:
-        """The events of a file; the last line may be torn, where its writer was killed."""
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
-        return [decode(line) for line in whole.splitlines()]
+        """The events of a file; the last line may be torn, where its writer was killed.
+
+        Raises:
+            NotPrivateError: it is no regular file of this user's alone, or too large.
+            NotSealedError: it is not sealed by this user.
+        """
+        return [decode(line) for line in self._seal.lines(path, read_private(path, LARGEST))]
 
     def done(self, path: Path) -> None:
         """Deletes a file that was delivered, and its folder after the last one."""
@@ -96,8 +126,7 @@ class Spill:
             self.pending.remove(path)
         with suppress(OSError):  # what cannot be deleted is delivered again by the next process
             path.unlink()
-        if path.parent not in (each.parent for each in self.pending):
-            self._leave(path.parent)
+        self._leave_if_done(path.parent)
 
     def set_aside(self, path: Path) -> Path:
         """Renames a file that cannot be read, for an operator; its new path."""
@@ -106,6 +135,7 @@ class Spill:
             path.rename(aside)
         with suppress(ValueError):
             self.pending.remove(path)
+        self._leave_if_done(path.parent)
         return aside
 
     def forget(self) -> None:
@@ -119,8 +149,11 @@ class Spill:
 
     def _folder(self) -> Path:
         """This process's own folder, locked."""
-        if self._own is None or not self._own.is_dir():
-            self._own = self._new_folder()
+        if self._own is not None:
+            with suppress(OSError):  # it was removed, or is another user's by now
+                check_own_folder(self._own)
+                return self._own
+        self._own = self._new_folder()
         return self._own
 
     def _new_folder(self) -> Path:
@@ -128,7 +161,7 @@ class Spill:
         for home in self._homes:
             folder = home / f"{os.getpid()}-{uuid4().hex[:12]}"
             try:
-                _make_private(home, 1 if self._is_given else 3)
+                make_private(home, 1 if self._is_named else LEVELS, is_named=self._is_named)
                 folder.mkdir(mode=0o700)
                 if self._is_ours_now(folder):
                     return folder
@@ -139,20 +172,24 @@ class Spill:
     def _is_ours_now(self, folder: Path) -> bool:
         """Takes the lock of a folder, unless its owner still runs."""
         try:
-            file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            file = open_private(folder / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError:  # another process has removed it
             return False
-        if try_lock(file) and (folder / _LOCK).exists():
+        if try_lock(file) and (folder / LOCK).exists():
             self._locks[folder] = file
             return True
         os.close(file)
         return False
 
+    def _leave_if_done(self, folder: Path) -> None:
+        if folder not in (each.parent for each in self.pending):
+            self._leave(folder)
+
     def _leave(self, folder: Path) -> None:
         """Removes an empty folder; one with a file that was set aside stays."""
         file = self._locks.pop(folder, None)
         with suppress(OSError):
-            (folder / _LOCK).unlink()
+            (folder / LOCK).unlink()
         with suppress(OSError):
             folder.rmdir()
         if file is not None:
@@ -180,17 +217,20 @@ def spilled(folder: str | os.PathLike[str] | None = None) -> list[Spilled]:
     Args:
         folder: where to look; None for the default folders of Spill.
     """
-    given = [Path(folder)] if folder is not None else list(_state_folders())
-    homes = [home for each in given for home in sorted(_folders_in(each), key=str)]
-    return [found for home in homes if (found := _spilled_in(home)) is not None]
+    found: list[Spilled] = []
+    for each in spill_folders(folder):
+        for home in sorted(_folders_in(each)):
+            here = _spilled_in(home, is_named=folder is not None)
+            found += [] if here is None else [here]
+    return found
 
 
-def _spilled_in(home: Path) -> Spilled | None:
-    files = [path for path in home.glob("*/*") if path.suffix in (".jsonl", ".bad")]
+def _spilled_in(home: Path, *, is_named: bool) -> Spilled | None:
     stats = []
-    for path in files:
-        with suppress(OSError):  # delivered at this very moment
-            stats.append((path.suffix, path.stat()))
+    for folder in own_folders(home, is_named=is_named, refused=[]):
+        for path in spill_files(folder):
+            with suppress(OSError):  # delivered at this very moment
+                stats.append((path.suffix, path.lstat()))
     if not stats:
         return None
     aside = sum(suffix == ".bad" for suffix, _ in stats)
@@ -199,11 +239,47 @@ def _spilled_in(home: Path) -> Spilled | None:
     return Spilled(str(home), len(stats) - aside, size, oldest, aside)
 
 
+def spill_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Where the folders of destinations are; None for the user's own places."""
+    if folder is not None:
+        return [Path(folder).absolute()]
+    return [each / "spill" for each in private_folders()]
+
+
+def own_folders(home: Path, *, is_named: bool, refused: list[NotPrivateError]) -> list[Path]:
+    """The folders of processes in a destination's; those that are not this user's are refused."""
+    found = []
+    try:
+        check_private(home, 1 if is_named else LEVELS, is_named=is_named)
+    except NotPrivateError as error:
+        refused.append(error)
+        return []
+    except OSError:  # there is none
+        return []
+    for each in _folders_in(home):
+        try:
+            check_own_folder(each)
+            found.append(each)
+        except NotPrivateError as error:
+            refused.append(error)
+        except OSError:  # another process has removed it
+            continue
+    return found
+
+
+def spill_files(folder: Path) -> list[Path]:
+    """The files of a process, with those that were set aside, in order."""
+    try:
+        return sorted(each for each in folder.iterdir() if each.suffix in (".jsonl", ".bad"))
+    except OSError:
+        return []
+
+
 def _encoded(events: Iterable[Event]) -> tuple[list[bytes], int]:
     lines, lost = [], 0
     for event in events:
         try:
-            lines.append(encode(event) + b"\n")
+            lines.append(encode(event))
         except Exception:  # a value without a written form must not cost the others
             lost += 1
     return lines, lost
@@ -215,38 +291,15 @@ def _safe(name: str) -> str:
     return f"{words}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def _state_folders() -> Iterator[Path]:
-    """Where a user's programs keep their state; else a folder of the user's own for a while."""
-    given = os.environ.get("XDG_STATE_HOME") or os.environ.get("LOCALAPPDATA")
-    with suppress(RuntimeError):  # the home folder is not known
-        yield (Path(given) if given else Path.home() / ".local" / "state") / "mainstay" / "spill"
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    yield Path(tempfile.gettempdir()) / f"mainstay-{user}" / "spill"
-
-
-def _make_private(folder: Path, levels: int) -> None:
-    """Creates folders that only their user can read; refuses those of another user."""
-    chain = [folder, *folder.parents][:levels]
-    chain[-1].parent.mkdir(parents=True, exist_ok=True)
-    for each in reversed(chain):
-        each.mkdir(mode=0o700, exist_ok=True)
-        if hasattr(os, "getuid") and (owner := each.lstat().st_uid) != os.getuid():
-            raise PermissionError(f"{each} belongs to user {owner}")
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _folders_in(home: Path) -> list[Path]:
     try:
-        return [each for each in home.iterdir() if each.is_dir()]
+        return [each for each in home.iterdir() if each.is_dir() or each.is_symlink()]
     except OSError:
         return []
 
 
 def _age(folder: Path) -> float:
     try:
-        return folder.stat().st_mtime
+        return folder.lstat().st_mtime
     except OSError:
         return 0.0

@@ -1,0 +1,1 @@
+"""`mainstay spill`: events that wait on disk, and sealing those that this user's key has not."""
