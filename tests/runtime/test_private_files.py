@@ -190,6 +190,17 @@ def test_a_link_of_another_user_above_is_refused(tmp_path):
         make_private(give_away_link / "mainstay", 1)
 
 
+@as_root
+def test_nothing_is_created_behind_a_link_of_another_user(tmp_path):
+    """The levels that are there are looked at first."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "mine")
+    give_away(tmp_path / "state")
+    with pytest.raises(NotPrivateError, match="belongs to user"):
+        make_private(tmp_path / "state" / "a" / "b" / "mainstay", 1)
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
 def test_links_in_a_circle_end(tmp_path):
     """A path without an end is an error, not an endless loop."""
     (tmp_path / "a").symlink_to(tmp_path / "b")

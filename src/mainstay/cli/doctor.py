@@ -34,21 +34,44 @@ OLDEST_PYTHON = (3, 11)
     ),
 )
 @click.option("--store", metavar="URL", help="Open this store too: version, schema, latency.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Check who can read this file too, such as telemetry.",
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool, store: str | None) -> None:
+def command(
+    ctx: click.Context, as_json: bool, store: str | None, files: tuple[str, ...]
+) -> None:  # fmt: skip
     """Check Python, mainstay, its extras, the clock and a store.
 
-    Exits with 1 if something does not work; an extra that is not installed is no problem.
+    Exits with 1 if something does not work; an extra that is not installed is no problem, and
+    neither is a warning.
     """
     libraries = list(find_libraries())
     problems = [*_problems_of_python(), *_problems_of(libraries)]
     described = _describe(store, problems) if store else None
+    warnings = list(_warnings(store, files, problems))
     if as_json:
-        write_json(_document(libraries, problems, described))
+        write_json(_document(libraries, problems, described) | {"warnings": warnings})
     else:
         _show(libraries, problems, described)
+        for warning in warnings:
+            write(f"warning: {warning}")
     ctx.exit(Exit.NEGATIVE if problems else Exit.OK)
+
+
+def _warnings(store: str | None, files: tuple[str, ...], problems: list[str]) -> Iterator[str]:
+    """What others can read or have planted; what is not used for that reason is a problem."""
+    from mainstay.cli import own_files
+
+    problems += own_files.problems_of_state()
+    yield from own_files.warnings_of_state()
+    for file in (*own_files.files_of_store(store), *files):
+        yield from own_files.warnings_of(file)
 
 
 def _describe(url: str, problems: list[str]) -> dict[str, object] | None:

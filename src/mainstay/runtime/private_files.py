@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 _OPEN: int = (
-    getattr(os, "O_NOFOLLOW", 0)
+    _NO_LINKS
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
     | getattr(os, "O_CLOEXEC", 0)
@@ -111,6 +112,8 @@ def make_private(folder: Path, levels: int, *, is_named: bool = False) -> None:
     """
     ours = [folder, *folder.parents][:levels]
     above = ours[-1].parent
+    if not is_named:
+        _check_above(_nearest(above))  # before anything is created there
     _create(above)
     if not is_named:
         _check_above(above)
@@ -152,12 +155,20 @@ def check_own_folder(folder: Path) -> os.stat_result:
 
 def _create(folder: Path) -> None:
     """Creates a folder and those above it, each closed to others; one that is there is left."""
-    missing = [folder]
-    while not os.path.lexists(missing[-1]) and missing[-1].parent != missing[-1]:
-        missing.append(missing[-1].parent)
-    for each in reversed(missing[:-1]):
+    there = _nearest(folder)
+    missing = [each for each in (folder, *folder.parents) if each.is_relative_to(there)]
+    for each in reversed(missing[: missing.index(there)]):
         with suppress(FileExistsError):
             each.mkdir(mode=0o700)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first above it that is there."""
+    return next(each for each in (folder, *folder.parents) if _is_there(each))
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(path) or path.parent == path
 
 
 def _close_to_others(folder: Path) -> None:
@@ -177,7 +188,7 @@ def _check_above(folder: Path) -> None:
     for path, found in _levels(folder):
         is_sticky = bool(found.st_mode & stat.S_ISVTX)
         if (reason := why_not_mine(found, is_sticky=is_sticky)) is not None:
-            hint = "change its owner or mode, or set XDG_STATE_HOME to a folder of this user"
+            hint = f"change its owner or mode (chmod +t {path}), or set XDG_STATE_HOME"
             raise NotPrivateError(path, reason, hint)
 
 
@@ -220,7 +231,7 @@ def open_private(path: Path, flags: int, *, limit: int | None = None) -> int:
             written by others, or is larger than the limit.
         OSError: as `os.open`.
     """
-    file = _open_regular(path, flags & ~os.O_TRUNC)
+    file = _open_without_links(path, flags & ~os.O_TRUNC)
     try:
         found = os.fstat(file)
         if (reason := _not_private(found, limit)) is not None:
@@ -247,7 +258,19 @@ def open_beside(path: Path, flags: int) -> int:
 
     Its owner may be any user who may write to that folder: nothing is read from it or written.
     """
-    return _open_regular(path, flags & ~os.O_TRUNC)
+    return _open_without_links(path, flags & ~os.O_TRUNC)
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Opens a regular file at a path that may be a link; an `opener` of `open` and `FileIO`.
+
+    A pipe that nobody writes to does not stop the process.
+    """
+    file = os.open(path, flags | (_OPEN & ~_NO_LINKS), 0o600)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise NotPrivateError(path, "is no regular file", "give the path of a file")
 
 
 def create_anew(path: Path) -> int:
@@ -263,7 +286,7 @@ def create_anew(path: Path) -> int:
     raise NotPrivateError(path, "comes back whenever it is removed", "look who creates it")
 
 
-def _open_regular(path: Path, flags: int) -> int:
+def _open_without_links(path: Path, flags: int) -> int:
     """Opens a regular file; a link, a pipe or a device is not waited for."""
     hint = "look where it comes from, and remove it"
     with suppress(FileNotFoundError):

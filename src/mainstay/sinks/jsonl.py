@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
 from mainstay.runtime.filelock import lock, unlock
+from mainstay.runtime.private_files import open_beside
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class JsonlSink(BufferedSink):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Holds the lock that all writers of this file share."""
-        held = os.open(f"{self.path}.lock", _OPEN, 0o600)
+        held = open_beside(self.path.with_name(f"{self.path.name}.lock"), _OPEN)
         try:
             if not lock(held, _PATIENCE):
                 raise TimeoutError(f"another process has {self.path} for {_PATIENCE:g} s")

@@ -262,6 +262,23 @@ def test_files_whose_key_is_lost_are_adopted(places):
     assert delivered() == ["mine", "new"]
 
 
+def test_adopting_overwrites_no_other_file(places):
+    """Two files of one number are both delivered."""
+    path = left_behind()
+    path.with_suffix(".bad").write_bytes(FORGED)
+    assert adopt(path.with_suffix(".bad"))
+    assert sorted(delivered()) == ["forged", "mine", "new"]
+
+
+def test_a_place_of_another_user_is_named_and_not_looked_into(places):
+    """Neither by the list nor by `mainstay status`, however many folders they have put there."""
+    (places[1] / "spill" / "audit-1").mkdir(parents=True)
+    places[1].chmod(0o777)
+    [found] = spill_files_in()
+    assert (found.path, found.state) == (str(places[1]), "refused")
+    assert spilled() == []
+
+
 def test_what_is_no_event_is_not_adopted(places):
     """Its state is shown, with the reason."""
     path = left_behind()

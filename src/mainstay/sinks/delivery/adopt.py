@@ -18,6 +18,7 @@ from mainstay.sinks.delivery.seal import NotSealedError, Seal, without_seal
 from mainstay.sinks.delivery.spill import (
     LARGEST,
     LOCK,
+    homes_in,
     own_folders,
     spill_files,
     spill_folders,
@@ -74,15 +75,13 @@ def spill_files_in(folder: str | os.PathLike[str] | None = None) -> list[SpillFi
         folder: where to look; None for the user's own places.
     """
     found: list[SpillFile] = []
+    refused: list[NotPrivateError] = []
+    is_named = folder is not None
     for place in spill_folders(folder):
-        for home in _homes(place):
-            refused: list[NotPrivateError] = []
-            for each in own_folders(home, is_named=folder is not None, refused=refused):
+        for home in homes_in(place, is_named=is_named, refused=refused):
+            for each in own_folders(home, is_named=is_named, refused=refused):
                 found += [described(path) for path in spill_files(each)]
-            found += [
-                SpillFile(error.filename, str(home), REFUSED, str(error)) for error in refused
-            ]
-    return found
+    return found + [SpillFile(error.filename, "", REFUSED, str(error)) for error in refused]
 
 
 def described(path: Path) -> SpillFile:
@@ -117,7 +116,7 @@ def adopt(path: Path) -> bool:
     try:
         if not try_lock(guard):
             return False
-        whole = path.with_suffix(".jsonl")
+        whole = _free(path)
         data = Seal().seal(whole, _plain(read_private(path, LARGEST)))
         draft = path.with_suffix(".new")
         with os.fdopen(create_anew(draft), "wb") as file:
@@ -132,11 +131,13 @@ def adopt(path: Path) -> bool:
         os.close(guard)
 
 
-def _homes(place: Path) -> list[Path]:
-    try:
-        return sorted(each for each in place.iterdir() if each.is_dir() or each.is_symlink())
-    except OSError:
-        return []
+def _free(path: Path) -> Path:
+    """The name under which a file is delivered; one that another file has is not taken."""
+    whole, number = path.with_suffix(".jsonl"), 1
+    while whole != path and os.path.lexists(whole):
+        number += 1
+        whole = path.with_name(f"{path.stem}-{number}.jsonl")
+    return whole
 
 
 def _plain(data: bytes) -> list[bytes]:

@@ -219,7 +219,7 @@ def spilled(folder: str | os.PathLike[str] | None = None) -> list[Spilled]:
     """
     found: list[Spilled] = []
     for each in spill_folders(folder):
-        for home in sorted(_folders_in(each)):
+        for home in homes_in(each, is_named=folder is not None, refused=[]):
             here = _spilled_in(home, is_named=folder is not None)
             found += [] if here is None else [here]
     return found
@@ -244,6 +244,19 @@ def spill_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
     if folder is not None:
         return [Path(folder).absolute()]
     return [each / "spill" for each in private_folders()]
+
+
+def homes_in(place: Path, *, is_named: bool, refused: list[NotPrivateError]) -> list[Path]:
+    """The folders of destinations; another user's place is not looked into."""
+    try:
+        if not is_named:
+            check_private(place, LEVELS - 1)
+    except NotPrivateError as error:
+        refused.append(error)
+        return []
+    except OSError:  # there is none
+        return []
+    return sorted(_folders_in(place))
 
 
 def own_folders(home: Path, *, is_named: bool, refused: list[NotPrivateError]) -> list[Path]:

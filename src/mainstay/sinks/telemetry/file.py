@@ -2,11 +2,15 @@
 
 Each adds what is new under a lock, to what the file holds by then, and puts a whole new file in
 the old one's place. A process that is killed meanwhile leaves the last whole file, and no lock.
+A new file can be read by this user alone; one that others may read stays so. The path may be a
+link, what stands beside it (`.lock`, `.new`) may not.
 """
 
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -14,6 +18,7 @@ import msgspec
 from mainstay.core.telemetry.record import Telemetry, decode, encode, merged
 from mainstay.errors import UsageError
 from mainstay.runtime.filelock import lock, unlock
+from mainstay.runtime.private_files import create_anew, open_beside
 
 _PATIENCE = 5.0
 """Seconds to wait for the other processes; each needs milliseconds."""
@@ -23,14 +28,17 @@ def add_to_file(path: Path, new: Telemetry, most: int) -> None:
     """Adds telemetry to a file, which is created if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.lock")
-    with beside.open("a+b") as guard:
-        if not lock(guard.fileno(), _PATIENCE):
+    guard = open_beside(beside, os.O_RDWR | os.O_CREAT)
+    try:
+        if not lock(guard, _PATIENCE):
             raise TimeoutError(f"{beside} was held by another process for {_PATIENCE:g} s")
         try:
             before = read_telemetry(path) if path.exists() else Telemetry()
             _replace(path, encode(merged(before, new, most)))
         finally:
-            unlock(guard.fileno())
+            unlock(guard)  # a child that was forked meanwhile has the file open, too
+    finally:
+        os.close(guard)
 
 
 def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
@@ -54,7 +62,9 @@ def read_telemetry(path: str | os.PathLike[str]) -> Telemetry:
 def _replace(path: Path, data: bytes) -> None:
     """Puts a whole new file in place; its name is the same each time, so that none pile up."""
     draft = path.with_name(f"{path.name}.new")
-    with draft.open("wb") as file:
+    with os.fdopen(create_anew(draft), "wb") as file:
+        with suppress(FileNotFoundError, AttributeError):  # it is new; Windows has no fchmod
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) & 0o666)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.audit.chain import Tail
 from mainstay.runtime.fork import PROCESS
+from mainstay.runtime.private_files import create_anew, open_regular
 from mainstay.stores.jsonl.lines import (
     Reader,
     anchor_line,
@@ -31,7 +32,7 @@ class _Bounded(FileIO):
     """A file as long as it was when it was opened."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, opener=open_regular)
         self.size = os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: Any, /) -> int:
@@ -184,7 +185,7 @@ def _begin(path: Path, ends: Tail) -> None:
     The path is free, or an empty file is there.
     """
     begun = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with os.fdopen(create_anew(begun), "wb") as file:
         file.write(anchor_line(ends))
         file.flush()
         os.fsync(file.fileno())

@@ -23,6 +23,7 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.filelock import lock as wait_for_lock
 from mainstay.runtime.filelock import unlock
 from mainstay.runtime.fork import make_rlock
+from mainstay.runtime.private_files import open_beside
 from mainstay.stores.jsonl.files import JournalFile, Snapshot
 from mainstay.stores.jsonl.lines import Reader, lines_of, start_before, tail_after
 
@@ -210,7 +211,7 @@ class JsonlJournal:
             raise StoreError(f"{self.path} was opened to be read")
         with self._lock, _translated(self.url, what):
             name = self.path.with_name(f"{self.path.name}.lock")
-            lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = open_beside(name, os.O_RDWR | os.O_CREAT)
             try:
                 if not wait_for_lock(lock, self._timeout):
                     raise TimeoutError(f"another process held {name} for {self._timeout:g} s")
@@ -265,8 +266,8 @@ def _tail_in(file: Snapshot) -> Tail:
 def _was_ended(path: Path, before: str) -> bool:
     """Whether the last block of a file was written before a time."""
     last = ""
-    with path.open("rb") as file:
-        for found in Reader(file, start_before(file, path.stat().st_size)):
+    with Snapshot(path) as file:
+        for found in Reader(file, start_before(file, file.size)):
             last = header_of(found.block).time if found.block is not None else last
     return bool(last) and last < before
 

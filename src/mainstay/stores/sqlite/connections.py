@@ -13,9 +13,11 @@ opened, until the fork is over.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 import threading
+from contextlib import suppress
 from os import getpid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -303,6 +305,7 @@ def connected(path: str, *, uri: bool, synchronous: str, timeout: float) -> sqli
 
     While it is opened it does not wait at all: it is opened under the gate.
     """
+    _create_private(path)
     connection = sqlite3.connect(
         path, timeout=0.0, isolation_level=None, check_same_thread=False, uri=uri
     )
@@ -313,6 +316,22 @@ def connected(path: str, *, uri: bool, synchronous: str, timeout: float) -> sqli
         connection.close()
         raise
     return connection
+
+
+def _create_private(path: str) -> None:
+    """Creates the file of a new database, for this user alone; its -wal and -shm get its mode.
+
+    A file that is there is not opened: to close it would drop SQLite's locks. Behind a link that
+    leads nowhere the file is created where it leads, as SQLite does.
+    """
+    file = None if _CREATES_NONE.search(path) else file_of(path)
+    if file is not None:
+        with suppress(OSError):  # it is there; or SQLite reports why it cannot be created
+            os.close(os.open(os.path.realpath(file), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+_CREATES_NONE = re.compile(r"^file:.*[?&]mode=(ro|rw)(&|#|$)")
+"""A URI by which SQLite opens only what is there."""
 
 
 def file_of(path: str) -> str | None:
