@@ -271,7 +271,7 @@ def test_adopting_overwrites_no_other_file(places):
 
 
 def test_a_place_of_another_user_is_named_and_not_looked_into(places):
-    """Neither by the list nor by `mainstay status`, however many folders they have put there."""
+    """Neither by the list nor by the status, however many folders they have put there."""
     (places[1] / "spill" / "audit-1").mkdir(parents=True)
     places[1].chmod(0o777)
     [found] = spill_files_in()
