@@ -56,7 +56,9 @@ def test_exec_reads_the_configuration_once(reads):
     assert reads("exec", "--", "true") == (1, 0)
     assert reads("exec", "--key", "k", "--store", "sqlite:///own.db", "--", "true") == (1, 0)
     assert reads("exec", "--store", "sqlite:////no/such/folder/a.db", "--", "true") == (1, 0)
-    assert reads("exec", "--set", "retry.nested=wern", "--", "true") == (1, 0)
+    assert reads("exec", "--set", "retry.nested=wern", "--", "true") == (1, 2)
+    wrong = ("--on-config-error=once", "--set", "retry.nested=wern")
+    assert reads("exec", *wrong, "--", "true") == (1, 0)
 
 
 @pytest.mark.parametrize(

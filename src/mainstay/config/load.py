@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.check import BAD, check
 from mainstay.config.fields import CONFIG
-from mainstay.config.files.load_file import read_file
+from mainstay.config.files.load_file import Read, read_file
 from mainstay.config.files.search import candidates
 from mainstay.config.overrides import from_environment, from_options
 from mainstay.config.report import Report
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class Loaded:
     """A configuration that was read: the tree, the settings made of it, and its problems."""
 
-    def __init__(
-        self, file: str | None, tree: Node, report: Report, make: type[Policy] = Policy
-    ) -> None:
-        self.file = file
-        self.tree = tree
+    def __init__(self, found: Read, report: Report, make: type[Policy] = Policy) -> None:
+        self.file = found.source
+        self.tree = found.tree or Node({}, None, found.source or "")
+        self.text = found.text
+        """The file as it was read, also if it is broken."""
         self.report = report
         self.checked: dict[str, Any] = {}
         self.settings: Settings | None = None
@@ -56,8 +56,8 @@ def load(
     `make` is the class that policies are made of: the public one is one floor up.
     """
     report = Report(os.environ if env is None else env)
-    file, tree = _read(path, report)
-    loaded = Loaded(file, tree, report, make)
+    loaded = Loaded(_read(path, report), report, make)
+    tree = loaded.tree
     if type(tree.value) is not dict:
         report.wrong(tree, (), "a mapping of sections, such as retry:")
         return loaded
@@ -66,24 +66,22 @@ def load(
     return loaded
 
 
-def _read(path: str | os.PathLike[str] | None, report: Report) -> tuple[str | None, Node]:
-    """The file's name and tree; an empty tree if there is no file, or a broken one."""
+def _read(path: str | os.PathLike[str] | None, report: Report) -> Read:
+    """The file that was named or found; without a tree if there is none, or a broken one."""
     given = path if path is not None else report.env.get("MAINSTAY_CONFIG") or None
     if given is not None:
         source = os.fspath(given)
-        tree = read_file(Path(os.path.expanduser(source)), source, report)  # noqa: PTH111 -- never raises
-        return source, tree or Node({}, None, source)
+        return read_file(Path(os.path.expanduser(source)), source, report)  # noqa: PTH111 -- never raises
     try:
         here = Path.cwd()
     except OSError:  # it was removed under us
-        return None, Node({}, None, "")
+        return Read(None)
     for found in candidates(here):
-        source = shown(found, here)
         before = len(report.problems)
-        tree = read_file(found, source, report, is_given=False)
-        if tree is not None or len(report.problems) > before:
-            return source, tree or Node({}, None, source)
-    return None, Node({}, None, "")
+        read = read_file(found, shown(found, here), report, is_given=False)
+        if read.tree is not None or len(report.problems) > before:
+            return read
+    return Read(None)
 
 
 def shown(path: Path, here: Path) -> str:

@@ -22,6 +22,8 @@ class Report:
     def __init__(self, env: Mapping[str, str]) -> None:
         self.env = env
         self.problems: list[ConfigProblem] = []
+        self.is_sound = True
+        """Whether the tree has all that is in the file."""
 
     def wrong(self, node: Node, path: Path, allowed: str, nearest: str = "") -> None:
         """A value that is not allowed there."""
@@ -34,7 +36,8 @@ class Report:
         self._add(node.source, node.line, path, None, allowed=allowed, nearest=nearest, text=text)
 
     def file(self, source: str, line: int | None, text: str, path: Path = ()) -> None:
-        """Something that is wrong with a file."""
+        """Something that is wrong with a file, so that a part of it may be missing."""
+        self.is_sound = False
         self._add(source, line, path, None, text=text)
 
     def _add(

@@ -14,6 +14,7 @@ from mainstay.config.settings import Settings
 from mainstay.config.show import visible
 from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
+from mainstay.engine.mapped import careful_policies
 from mainstay.engine.parts import Parts
 from mainstay.errors import ConfigError, ConfigWarning, UsageError
 from mainstay.runtime.reports.logs import logger
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     E = TypeVar("E", bound=Configured)
 
 _log = logger("mainstay.config")
+_DEFAULT = (
+    "The built-in default policy is used, and nothing else of it; but an operation that it maps has"
+    " its own policy if that is valid, and one attempt if it is not."
+)
 
 
 def engine_of(
@@ -41,16 +46,16 @@ def engine_of(
     """What `Engine.from_config` does; `build` is the class of the engine."""
     if on_error not in ("raise", "default"):
         raise UsageError(f'on_error = {on_error!r}: must be "raise" or "default"')
+    loaded = read(path, overrides=overrides, env=env)
     try:
-        return build_from(build, read(path, overrides=overrides, env=env))
+        return build_from(build, loaded)
     except ConfigError as error:
         if on_error == "raise":
             raise
         _, problems = describe(error)  # a wrong value may be a secret one
         _log.error("%s", problems)
-        message = f"{problems}\nThe built-in default policy is used, and nothing else of it."
-        warnings.warn(message, ConfigWarning, stacklevel=3)
-    engine = build()
+        warnings.warn(f"{problems}\n{_DEFAULT}", ConfigWarning, stacklevel=3)
+    engine = build(**careful_policies(loaded))
     engine.settings = Settings()
     return engine
 

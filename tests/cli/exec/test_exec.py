@@ -472,13 +472,21 @@ def test_a_configuration_names_the_policy_of_an_operation(mainstay, tmp_path):
     assert (done.returncode, done.stdout) == (1, b"run\n")
 
 
-def test_a_wrong_configuration_is_told_and_the_command_runs_all_the_same(mainstay, tmp_path):
-    """Every problem, then the built-in policy."""
-    (tmp_path / "mainstay.yml").write_text("retry: {policies: {standard: {maxAttempts: 0}}}\n")
-    done = mainstay(*sh("echo run; exit 0"))
-    assert (done.returncode, done.stdout) == (0, b"run\n")
-    assert b"maxAttempts" in done.stderr
-    assert b"the built-in policy is used" in done.stderr
+def test_a_command_is_run_exactly_once_on_request_if_the_file_is_wrong(mainstay, tmp_path):
+    """By default it is not run at all; neither way it has the built-in policy's three attempts."""
+    (tmp_path / "mainstay.yml").write_text(
+        "retry:\n"
+        "  policies: {once: {maxAtempts: 1}}\n"
+        "  operationPolicies: {charge: once}\n"
+    )
+    command = ("--operation", "charge", *sh("echo charged; exit 3"))
+    done = mainstay(*command)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"maxAtempts: unknown key; did you mean maxAttempts?" in done.stderr
+    done = mainstay("--on-config-error=once", *command)
+    assert (done.returncode, done.stdout) == (3, b"charged\n")
+    assert b"maxAtempts" in done.stderr
+    assert b"is run once, without retries" in done.stderr
 
 
 # --- a person -------------------------------------------------------------------------------------

@@ -49,6 +49,9 @@ SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
               metavar="S", help="With --key: take over a killed run after this time.")  # fmt: skip
 @click.option("--store", metavar="URL", help="The store of circuits, keys and inbox items.")
 @config_options
+@click.option("--on-config-error", type=click.Choice(["stop", "once"]), default="stop",
+              show_default=True, help="If the configuration or an option that names a part of it"
+              " is wrong: do not run the command, or run it exactly once.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print nothing about retries.")
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- CMD...")

@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.exit_codes import rules_of
+from mainstay.cli.exec.problems import problems_in, store_for_one_run
 from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
-from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.engine import Engine
 from mainstay.engine.from_config import build_from, settings_in
 from mainstay.engine.registry import PolicyRegistry
-from mainstay.errors import ConfigError, StoreUnavailable
+from mainstay.errors import StoreUnavailable, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from mainstay import RetryPolicy
     from mainstay.cli.exec.report import Reporter
     from mainstay.cli.exec.request import ExecRequest
     from mainstay.config.load import Loaded
 
 
 def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engine:
-    """The engine; if the configuration or the store has a problem, a warning, and one without it.
+    """The engine; if the store is unavailable, a warning, and one without it.
 
-    A key needs the store: without it a command might run twice.
+    A key needs the store: without it a command might run twice. A mistake in the configuration or
+    an option is an error: under another policy a command might run more often than was meant.
     """
-    usable = _usable(loaded, reporter)
-    url = _store_of(request, usable, reporter)
     try:
-        return _under(_made(request, usable, url), request, reporter)
+        problems_in(request, loaded).close()
+        url = _store_of(request, loaded, reporter)
+        return _opened(request, loaded, url, reporter)
+    except UsageError as error:
+        if request.on_config_error != "once":
+            raise
+        reporter.warn(f"{error}\nmainstay: the command is run once, without retries")
+    return _for_one_run(request, reporter)
+
+
+def _opened(request: ExecRequest, loaded: Loaded, url: str | None, reporter: Reporter) -> Engine:
+    """The engine; on the memory store if its own is unavailable and no key needs it."""
+    return _with_store(request, reporter, lambda other: _made(request, loaded, other or url))
+
+
+def _for_one_run(request: ExecRequest, reporter: Reporter) -> Engine:
+    """An engine that runs the command exactly once, whatever the configuration has meant."""
+    url, once = store_for_one_run(request), RetryPolicy(name="once", max_attempts=1)
+    return _with_store(
+        replace(request, policy=None),
+        reporter,
+        lambda other: Engine(other or url, policies=[once], default=once.name),
+    )
+
+
+def _with_store(
+    request: ExecRequest, reporter: Reporter, make: Callable[[str | None], Engine]
+) -> Engine:
+    """What `make` makes with its own store, or else with the memory store."""
+    try:
+        return _under(make(None), request, reporter)
     except (StoreUnavailable, OSError) as error:
         if request.key is not None:
             raise CommandError(
@@ -40,28 +71,16 @@ def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engin
                 exit_code=Exit.STORE_UNAVAILABLE,
             ) from error
         _warn_without_store(reporter, error)
-    return _under(_made(request, usable, "memory://"), request, reporter)
+    return _under(make("memory://"), request, reporter)
 
 
-def _usable(loaded: Loaded, reporter: Reporter) -> Loaded | None:
-    """The configuration; None if it has problems."""
-    try:
-        settings_in(loaded)
-    except ConfigError as error:
-        reporter.warn(f"{error}\nmainstay: the built-in policy is used instead")
-        return None
-    return loaded
-
-
-def _made(request: ExecRequest, loaded: Loaded | None, url: str | None) -> Engine:
+def _made(request: ExecRequest, loaded: Loaded, url: str | None) -> Engine:
     """The engine of the configuration; without a circuit there, each operation gets one.
 
     It counts every failure, as the agent's document does; but a command that could not be run and
     an exit that is final do not count against it.
     """
     ignored = ["CommandNotRun", *rules_of(request.never_on)]
-    if loaded is None:
-        return Engine(url or "memory://", breaker=BreakerSettings(count="all", ignore=ignored))
     overrides = [] if url is None else [f"store={url}"]
     if settings_in(loaded).breaker is None:
         overrides.append("circuitBreaker.failureThreshold=5")
@@ -71,9 +90,9 @@ def _made(request: ExecRequest, loaded: Loaded | None, url: str | None) -> Engin
     return build_from(Engine, loaded)
 
 
-def _store_of(request: ExecRequest, loaded: Loaded | None, reporter: Reporter) -> str | None:
+def _store_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> str | None:
     """The URL of the store, if it is not the configuration's."""
-    if request.store is not None or (loaded is not None and settings_in(loaded).store):
+    if request.store is not None or settings_in(loaded).store:
         return request.store
     try:
         return default_store()
@@ -121,7 +140,4 @@ def _under(engine: Engine, request: ExecRequest, reporter: Reporter) -> Engine:
 def _policy(engine: Engine, request: ExecRequest) -> RetryPolicy:
     if request.policy is None:
         return engine.policies.of(request.operation)
-    if request.policy in engine.policies:
-        return engine.policies[request.policy]
-    known = ", ".join(engine.policies.names)
-    raise CommandError(f"there is no policy {request.policy!r}", hint=f"there are {known}")
+    return engine.policies[request.policy]

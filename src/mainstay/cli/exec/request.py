@@ -21,6 +21,7 @@ class ExecRequest:
     never_on: tuple[int, ...] = ()
     escalate: bool = False
     store: str | None = None
+    on_config_error: str = "stop"
     keep: int = 0
     grace: float = GRACE
     lease: float = 15.0

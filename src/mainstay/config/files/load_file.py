@@ -9,7 +9,7 @@ anything else       as its ending expected: .toml is TOML, all others are YAML (
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import nearest
@@ -23,11 +23,27 @@ if TYPE_CHECKING:
 LARGEST = 10 * 1024 * 1024
 
 
-def read_file(path: Path, source: str, report: Report, *, is_given: bool = True) -> Node | None:
-    """The tree of a file; None if it is broken, or holds nothing of ours and was not given."""
-    text = _text(path, source, report)
+class Read(NamedTuple):
+    """A file as it was read: its name in messages, the tree of what is ours in it, its text."""
+
+    source: str | None
+    tree: Node | None = None
+    """None if the file is broken, or holds nothing of ours and was not given."""
+    text: str = ""
+
+
+def read_file(path: Path, source: str, report: Report, *, is_given: bool = True) -> Read:
+    """The tree of a file, and its text."""
+    content = _content(path, source, report)
+    if content is None:
+        return Read(source)
+    text = _text(content, source, report)
     if text is None:
-        return None
+        return Read(source, None, content.decode("utf-8", "replace"))
+    return Read(source, _tree(path, text, source, report, is_given=is_given), text)
+
+
+def _tree(path: Path, text: str, source: str, report: Report, *, is_given: bool) -> Node | None:
     if path.suffix == ".toml":
         return _of_toml(path, text, source, report, is_given=is_given)
     from mainstay.config.files.yaml import read_yaml  # both load where such a file is read
@@ -43,10 +59,7 @@ def is_agents(path: Path) -> bool:
     return path.name in ("config.yml", "config.yaml") and path.parent.name == "agent"
 
 
-def _text(path: Path, source: str, report: Report) -> str | None:
-    content = _content(path, source, report)
-    if content is None:
-        return None
+def _text(content: bytes, source: str, report: Report) -> str | None:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,0 +1,115 @@
+"""`mainstay exec` and mistakes in its configuration: not run, or exactly once."""
+
+import json
+
+import pytest
+
+from mainstay.cli import guard
+from mainstay.cli.errors import CommandError
+from mainstay.cli.exec.engine import engine_of
+from mainstay.cli.exec.report import Reporter
+from mainstay.cli.exec.request import ExecRequest
+from mainstay.engine.from_config import read
+from mainstay.errors import ConfigError
+
+CHARGE = """\
+retry:
+  policies:
+    once: {maxAttempts: 1}
+  operationPolicies:
+    charge.sh: once
+"""
+RUN = ("--", "sh", "-c", "echo ran >> ran; exit 1")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A state folder, and a working directory with a configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "mainstay.yml").write_text(CHARGE, encoding="utf-8")
+    return tmp_path
+
+
+MISTAKES = {
+    "the policy": CHARGE.replace("maxAttempts", "maxAtempts"),
+    "the map": CHARGE.replace("operationPolicies", "operationPolices"),
+    "the section": CHARGE.replace("retry", "rtery"),
+    "another section": CHARGE + "budgets: {retires: {ratio: 1}}\n",
+    "the policy's name": CHARGE.replace("charge.sh: once", "charge.sh: onec"),
+    "no YAML": CHARGE + "\tstore: x\n",
+    "given twice": CHARGE + "retry: {}\n",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_anywhere_in_the_file_runs_nothing(folder, text, capsys):
+    """Exit code 2, and the place; the built-in policy would run what must run once three times."""
+    (folder / "mainstay.yml").write_text(text, encoding="utf-8")
+    assert guard.run(["exec", "--operation", "charge.sh", *RUN]) == 2
+    assert "mainstay.yml:" in capsys.readouterr().err
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("text", MISTAKES.values(), ids=MISTAKES)
+def test_on_request_it_runs_once_whatever_the_mistake(folder, text, capsys):
+    """One attempt, whatever the file may have meant."""
+    (folder / "mainstay.yml").write_text(text, encoding="utf-8")
+    request = ExecRequest(command=("x",), operation="charge.sh", on_config_error="once")
+    with engine_of(request, read(env={}), Reporter(quiet=True, as_json=False)) as engine:
+        assert engine.policies.of("charge.sh").max_attempts == 1
+        assert not engine.circuits.is_used
+    assert "is run once, without retries" in capsys.readouterr().err
+
+
+def test_every_mistake_is_listed_at_once(folder, capsys):
+    """Of the file, --set, --policy and --store; as JSON too."""
+    (folder / "mainstay.yml").write_text(MISTAKES["the policy"], encoding="utf-8")
+    wrong = ("--set", "retry.nested=wern", "--policy", "onec", "--store", "sqlit:///a.db")
+    assert guard.run(["exec", *wrong, *RUN]) == 2
+    told = capsys.readouterr().err
+    for each in (
+        "mainstay.yml:3: retry.policies.once.maxAtempts: unknown key; did you mean maxAttempts?",
+        "--set retry.nested: retry.nested = 'wern': must be one of collapse, warn, allow, refuse",
+        "--policy: 'onec': must be the name of a policy; there are once, standard; did you mean"
+        " once?",
+        "--store: 'sqlit:///a.db': must be the URL of a store",
+        "4 problems",
+    ):
+        assert each in told
+    assert guard.run(["exec", "--json", *wrong, *RUN]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "MS107"
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("wrong", ["--policy=onec", "--store=sqlit:///a", "--set=retry.nested=w"])
+def test_one_wrong_option_suffices(folder, wrong):
+    """Each alone is exit code 2, before anything is run."""
+    assert guard.run(["exec", wrong, *RUN]) == 2
+    assert not (folder / "ran").exists()
+
+
+def request_with(**options):
+    return ExecRequest(
+        command=("x",), operation="charge.sh", on_config_error="once", key="k", **options
+    )
+
+
+def test_with_a_key_the_store_must_be_named_if_the_configuration_is_wrong(folder, capsys):
+    """Which store has the key is not known then: the default store may not be the one."""
+    (folder / "mainstay.yml").write_text(MISTAKES["another section"], encoding="utf-8")
+    reporter = Reporter(quiet=True, as_json=False)
+    for options in ({}, {"store": "sqlit:///a.db"}):
+        with pytest.raises(CommandError, match="which store has the key") as caught:
+            engine_of(request_with(**options), read(env={}), reporter)
+        assert caught.value.exit_with == 69
+    with engine_of(request_with(store="sqlite:///own.db"), read(env={}), reporter) as engine:
+        assert "own.db" in engine.store.url
+        assert engine.policies.of("charge.sh").max_attempts == 1
+    capsys.readouterr()
+
+
+def test_without_the_option_the_problems_are_raised():
+    request = ExecRequest(command=("x",), operation="charge.sh", policy="fast")
+    with pytest.raises(ConfigError, match="fast"):
+        engine_of(request, read(env={}), Reporter(quiet=True, as_json=False))
