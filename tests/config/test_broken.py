@@ -1,5 +1,6 @@
 """Broken files with the exact messages they get: <name>.yml, and <name>.txt beside it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -75,12 +76,12 @@ def test_what_is_no_file_is_told(make, text, tmp_path):
 def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch):
     """The system's own word for it stands in the message."""
 
-    def refuse(self):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     path = tmp_path / "mainstay.yml"
     path.write_text("retry: {}")
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     (problem,) = load(path, env={}).report.problems
     assert str(problem) == f"{path}: cannot be read: Permission denied"
 

@@ -15,6 +15,7 @@ from mainstay.config.policies import BUILT_IN
 from mainstay.config.shapes import camel, snake
 from mainstay.engine.registry import STANDARD
 from mainstay.stores.open import ALSO, STORES
+from tests.trusting import trusted
 
 AGENT = """\
 retry:
@@ -52,14 +53,14 @@ retry:
 
 @pytest.fixture
 def put(tmp_path, monkeypatch):
-    """Writes a file below an empty working directory, which is no project."""
+    """Writes and trusts a file below an empty working directory, which is no project."""
     monkeypatch.chdir(tmp_path)
 
     def put(name, text):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        return path
+        return trusted(path)
 
     return put
 

@@ -21,6 +21,7 @@ from mainstay import (
 from mainstay.engine.from_config import read, settings_from
 from mainstay.engine.parts import HOMES
 from mainstay.engine.registry import STANDARD
+from tests.trusting import trusted
 
 SHOP = """\
 retry:
@@ -37,12 +38,12 @@ retry:
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """Writes mainstay.yml into an empty working directory."""
+    """Writes mainstay.yml into an empty working directory, and trusts it."""
     monkeypatch.chdir(tmp_path)
 
     def write(text, name="mainstay.yml"):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        return tmp_path / name
+        return trusted(tmp_path / name)
 
     return write
 

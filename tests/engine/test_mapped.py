@@ -26,7 +26,9 @@ def attempts(tmp_path, monkeypatch):
         (tmp_path / "mainstay.yml").write_text(text, encoding="utf-8")
         with (
             pytest.warns(ConfigWarning),
-            Engine.from_config(env=env or {}, on_error="default", **options) as engine,
+            Engine.from_config(
+                "mainstay.yml", env=env or {}, on_error="default", **options
+            ) as engine,
         ):
             return [engine.policies.of(name).max_attempts for name in operations]
 

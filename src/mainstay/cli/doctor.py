@@ -1,7 +1,7 @@
 """`mainstay doctor`: what is installed, what is missing, how good clock and store are.
 
 It reads package metadata and imports nothing of the library but what opens a store it is asked
-about, so that it works even if the library does not.
+about and what reads the configuration, so that it works even if the library does not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mainstay.cli.screen.console import Screen
 
 OLDEST_PYTHON = (3, 11)
+_SHOWN = 3
+"""Problems of a configuration that are listed."""
 
 
 @click.command(
@@ -46,7 +48,7 @@ OLDEST_PYTHON = (3, 11)
 def command(
     ctx: click.Context, as_json: bool, store: str | None, files: tuple[str, ...]
 ) -> None:  # fmt: skip
-    """Check Python, mainstay, its extras, the clock and a store.
+    """Check Python, mainstay, its extras, the clock, the configuration and a store.
 
     Exits with 1 if something does not work; an extra that is not installed is no problem, and
     neither is a warning.
@@ -55,10 +57,12 @@ def command(
     problems = [*_problems_of_python(), *_problems_of(libraries)]
     described = _describe(store, problems) if store else None
     warnings = list(_warnings(store, files, problems))
+    file = _configuration(problems)
     if as_json:
-        write_json(_document(libraries, problems, described) | {"warnings": warnings})
+        document = _document(libraries, problems, described)
+        write_json(document | {"warnings": warnings, "configuration": file})
     else:
-        _show(libraries, problems, described)
+        _show(libraries, problems, described, file)
         for warning in warnings:
             write(f"warning: {warning}")
     ctx.exit(Exit.NEGATIVE if problems else Exit.OK)
@@ -88,6 +92,22 @@ def _describe(url: str, problems: list[str]) -> dict[str, object] | None:
     except MainstayError as error:
         problems.append(str(error))
         return None
+
+
+def _configuration(problems: list[str]) -> str | None:
+    """The file of the configuration; its problems are added, or their number if they are many."""
+    try:
+        from mainstay.config.load import load
+
+        loaded = load()
+    except Exception as error:
+        problems.append(f"the configuration cannot be read: {error}")
+        return None
+    found = [str(problem) for problem in loaded.report.problems]
+    if len(found) > _SHOWN:
+        found = [f"{loaded.file}: {len(found)} problems: mainstay config check"]
+    problems += found
+    return loaded.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +251,17 @@ def _document(
     }
 
 
-def _show(libraries: list[Library], problems: list[str], store: dict[str, object] | None) -> None:
+def _show(
+    libraries: list[Library],
+    problems: list[str],
+    store: dict[str, object] | None,
+    file: str | None,
+) -> None:
     from mainstay.cli.screen.console import Screen, fields, table
 
     screen = Screen()
-    screen.show(fields([*_facts(libraries), *_store_facts(store or {})]), "")
+    facts = [*_facts(libraries), ("configuration", file or "no file"), *_store_facts(store or {})]
+    screen.show(fields(facts), "")
     rows = [_extra_row(extra, found) for extra, found in _extras(libraries).items()]
     screen.show(table(("extra", "installed", "to install it"), rows, left=3), "")
     _show_problems(screen, problems)

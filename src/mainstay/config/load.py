@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.config.check import BAD, check
 from mainstay.config.fields import CONFIG
 from mainstay.config.files.load_file import Read, read_file
-from mainstay.config.files.search import candidates
+from mainstay.config.files.search import candidates, search_folders
+from mainstay.config.files.trust import NAME_IT, why_not_safe, why_not_trusted
 from mainstay.config.overrides import from_environment, from_options
 from mainstay.config.report import Report
 from mainstay.config.settings import settings_of
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.config.settings import Settings
+
+
+_WAY_OUT = f"Change the owner or the mode if it is yours; if you trust it, {NAME_IT}"
 
 
 class Loaded:
@@ -72,16 +77,50 @@ def _read(path: str | os.PathLike[str] | None, report: Report) -> Read:
     if given is not None:
         source = os.fspath(given)
         return read_file(Path(os.path.expanduser(source)), source, report)  # noqa: PTH111 -- never raises
+    found = search(report)
+    return Read(None) if found is None else _if_safe(found, report)
+
+
+class Found(NamedTuple):
+    """A file that was found by searching: its path, the last folder of the search, what it has."""
+
+    path: Path
+    root: Path
+    read: Read
+    problems: int
+    """How many there were before it was read."""
+
+
+def search(report: Report) -> Found | None:
+    """The first file that has something of ours, as it is: nobody has trusted it yet."""
     try:
         here = Path.cwd()
     except OSError:  # it was removed under us
-        return Read(None)
-    for found in candidates(here):
-        before = len(report.problems)
-        read = read_file(found, shown(found, here), report, is_given=False)
+        return None
+    root, before = search_folders(here)[-1], len(report.problems)
+    for path in candidates(here):
+        read = read_file(path, shown(path, here), report, is_given=False)
         if read.tree is not None or len(report.problems) > before:
-            return read
-    return Read(None)
+            return Found(path, root, read, before)
+    return None
+
+
+def _if_safe(found: Found, report: Report) -> Read:
+    """What was found by searching; without its tree, and with the reason, if it may not decide."""
+    path, root, read, before = found
+    source = read.source or ""
+    if read.status is not None and (reason := why_not_safe(path, root, read.status)):
+        del report.problems[before:]
+        text = f"was found by searching and is not used: {reason}. {_WAY_OUT}"
+    elif read.tree is not None and (reason := why_not_trusted(path, read.tree)):
+        text = (
+            f"was found by searching and is not used: it {reason}. Look at it, then run:"
+            f" mainstay config trust {shlex.quote(source)}; or {NAME_IT}"
+        )
+    else:
+        return read
+    report.file(source, None, text)
+    return read._replace(tree=None)
 
 
 def shown(path: Path, here: Path) -> str:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from mainstay.cli import guard
 from mainstay.cli.app import app
 from mainstay.config.load import load
+from tests.trusting import trusted
 
 SHOP = """\
 store: postgresql://app:${DB_PASSWORD}@db/shop
@@ -32,6 +33,7 @@ def shop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DB_PASSWORD", "hunter2")
     (tmp_path / "mainstay.yml").write_text(SHOP.partition("inbox:")[0], encoding="utf-8")
+    trusted(tmp_path / "mainstay.yml")
     return tmp_path
 
 
@@ -88,6 +90,7 @@ def test_what_holds_is_shown_with_its_origin(shop, monkeypatch):
 
 def test_what_is_shown_as_json(shop):
     (shop / "mainstay.yml").write_text(SHOP, encoding="utf-8")
+    trusted(shop / "mainstay.yml")
     done = CliRunner().invoke(app, ["config", "show", "--json"])
     assert "hunter2" not in done.output
     told = json.loads(done.output)

@@ -475,9 +475,7 @@ def test_a_configuration_names_the_policy_of_an_operation(mainstay, tmp_path):
 def test_a_command_is_run_exactly_once_on_request_if_the_file_is_wrong(mainstay, tmp_path):
     """By default it is not run at all; neither way it has the built-in policy's three attempts."""
     (tmp_path / "mainstay.yml").write_text(
-        "retry:\n"
-        "  policies: {once: {maxAtempts: 1}}\n"
-        "  operationPolicies: {charge: once}\n"
+        "retry:\n  policies: {once: {maxAtempts: 1}}\n  operationPolicies: {charge: once}\n"
     )
     command = ("--operation", "charge", *sh("echo charged; exit 3"))
     done = mainstay(*command)

