@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mainstay.config.fields import CONFIG
 from mainstay.config.schema import schema
-from mainstay.config.shapes import Listing, NameMap, Section, camel
+from mainstay.config.shapes import Listing, NameMap, Number, Section, camel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +38,10 @@ Every section and key. How to use them: [configuration](../how-to/configuration.
 JSON Schema: [mainstay.schema.json](mainstay.schema.json), or `mainstay config schema`.
 
 Keys are written in camelCase or in snake_case (`maxAttempts`, `max_attempts`); the same key in both
-is a problem. Times are seconds; under the name with `Ms` at its end, milliseconds. A value may be,
-or hold, `${NAME}`: it is taken from the environment, and shown nowhere. A section with nothing in
-it is one with its defaults. Keys at the top that begin with `x-` are passed over.
+is a problem. Times are seconds; under the name with `Ms` at its end, milliseconds. Instead of the
+number a text with units may be given: `500ms`, `30s`, `2m`, `1h30m`, `1d`. A value may be, or hold,
+`${NAME}`: it is taken from the environment, and shown nowhere. A section with nothing in it is one
+with its defaults. Keys at the top that begin with `x-` are passed over.
 """
 
 
@@ -110,7 +111,7 @@ def _takes(shape: Shape) -> str:
         return f"a mapping: each {shape.what} with {_takes(shape.shape)}"
     if isinstance(shape, Listing):
         return shape.expected if shape.or_one else f"a list, each {_takes(shape.shape)}"
-    return shape.expected
+    return shape.in_short if isinstance(shape, Number) else shape.expected
 
 
 def main() -> int:

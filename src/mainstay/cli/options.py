@@ -20,6 +20,32 @@ _SETS = "mainstay.cli.set"
 _LOADED = "mainstay.cli.loaded"
 
 
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # older ones have none
+    """A number of seconds, or a duration such as 500ms, 30s or 1h30m."""
+
+    name = "duration"
+
+    def __init__(self, low: float, high: float, *, above: bool = False) -> None:
+        self.low, self.high, self.above = low, high, above
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds."""
+        from mainstay.config.durations import bounds, expected, seconds_in
+
+        found = seconds_in(str(value).strip())
+        if found is None:
+            try:
+                found = float(value)
+            except ValueError:
+                found = float("nan")
+        if (self.low < found if self.above else self.low <= found) and found <= self.high:
+            return found
+        limits = bounds(self.low, self.high, above=self.above)
+        return self.fail(f"{value!r} must be {expected(' of seconds', limits)}", param, ctx)
+
+
 def json_option(function: F) -> F:
     """Adds `--json`; the command gets it as `as_json`. On a group it holds for what is inside."""
     add = click.option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.config.durations import seconds_in
 from mainstay.config.report import nearest
 from mainstay.config.shapes import (
     Anything,
@@ -21,6 +22,7 @@ from mainstay.config.shapes import (
     Text,
     Whole,
     camel,
+    is_time,
     snake,
 )
 from mainstay.config.tree import SECRET, Node, Template, scalar
@@ -81,6 +83,8 @@ def _text(shape: Text, node: Node, path: Path, report: Report) -> Any:
 
 def _number(shape: Number, node: Node, path: Path, report: Report) -> Any:
     value = node.value
+    if shape.is_time and type(value) is str and (seconds := seconds_in(value)) is not None:
+        value = seconds * shape.per
     if type(value) in (int, float):
         if (shape.low < value if shape.above else shape.low <= value) and value <= shape.high:
             return value / shape.per
@@ -205,6 +209,8 @@ def _short(shape: Section, node: Node) -> dict[str, Node] | None:
     name = shape.flag if sort is bool else shape.number if sort in (int, float) else ""
     if not name and (sort is str or node.text is not None):
         name = shape.text
+    if not name and sort is str and shape.number and is_time(shape.keys[shape.number][1]):
+        name = shape.number if seconds_in(node.value) is not None else ""
     return {name: node} if name else None
 
 

@@ -201,5 +201,9 @@ def jitter_of(value: Any, place: ConfigMapping, field: str) -> Jitter | None:
     if kind == "additive" and "amount" not in value:
         text = "additive needs an amount of seconds: {kind: additive, amount: 0.5}"
         place.problem((field,), text)
+    node, _, is_there = place.at(field, "amount")
+    if is_there and kind != "additive" and type(node.value) is str:
+        place.problem((field, "amount"), "is a share here: a duration is for additive alone")
+        return None
     amount = value.get("amount", 0.1 if kind == "percent" else 0.0)
     return place.build(lambda: Jitter(kind, amount), _STANDS_AS | {"amount": ((field, "amount"),)})

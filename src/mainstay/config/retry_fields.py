@@ -89,7 +89,7 @@ JITTER = Section(
     Field("kind", Text(choices=JITTERS), "how delays are spread", "percent"),
     Field(
         "amount",
-        Number(0.0, MOST),
+        Number(0.0, MOST, is_time=True),
         "the share for `percent` (0.1 is ±10 %), the seconds for `additive`",
         "0.1 for percent",
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mainstay.config.durations import EXAMPLES, PATTERN
 from mainstay.config.fields import CONFIG
 from mainstay.config.shapes import (
     Anything,
@@ -49,6 +50,11 @@ def schema() -> dict[str, Any]:
                 "type": "string",
                 "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*\}",
                 "description": "a value of the environment",
+            },
+            "duration": {
+                "type": "string",
+                "pattern": f"^(?:{PATTERN}){_END}",
+                "description": f"a length of time with its units, such as {EXAMPLES}",
             },
             **made.definitions,
         },
@@ -143,7 +149,10 @@ def _text(_maker: _Maker, shape: Text, _name: str) -> dict[str, Any]:
 def _number(_maker: _Maker, shape: Number, _name: str) -> dict[str, Any]:
     low = "exclusiveMinimum" if shape.above else "minimum"
     sort = ["number", "null"] if shape.optional else "number"
-    return _or_template({"type": sort, low: shape.low, "maximum": shape.high})
+    made = {"type": sort, low: shape.low, "maximum": shape.high}
+    if not shape.is_time:
+        return _or_template(made)
+    return {"anyOf": [made, {"$ref": "#/$defs/duration"}, _TEMPLATE]}
 
 
 def _whole(_maker: _Maker, shape: Whole, _name: str) -> dict[str, Any]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mainstay.config.durations import bounds, expected
 from mainstay.core.base.validate import MAX_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+SECONDS, MILLISECONDS = " of seconds", " of milliseconds"
 
 
 def camel(name: str) -> str:
@@ -63,7 +66,10 @@ class Text(Shape):
 
 
 class Number(Shape):
-    """A number from `low` to `high`; divided by `per` to be in the unit that is meant."""
+    """A number from `low` to `high`; divided by `per` to be in the unit that is meant.
+
+    If it `is_time`, a text with a unit of its own is taken too: `500ms`, `30s`, `1h30m`.
+    """
 
     def __init__(
         self,
@@ -74,11 +80,15 @@ class Number(Shape):
         above: bool = False,
         optional: bool = False,
         per: int = 1,
+        is_time: bool = False,
     ) -> None:
         self.low, self.high, self.above = low, high, above
         self.optional, self.per = optional, per
-        bounds = f"above {low:g} and up to" if above else f"from {low:g} to"
-        self.expected = f"a number{unit} {bounds} {high:.12g}" + (", or null" if optional else "")
+        self.is_time = is_time or unit in (SECONDS, MILLISECONDS)
+        limits, null = bounds(low, high, above=above), ", or null" if optional else ""
+        self.in_short = f"a number{unit} {limits}{null}"
+        """The same without the other way to write a time."""
+        self.expected = expected(unit, limits) + null if self.is_time else self.in_short
 
 
 class Whole(Shape):
@@ -188,13 +198,20 @@ class Section(Shape):
             for name, shape in field.forms:
                 for key in (camel(name), name):
                     self.keys[key] = (field, shape)
-        others = (("a text", text), ("a number", number), ("true or false", flag))
+        is_length = bool(number) and is_time(self.keys[number][1])
+        number_is = "a number or a duration such as 30s" if is_length else "a number"
+        others = (("a text", text), (number_is, number), ("true or false", flag))
         self.expected = ", or ".join(["a mapping", *(sort for sort, field in others if field)])
 
     @property
     def names(self) -> list[str]:
         """The keys as they are usually written."""
         return [camel(name) for field in self.fields for name, _ in field.forms]
+
+
+def is_time(shape: Shape) -> bool:
+    """Whether a shape is a length of time."""
+    return isinstance(shape, Number) and shape.is_time
 
 
 def duration(
@@ -209,11 +226,11 @@ def duration(
     also: Sequence[str] = (),
 ) -> Field:
     """A field of seconds, which may be given in milliseconds under a name that ends in `Ms`."""
-    seconds = Number(low, high, unit=" of seconds", above=above, optional=optional)
+    seconds = Number(low, high, unit=SECONDS, above=above, optional=optional)
     thousandths = Number(
         low * 1000,
         high * 1000,
-        unit=" of milliseconds",
+        unit=MILLISECONDS,
         above=above,
         optional=optional,
         per=1000,

@@ -23,7 +23,10 @@ inbox:
   notify:
     webhook: {url: "https://hooks.example/a", secret: hunter2}
 """
-SECONDS = "must be a number of seconds above 0 and up to 31622400, or null"
+SECONDS = (
+    "must be a number of seconds above 0 and up to 31622400, or a duration such as 500ms, 30s or"
+    " 1h30m, or null"
+)
 BROKEN = "retry:\n  policies:\n    fast: {maxAtempts: 2}\n    slow: {deadline: soon}\n"
 
 

@@ -223,7 +223,7 @@ def test_a_death_by_signal_is_retried_where_it_is_named(mainstay):
         (("--never-on-exit", "0"), "'0': exit codes are from 1 to 255"),
         (("--retry-on-exit", "1", "--never-on-exit", "2"), "exclude each other"),
         (("--policy", "nope"), "there is no policy 'nope'"),
-        (("--timeout", "0"), "0.0 is not in the range"),
+        (("--timeout", "0"), "'0' must be a number of seconds above 0"),
         (("--attempt-timeout", "0"), "0.0 is not in the range"),
         (("--key", " "), "--key is empty"),
         (("--keep-output", "8X"), "'8X' is no size"),

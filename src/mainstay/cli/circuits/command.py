@@ -9,7 +9,7 @@ import click
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
 from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
-from mainstay.cli.options import example, json_option
+from mainstay.cli.options import Seconds, example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def show(name: str, as_json: bool) -> None:
 
 @command.command(epilog=example("mainstay circuits watch --store sqlite:///app.db"))
 @click.option(
-    "--every", type=click.FloatRange(0.1, 3600.0), default=1.0, show_default=True,
-    metavar="SECONDS", help="Seconds between two readings.",
+    "--every", type=Seconds(0.1, 3600.0), default="1s", show_default=True,
+    metavar="TIME", help="The time between two readings, such as 500ms.",
 )  # fmt: skip
 @store_option
 @json_option

@@ -9,29 +9,30 @@ import click
 
 from mainstay.cli.exec.exit_codes import exit_codes
 from mainstay.cli.exec.sizes import size
-from mainstay.cli.options import config_options, example, json_option
+from mainstay.cli.options import Seconds, config_options, example, json_option
 
 if TYPE_CHECKING:
     from typing import Any
 
-SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
+SECONDS = Seconds(0.0, 31_622_400.0, above=True)
+"""A policy takes no more: a year."""
 
 
 @click.command(
     "exec",
     context_settings={"allow_interspersed_args": False},
     epilog=example(
-        "mainstay exec --timeout 30 -- curl -fsS https://example.com/health",
+        "mainstay exec --timeout 30s -- curl -fsS https://example.com/health",
         "mainstay exec --policy aggressive --never-on-exit 2 -- ./sync.sh",
         "mainstay exec --key deploy-42 --escalate -- ./deploy.sh 42",
     ),
 )
 @click.option("--policy", metavar="NAME", help="The policy; by default that of the operation.")
 @click.option("--operation", metavar="NAME", help="The operation; by default the command's name.")
-@click.option("--timeout", "--attempt-timeout", "timeout", type=SECONDS, metavar="S",
+@click.option("--timeout", "--attempt-timeout", "timeout", type=SECONDS, metavar="TIME",
               help="The time limit of each attempt.")  # fmt: skip
 @click.option(
-    "--deadline", type=SECONDS, metavar="S", help="The time limit of all attempts together."
+    "--deadline", type=SECONDS, metavar="TIME", help="The time limit of all attempts together."
 )
 @click.option(
     "--key", metavar="KEY", help="Run the command once; with the same key, its output is replayed."
@@ -41,12 +42,12 @@ SECONDS = click.FloatRange(min=0.0, min_open=True, max=1e8)
 @click.option("--never-on-exit", "never_on", type=exit_codes, metavar="CODES",
               help="Never retry these exit codes.")  # fmt: skip
 @click.option("--escalate", is_flag=True, help="If all attempts fail, raise an inbox item.")
-@click.option("--grace", type=click.FloatRange(0.0, 3600.0), default=5.0, show_default=True,
-              metavar="S", help="Seconds between TERM and KILL.")  # fmt: skip
+@click.option("--grace", type=Seconds(0.0, 3600.0), default="5s", show_default=True,
+              metavar="TIME", help="The time between TERM and KILL.")  # fmt: skip
 @click.option("--keep-output", "keep", type=size, default="8M", show_default=True,
               metavar="SIZE", help="With --key: keep this much output for the replay.")  # fmt: skip
-@click.option("--lease", type=click.FloatRange(1.0, 86_400.0), default=15.0, show_default=True,
-              metavar="S", help="With --key: take over a killed run after this time.")  # fmt: skip
+@click.option("--lease", type=Seconds(1.0, 86_400.0), default="15s", show_default=True,
+              metavar="TIME", help="With --key: take over a killed run after this.")  # fmt: skip
 @click.option("--store", metavar="URL", help="The store of circuits, keys and inbox items.")
 @config_options
 @click.option("--on-config-error", type=click.Choice(["stop", "once"]), default="stop",
@@ -60,7 +61,8 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
 
     The output is passed through unchanged, and the exit code is that of the last attempt: 124 if
     the time is up, 75 if the circuit is open, 76 if an operator must decide. Every exit code but 0
-    is retried, unless the command could not be run (126, 127) or a signal ended it.
+    is retried, unless the command could not be run (126, 127) or a signal ended it. A TIME is a
+    number of seconds, or 500ms, 30s, 2m, 1h30m.
     """
     if options["retry_on"] and options["never_on"]:
         raise click.UsageError("--retry-on-exit and --never-on-exit exclude each other")
