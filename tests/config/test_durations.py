@@ -86,7 +86,7 @@ def test_every_time_of_a_file_may_have_units(tmp_path):
     assert (policy.backoff.initial, policy.backoff.max_delay) == (0.25, 9.0)
     assert policy.jitter.amount == 0.1
     assert chain.backoff.delays == (0.1, 1.0, 5.0)
-    assert settings.breaker.recovery_timeout == 60.0
+    assert settings.breaker.recovery_timeout.initial == 60.0
     assert settings.breaker.slow_after == 2.0
     assert settings.budgets["retries"]["window"] == 10.0
     assert (settings.store["share"], settings.store["purge"]) == (0.5, 3600.0)

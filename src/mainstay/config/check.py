@@ -76,6 +76,8 @@ def _text(shape: Text, node: Node, path: Path, report: Report) -> Any:
     if type(value) in (int, float, bool) and not shape.choices:
         expected += "; put it in quotes"
     near = nearest(value, shape.choices) if node.shown is None and value is not None else ""
+    if shape.is_rule and str(value).startswith("kind:"):
+        value = nearest(str(value).removeprefix("kind:"), shape.meant)
     near = shape.meant.get(str(value), near)
     report.wrong(node, path, expected, near)
     return BAD

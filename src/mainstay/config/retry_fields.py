@@ -55,9 +55,9 @@ def rules(name: str, means: str, default: str, *, is_retried: bool = False) -> F
     expected = _RULE_EXPECTED.replace("code", "code (never KeyboardInterrupt and its like)")
     meant = {kind: f"kind:{kind}" for kind in KINDS}
     if is_retried:
-        one = Text(pattern=_RETRIED, expected=expected, meant=meant)
+        one = Text(pattern=_RETRIED, expected=expected, meant=meant, is_rule=True)
     else:
-        one = Text(pattern=_RULE, expected=_RULE_EXPECTED, meant=meant)
+        one = Text(pattern=_RULE, expected=_RULE_EXPECTED, meant=meant, is_rule=True)
     some = Listing(one, or_one=True)
     return Field(name, some, means, default, [(other, some) for other in others_of(name)])
 
@@ -127,7 +127,7 @@ POLICY = Section(
           "the kinds transient, throttled, timeout and overload", is_retried=True),
     rules("never_retry_on", "what is never retried; checked first, and final", "nothing more"),
     Field("classify", NameMap(Text(choices=KINDS), key=Text(pattern=rf"(?!kind:){_RULE}",
-          expected="the name of an exception class or an error code")),
+          expected="the name of an exception class or an error code", is_rule=True)),
           "kinds for exceptions of your own: names to kinds", "none"),
     Field("per_kind", NameMap(PER_KIND, key=Text(choices=KINDS), what="kind"),
           "limits of their own for some kinds", "none"),

@@ -55,9 +55,12 @@ class Text(Shape):
         expected: str = "",
         is_secret: bool = False,
         meant: Mapping[str, str] | None = None,
+        is_rule: bool = False,
     ) -> None:
         self.meant = dict(meant or {})
         """What some wrong texts most likely mean."""
+        self.is_rule = is_rule
+        """Whether it names an exception, a code or a kind."""
         self.choices = tuple(choices)
         self.pattern = re.compile(pattern or r"\S(?:[\s\S]*\S)?")
         self.is_secret = is_secret

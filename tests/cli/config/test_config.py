@@ -53,6 +53,8 @@ def test_a_good_configuration_has_no_problems(shop):
         "file": "mainstay.yml",
         "ok": True,
         "problems": [],
+        "warnings": [],
+        "notes": [],
     }
 
 
@@ -66,6 +68,24 @@ def test_every_problem_is_listed(shop):
     ]
     told = json.loads(invoke("config", "check", "--json", code=1))
     assert [(p["line"], p["nearest"]) for p in told["problems"]] == [(3, "maxAttempts"), (4, "")]
+
+
+def test_a_slip_is_a_warning_and_what_cannot_be_known_a_note(shop):
+    """A warning is exit code 1, for a step of a build; a note is not."""
+    text = "retry: {policies: {a: {retryOn: [ConectionError, nosuchlib.Down]}}}\n"
+    (shop / "mainstay.yml").write_text(text, encoding="utf-8")
+    warning, note = invoke("config", "check", code=1).splitlines()
+    assert warning.startswith("warning: mainstay.yml:1: retry.policies.a.retryOn[0]: no exception")
+    assert note.startswith("note: mainstay.yml:1: retry.policies.a.retryOn[1]: nosuchlib.Down")
+    told = json.loads(invoke("config", "check", "--json", code=1))
+    assert (told["ok"], told["problems"], len(told["warnings"]), len(told["notes"])) == (
+        False,
+        [],
+        1,
+        1,
+    )
+    (shop / "mainstay.yml").write_text(text.replace("Cone", "Conne"), encoding="utf-8")
+    assert invoke("config", "check").splitlines()[0].startswith("note: ")
 
 
 def test_what_holds_is_shown_with_its_origin(shop, monkeypatch):

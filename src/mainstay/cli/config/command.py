@@ -32,17 +32,29 @@ def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for wha
 @json_option
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
-    """Check the configuration, and list all problems. Exits with 1 if there are any."""
+    """Check the configuration, and list all problems. Exits with 1 if there are any.
+
+    A warning is what is most likely not meant, such as a misspelt exception: an engine starts all
+    the same, but the exit code is 1. A note is what cannot be checked here.
+    """
+    from mainstay.config.doubts import doubts_of
+
     loaded = configuration()
-    problems = loaded.report.problems
+    doubts = doubts_of(loaded)
+    found = {
+        "problems": loaded.report.problems, "warnings": doubts.warnings, "notes": doubts.notes,
+    }  # fmt: skip
+    is_ok = not loaded.report.problems and not doubts.warnings
     if as_json:
-        listed = [problem.to_dict() for problem in problems]
-        write_json({"file": loaded.file, "ok": not problems, "problems": listed})
-    elif problems:
-        write("\n".join(str(problem) for problem in problems))
+        listed = {sort: [each.to_dict() for each in some] for sort, some in found.items()}
+        write_json({"file": loaded.file, "ok": is_ok, **listed})
     else:
-        write(f"{loaded.file or 'no file'}: no problems; {_counted(loaded)}")
-    if problems:
+        for sort, start in (("problems", ""), ("warnings", "warning: "), ("notes", "note: ")):
+            for each in found[sort]:
+                write(f"{start}{each}")
+        if is_ok:
+            write(f"{loaded.file or 'no file'}: no problems; {_counted(loaded)}")
+    if not is_ok:
         ctx.exit(Exit.NEGATIVE)
 
 
