@@ -89,13 +89,20 @@ def _remember_sets(ctx: click.Context, _parameter: click.Parameter, value: tuple
     ctx.meta[_SETS] = (*ctx.meta.get(_SETS, ()), *value)
 
 
+def chosen_configuration(ctx: click.Context) -> tuple[str | None, tuple[str, ...]]:
+    """The file that the command line names, and what it sets, as far as it was read."""
+    return ctx.meta.get(_FILE), ctx.meta.get(_SETS, ())
+
+
 def configuration() -> Loaded:
     """The configuration that the command line names or that is found; a command reads it once."""
-    meta = click.get_current_context().meta
+    ctx = click.get_current_context()
+    meta = ctx.meta
     if _LOADED not in meta:
         from mainstay.engine.from_config import read
 
-        meta[_LOADED] = read(meta.get(_FILE), overrides=meta.get(_SETS, ()))
+        file, sets = chosen_configuration(ctx)
+        meta[_LOADED] = read(file, overrides=sets)
     loaded: Loaded = meta[_LOADED]
     return loaded
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.config.init import init
 from mainstay.cli.config.trust import trust
 from mainstay.cli.exits import Exit
 from mainstay.cli.options import config_options, configuration, example, json_option
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for what is inside
-    """Check the configuration, show it, trust it, or print its schema."""
+    """Write a configuration, check it, show it, trust it, or print its schema."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(Exit.USAGE)
@@ -97,6 +98,7 @@ def schema(as_json: bool) -> None:  # noqa: ARG001  it is JSON in any case
     write_ours(json.dumps(make(), indent=2))
 
 
+command.add_command(init)
 command.add_command(trust)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.completion import policy_names
 from mainstay.cli.errors import CommandError
 from mainstay.cli.options import config_options, configured, example, json_option
 from mainstay.cli.screen.output import write_json
@@ -38,7 +39,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 
 @command.command(epilog=example("mainstay policies show standard --seed 7"))
-@click.argument("name")
+@click.argument("name", shell_complete=policy_names)
 @click.option("--seed", type=int, help="Show the exact delays that an engine with this seed waits.")
 @config_options
 @json_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstay.cli.completion import operation_names, policy_names
 from mainstay.cli.exec.exit_codes import exit_codes
 from mainstay.cli.exec.sizes import size
 from mainstay.cli.options import Seconds, config_options, example, json_option
@@ -27,8 +28,10 @@ SECONDS = Seconds(0.0, 31_622_400.0, above=True)
         "mainstay exec --key deploy-42 --escalate -- ./deploy.sh 42",
     ),
 )
-@click.option("--policy", metavar="NAME", help="The policy; by default that of the operation.")
-@click.option("--operation", metavar="NAME", help="The operation; by default the command's name.")
+@click.option("--policy", metavar="NAME", shell_complete=policy_names,
+              help="The policy; by default that of the operation.")  # fmt: skip
+@click.option("--operation", metavar="NAME", shell_complete=operation_names,
+              help="The operation; by default the command's name.")  # fmt: skip
 @click.option("--timeout", "--attempt-timeout", "timeout", type=SECONDS, metavar="TIME",
               help="The time limit of each attempt.")  # fmt: skip
 @click.option(
