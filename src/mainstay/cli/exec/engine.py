@@ -38,7 +38,7 @@ def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engin
     except UsageError as error:
         if request.on_config_error != "once":
             raise
-        reporter.warn(f"{error}\nmainstay: the command is run once, without retries")
+        reporter.warn(str(error))
     return _for_one_run(request, reporter)
 
 
@@ -50,6 +50,7 @@ def _opened(request: ExecRequest, loaded: Loaded, url: str | None, reporter: Rep
 def _for_one_run(request: ExecRequest, reporter: Reporter) -> Engine:
     """An engine that runs the command exactly once, whatever the configuration has meant."""
     url, once = store_for_one_run(request), RetryPolicy(name="once", max_attempts=1)
+    reporter.warn("the command is run once, without retries")
     return _with_store(
         replace(request, policy=None),
         reporter,
