@@ -15,7 +15,7 @@ from mainstay.config.policies import BUILT_IN
 from mainstay.config.shapes import camel, snake
 from mainstay.engine.registry import STANDARD
 from mainstay.stores.open import ALSO, STORES
-from tests.trusting import trusted
+from tests.config.trusting import trusted
 
 AGENT = """\
 retry:

@@ -23,7 +23,7 @@ from mainstay.config.shapes import camel
 from mainstay.config.tree import Node
 from mainstay.runtime import private_files
 from mainstay.runtime.private_files import state_folder
-from tests.trusting import trusted
+from tests.config.trusting import trusted
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes are POSIX's")
 RETRY = "retry: {policies: {standard: {maxAttempts: 2}}}\n"

@@ -21,7 +21,7 @@ from mainstay import (
 from mainstay.engine.from_config import read, settings_from
 from mainstay.engine.parts import HOMES
 from mainstay.engine.registry import STANDARD
-from tests.trusting import trusted
+from tests.config.trusting import trusted
 
 SHOP = """\
 retry:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from mainstay.cli import guard
 from mainstay.cli.app import app
 from mainstay.config.load import load
-from tests.trusting import trusted
+from tests.config.trusting import trusted
 
 SHOP = """\
 store: postgresql://app:${DB_PASSWORD}@db/shop

@@ -11,8 +11,8 @@ from mainstay import BreakerSettings, Engine, OutcomeUnknown, RetryPolicy
 from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.events import CallSucceeded
 from mainstay.sinks.delivery.spill import Spill
+from tests.config.trusting import trusted
 from tests.processes import wait_until
-from tests.trusting import trusted
 
 ONCE = RetryPolicy(name="once", max_attempts=1)
 

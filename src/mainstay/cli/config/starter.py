@@ -47,8 +47,8 @@ retry:
     payments.charge: once
     "reports.*": patient
 
-# A circuit for each operation, which stops calls to a service that is down: after so many failures
-# in a row, for so long.
+# A circuit for each operation, which stops calls to a service that is down: after this number of
+# failures in a row, for this time.
 # circuitBreaker: {failureThreshold: 5, openDuration: 30s}
 
 # Retries as a share of the calls, so that they do not overload what is slow already.
