@@ -48,7 +48,7 @@ _SHOWN = 3
 def command(
     ctx: click.Context, as_json: bool, store: str | None, files: tuple[str, ...]
 ) -> None:  # fmt: skip
-    """Check Python, mainstay, its extras, the clock, the configuration and a store.
+    """Check Python, extras, the clock, configuration and a store.
 
     Exits with 1 if something does not work; an extra that is not installed is no problem, and
     neither is a warning.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for what is inside
-    """Write a configuration, check it, show it, trust it, or print its schema."""
+    """Write, check, show and trust the configuration."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(Exit.USAGE)
