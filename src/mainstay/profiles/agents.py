@@ -25,7 +25,7 @@ from mainstay.drivers.policy import RetryPolicy
 from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import KEPT, stream_of
 from mainstay.drivers.process.command import name_of
-from mainstay.drivers.process.options import ProcessOptions
+from mainstay.drivers.process.options import ProcessOptions, own_environment
 from mainstay.engine.registry import STANDARD
 from mainstay.errors import UsageError
 from mainstay.runtime.context import CANCEL
@@ -118,7 +118,7 @@ def run_tool(
         escalate: whether a tool that is given up becomes an item of the engine's inbox.
         input: what it reads from stdin, anew in each attempt; nothing by default.
         cwd: the folder it is run in.
-        env: its environment; by default this process's.
+        env: its environment; by default this process's, without the secrets of operators.
         attempt_timeout: the same as `timeout`.
 
     Raises:
@@ -166,7 +166,7 @@ class _Tool:
             self._input.write(given or b"")
             self._input.flush()
         stdin = DEVNULL if self._input is None else self._input.fileno()
-        cancel = CANCEL.get()
+        cancel, env = CANCEL.get(), own_environment() if env is None else env
         self._options = ProcessOptions(
             keep=KEPT, through=False, cancel=cancel, stdin=stdin, cwd=cwd, env=env
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -9,6 +10,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NOT_PASSED_ON = ("MAINSTAY_OPERATOR_SECRET", "MAINSTAY_NEW_SECRET")
+"""Variables that are for mainstay itself: secrets of operators."""
 GRACE = 5.0
 """Seconds between TERM and KILL."""
 
@@ -28,3 +31,12 @@ class ProcessOptions(Struct, frozen=True):
     stdin: int | None = None
     cwd: str | None = None
     env: Mapping[str, str] | None = None
+
+
+def own_environment() -> dict[str, str]:
+    """The environment of this process as a command gets it: without the secrets of operators.
+
+    >>> "MAINSTAY_OPERATOR_SECRET" in own_environment()
+    False
+    """
+    return {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
