@@ -74,8 +74,11 @@ def command(as_json: bool, quiet: bool, words: tuple[str, ...], **options: Any) 
     from mainstay.cli.exec.report import Reporter
     from mainstay.cli.exec.request import ExecRequest
     from mainstay.cli.exec.run import run
+    from mainstay.core.redact.command_line import redacted_words
 
-    name = options["operation"] or Path(words[0]).name or words[0]
+    options["is_named"] = bool(options["operation"])
+    program = redacted_words(words[:1])[0]
+    name = options["operation"] or Path(program).name or program
     options["operation"] = name.encode("utf-8", "backslashreplace").decode()  # a file's may be any
     chosen = {name: value for name, value in options.items() if value is not None}
     request = ExecRequest(command=words, **chosen)

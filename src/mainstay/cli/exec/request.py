@@ -13,6 +13,8 @@ class ExecRequest:
 
     command: tuple[str, ...]
     operation: str
+    is_named: bool = False
+    """Whether the operation was named: its circuit and its keys have that name."""
     policy: str | None = None
     timeout: float | None = None
     deadline: float | None = None

@@ -131,6 +131,8 @@ class CircuitRegistry:
         self._listeners = tuple(listeners)
         self.welcome: Callable[[CircuitBreaker], object] | None = None
         """Called with each circuit that is made for an operation, before it guards a call."""
+        self.own_names: dict[str, str] = {}
+        """The names of operations' own circuits, where they differ from the operations'."""
         self.sharing: Callable[[], dict[str, int]] = dict
         """How the probes and openings of shared circuits fared in the store, counted."""
         self._lock = make_lock()
@@ -167,7 +169,8 @@ class CircuitRegistry:
         >>> CircuitRegistry().of("anything")
         ()
         """
-        own = () if self._each is None else (self._own_of(operation),)
+        name = self.own_names.get(operation, operation)
+        own = () if self._each is None else (self._own_of(name),)
         return (*own, *self._shared_by(operation))
 
     def _shared_by(self, operation: str) -> list[CircuitBreaker]:
@@ -181,7 +184,8 @@ class CircuitRegistry:
         >>> CircuitRegistry(each=BreakerSettings()).settings_of("search")[0][0]
         'search'
         """
-        own = [] if self._each is None else [(operation, self._each)]
+        name = self.own_names.get(operation, operation)
+        own = [] if self._each is None else [(name, self._each)]
         return [*own, *((each.name, each.settings) for each in self._shared_by(operation))]
 
     def _own_of(self, operation: str) -> CircuitBreaker:

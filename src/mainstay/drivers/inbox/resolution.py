@@ -75,18 +75,20 @@ def exhausted_calls(store: Store, circuits: CircuitRegistry) -> Room:
         if "address" in item.data:
             is_done = isinstance(_step(store, item, Forget()), Done)
             results.append("counted attempts are forgotten" if is_done else MOVED_ON)
-        results += _reset(store, circuits, item.operation, decision)
+        results += _reset(store, circuits, item, decision)
         return "; ".join(results) or "it may be called again"
 
     return settle
 
 
-def _reset(
-    store: Store, circuits: CircuitRegistry, operation: str, decision: Decision
-) -> list[str]:
-    """Resets the operation's circuits, here and wherever they are shared; a forced one stays."""
-    why, results = f"the inbox: {decision.why}" if decision.why else "the inbox", {operation: ""}
-    for circuit in circuits.of(operation):
+def _reset(store: Store, circuits: CircuitRegistry, item: Item, decision: Decision) -> list[str]:
+    """Resets the operation's circuits, here and wherever they are shared; a forced one stays.
+
+    An item may name circuits that do not have the operation's name: those of commands.
+    """
+    why = f"the inbox: {decision.why}" if decision.why else "the inbox"
+    results = dict.fromkeys((item.operation, *map(str, item.data.get("circuits", ()))), "")
+    for circuit in circuits.of(item.operation):
         if circuit.state in _FORCED:
             results[circuit.name] = f"the circuit {circuit.name} stays {circuit.state.value}"
         else:
