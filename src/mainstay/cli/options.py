@@ -107,6 +107,12 @@ def configuration() -> Loaded:
     return loaded
 
 
+def config_arguments() -> list[str]:
+    """The `--config` of this command, for another command that is to read the same file."""
+    file = click.get_current_context().meta.get(_FILE)
+    return [] if file is None else ["--config", str(file)]
+
+
 def configured() -> Settings:
     """The settings of that configuration; raises ConfigError with all problems."""
     from mainstay.engine.from_config import settings_in

@@ -354,14 +354,14 @@ def test_a_kill_of_mainstay_leaves_nobody_either(started, script):
 @pytest.mark.req("IT-041-09")
 def test_processes_count_failures_together_until_the_circuit_opens(mainstay, tmp_path):
     """3 and 2 are 5: the third process does not run its command, and exits with 75."""
-    fail = (*QUICK, *sh("echo x >> ran; exit 1"))
+    fail = (*QUICK, "--operation", "job", *sh("echo x >> ran; exit 1"))
     assert mainstay(*fail).returncode == 1
     done = mainstay(*fail)
     assert done.returncode == 1
-    assert b"gave up after 2 attempts: exit 1 (circuit 'sh' is open)" in done.stderr
+    assert b"gave up after 2 attempts: exit 1 (circuit 'job' is open)" in done.stderr
     done = mainstay(*fail)
     assert done.returncode == 75
-    assert b"mainstay: not run: circuit 'sh' is open" in done.stderr
+    assert b"mainstay: not run: circuit 'job' is open" in done.stderr
     assert (tmp_path / "ran").read_text() == "x\n" * 5
     assert mainstay("--operation", "other", *sh("exit 0")).returncode == 0
 
@@ -378,24 +378,25 @@ def test_its_own_circuit_counts_every_failure(tmp_path, config, count):
     """As the agent's document does; a circuit of the configuration is as it is there."""
     path = tmp_path / "mainstay.yml"
     path.write_text(config, encoding="utf-8")
-    request = ExecRequest(command=("true",), operation="true", store="memory://")
+    request = ExecRequest(command=("true",), operation="t", is_named=True, store="memory://")
     with engine_of(request, load(path), Reporter(quiet=True, as_json=False)) as engine:
-        assert engine.breaker("true").settings.count == count
+        assert engine.breaker("t").settings.count == count
 
 
 def test_failures_count_together_beside_a_process_that_goes_on(mainstay, started):
     """One that runs long keeps nobody from taking over from those that have ended."""
-    long = started(*sh("echo here; exec sleep 1000"))
+    job = (*QUICK, "--quiet", "--operation", "job")
+    long = started(*job, *sh("echo here; exec sleep 1000"))
     assert long.stdout.readline() == b"here\n"
     for code in (1, 1, 75):
-        assert mainstay(*QUICK, "--quiet", *sh("exit 1")).returncode == code
+        assert mainstay(*job, *sh("exit 1")).returncode == code
     long.terminate()
     long.wait(30)
 
 
 def test_a_circuit_is_half_open_when_its_time_is_over_and_closes(mainstay):
     """One probe is let through; it succeeds, and the next run is as if nothing had been."""
-    short = (*QUICK, "--set", "circuitBreaker.openDurationMs=300", "--quiet")
+    short = (*QUICK, "--set", "circuitBreaker.openDurationMs=300", "--quiet", "--operation", "o")
     brittle = (*short, "--set", "circuitBreaker.failureThreshold=1")
     assert mainstay(*brittle, *sh("exit 1")).returncode == 1
     wait_until(lambda: mainstay(*brittle, *sh("exit 0")).returncode == 0, "the probe")
@@ -406,7 +407,8 @@ def test_the_circuit_can_be_turned_off(mainstay):
     """By configuration."""
     for _ in range(3):
         off = ("--set", "circuitBreaker.enabled=false")
-        assert mainstay(*QUICK, *off, "--quiet", *sh("exit 1")).returncode == 1
+        named = ("--quiet", "--operation", "job")
+        assert mainstay(*QUICK, *off, *named, *sh("exit 1")).returncode == 1
 
 
 # --- the store ------------------------------------------------------------------------------------

@@ -50,6 +50,12 @@ class Reporter:
         """A line that is always written."""
         self._write(text, "yellow", fields)
 
+    def advise(self, *lines: str) -> None:
+        """Lines under another: what to do next. An object has them as fields."""
+        if not self._as_json:
+            for line in lines:
+                write_error(f"  {line}")
+
     def _write(self, text: str, colour: str, fields: dict[str, Any]) -> None:
         if self._as_json:
             write_json_error({"event": "note", **fields, "message": text})

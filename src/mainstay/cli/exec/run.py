@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -13,11 +12,13 @@ from msgspec.structs import replace
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exec.engine import engine_of
+from mainstay.cli.exec.key_record import record_of
 from mainstay.cli.exec.report import Reporter, what_failed
 from mainstay.cli.exits import Exit
-from mainstay.cli.options import configuration
+from mainstay.cli.options import config_arguments, configuration
 from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.inbox.items import Item
+from mainstay.core.redact.command_line import redacted_line
 from mainstay.core.retry.effects import EXHAUSTED
 from mainstay.core.retry.give_up import reason_of
 from mainstay.drivers.idempotency.keys import KeyOptions
@@ -25,7 +26,7 @@ from mainstay.drivers.process import run as process
 from mainstay.drivers.process.capture import frames
 from mainstay.drivers.process.command import is_output, output_of
 from mainstay.drivers.process.interrupt import Interrupt
-from mainstay.drivers.process.options import ProcessOptions
+from mainstay.drivers.process.options import ProcessOptions, own_environment
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,
@@ -44,6 +45,8 @@ from mainstay.errors import (
 )
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from mainstay.cli.exec.request import ExecRequest
     from mainstay.drivers.process.command import Output
     from mainstay.drivers.process.terminal import Terminal
@@ -92,16 +95,28 @@ class _Run:
         terminal = _terminal()
         keep = (self.request.keep or None) if self.request.key is not None else None
         options = ProcessOptions(
-            grace=self.request.grace, keep=keep, cancel=self.interrupt, terminal=terminal
+            grace=self.request.grace,
+            keep=keep,
+            cancel=self.interrupt,
+            terminal=terminal,
+            env=own_environment(),
         )
 
         def attempt(command: tuple[bytes, ...]) -> Output:
             return self._attempt(command, options)
 
+        def attempt_in(command: tuple[bytes, ...], folder: bytes) -> Output:  # noqa: ARG001 -- it counts
+            return self._attempt(command, options)
+
+        words = tuple(map(os.fsencode, self.request.command))
         try:
             operation = self._operation()
+            folder = self._folder_of_key()
             self.engine.catch_up()
-            output = operation.call(attempt, tuple(map(os.fsencode, self.request.command)))
+            if folder is None:
+                output = operation.call(attempt, words)
+            else:
+                output = operation.call(attempt_in, words, folder)
         except Exception as failure:
             return self._failed(failure)
         finally:
@@ -122,6 +137,14 @@ class _Run:
             lease=request.lease,
             wait=request.lease * 2,
         )
+
+    def _folder_of_key(self) -> bytes | None:
+        """Finds the record of the key; the working directory if the key stands for it too."""
+        if self.request.key is None:
+            return None
+        found = record_of(self.request, self.engine.records)
+        self.engine.records.place = found.place
+        return found.folder
 
     def _kept_at_most(self, options: ProcessOptions) -> ProcessOptions:
         """The options, with no more output than the store takes: it knows by now how much."""
@@ -199,7 +222,8 @@ class _Run:
         if isinstance(failure, PayloadMismatch):
             raise CommandError(
                 f"the key {self.request.key!r} was used for another command line",
-                hint="a key stands for one command with its arguments; use a new one for this",
+                hint="a key stands for one command with its arguments, and for the working"
+                " directory if one of them is a relative path; use a new key for this",
             ) from failure
         if not isinstance(failure, CommandFailed | AttemptTimeout | DeadlineExceeded | OSError):
             raise failure
@@ -212,10 +236,27 @@ class _Run:
     def _refused(self, failure: CircuitOpenError | Conflict) -> int:
         wait = failure.retry_after
         later = f"; try again in {wait:.0f} s" if wait else ""
-        self.reporter.warn(
-            f"not run: {failure.message}{later}", event="refused", retry_after_seconds=wait
-        )
+        fields: dict[str, Any] = {"event": "refused", "retry_after_seconds": wait}
+        advice: tuple[str, ...] = ()
+        if isinstance(failure, CircuitOpenError):
+            show, reset = self._circuit_commands(failure.operation)
+            fields |= {"circuit": failure.operation, "show": show, "reset": reset}
+            other = "or use another circuit: --operation NAME"
+            advice = (f"see it: {show}", f"to go on: {reset}", other)
+        self.reporter.warn(f"not run: {failure.message}{later}", **fields)
+        self.reporter.advise(*advice)
         return Exit.CIRCUIT_OPEN
+
+    def _circuit_commands(self, name: str) -> tuple[str, str]:
+        """The commands that show and reset a circuit, in the store that it is in."""
+        store = [] if self.request.store is None else ["--store", self.request.store]
+        given = redacted_line([*store, *config_arguments()])
+        options = f" {given}" if given else ""
+        name = redacted_line([name])
+        return (
+            f"mainstay circuits show {name}{options}",
+            f"mainstay circuits reset {name} --why TEXT{options}",
+        )
 
     def _doubtful(self, failure: OutcomeUnknown) -> int:
         if failure.item_id is None:
@@ -256,13 +297,15 @@ class _Run:
         digest = fingerprint(
             {"command": tuple(map(os.fsencode, request.command)), "key": request.key}
         )
-        line = shlex.join(request.command).encode("utf-8", "backslashreplace").decode()
+        circuits = [circuit.name for circuit in self.engine.circuits.of(request.operation)]
         item = Item(
             kind="exhausted",
             subject=f"exec:{request.operation}:{digest}",
             operation=request.operation,
-            text=f"gave up after {attempts} attempt(s) ({', '.join(self.history)}): {line}",
+            text=f"gave up after {attempts} attempt(s) ({', '.join(self.history)}):"
+            f" {redacted_line(request.command)}",
             attempts=attempts,
+            data={"circuits": circuits} if circuits else {},
         )
         try:
             if "durable" not in self.engine.store.abilities:
