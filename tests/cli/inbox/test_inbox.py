@@ -136,7 +136,6 @@ def test_the_loser_is_told_by_whom_when_and_what(run, url):
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["inbox"], 2, "no store is named"),
         (["inbox", "--store", "sqlite:////nowhere/at/all.db"], 2, "no such file"),
         (["inbox", "show", "nothing", "STORE"], 1, "there is no item 'nothing'"),
         (["inbox", "retry", "ID", "STORE"], 2, "no operator is named"),

@@ -8,7 +8,13 @@ import click
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
-from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
+from mainstay.cli.inbox.identity import (
+    opened,
+    proof_of,
+    store_option,
+    who_options,
+    write_default_place,
+)
 from mainstay.cli.options import Seconds, example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
@@ -64,6 +70,7 @@ def _list(as_json: bool) -> None:
     if as_json:
         write_json([each.to_dict() for each in found])
         return
+    write_default_place()
     if not found:
         write("no process has shared a circuit through this store")
         return
@@ -90,6 +97,7 @@ def show(name: str, as_json: bool) -> None:
 
         write_json({**found.to_dict(), "places": msgspec.to_builtins(found.places)})
         return
+    write_default_place()
     from mainstay.cli.screen.console import Screen, fields
 
     screen = Screen()

@@ -8,7 +8,13 @@ import click
 
 from mainstay.cli.errors import CommandError
 from mainstay.cli.exits import Exit
-from mainstay.cli.inbox.identity import opened, proof_of, store_option, who_options
+from mainstay.cli.inbox.identity import (
+    opened,
+    proof_of,
+    store_option,
+    who_options,
+    write_default_place,
+)
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 from mainstay.cli.screen.text_file import text_of
@@ -48,6 +54,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         write_json([_plain(item, now) for item in items])
         return
+    write_default_place()
     if not items:
         write("no item is open")
         return

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 VARIABLE, NEW_VARIABLE = "MAINSTAY_OPERATOR_SECRET", "MAINSTAY_NEW_SECRET"
 _STORE = "mainstay.cli.store"
+_PLACE = "mainstay.cli.default_place"
 _LONGEST = 10_000
 """Characters of a secret that are read."""
 
@@ -65,22 +66,53 @@ def who_options(function: F) -> F:
 def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
     """The engine on the store; one that is not there yet is made only if that is wanted.
 
-    If none is named, it is the user's own, if there is one. Who only looks audits nothing.
+    If none is named, it is the user's own, where `mainstay exec` keeps things; until that exists,
+    an empty one. Who only looks audits nothing.
     """
     from urllib.parse import unquote
 
     from mainstay import Engine
 
-    url = click.get_current_context().meta.get(_STORE) or _configured_store()
-    url = url or _own_store()
-    if not url:
-        raise CommandError("no store is named", hint="--store sqlite:///app.db")
+    meta = click.get_current_context().meta
+    named = meta.get(_STORE) or _configured_store()
+    url = named or _own_store() or _store_to_be(makes=makes)
     path = unquote(url.removeprefix("sqlite:///").partition("?")[0])
     is_file = url.startswith("sqlite:///")
     if is_file and not makes and not os.path.exists(path):  # noqa: PTH110  pathlib loads slowly
         raise CommandError(f"{path}: no such file", hint="check --store")
+    meta[_PLACE] = "" if named else _place_of_exec(exists=is_file)
     with Engine(url, sinks=[], share=None, audit=False if looks else None) as engine:
         yield engine
+
+
+def default_place() -> str:
+    """Where the opened store is, if it is the one of `mainstay exec`; nothing if one was named."""
+    return str(click.get_current_context().meta.get(_PLACE, ""))
+
+
+def write_default_place() -> None:
+    """A line for a person, on stderr: which store was looked at, if none was named."""
+    place = default_place()
+    if place:
+        write_error(f"mainstay: the store is {place}; --store names another")
+
+
+def _place_of_exec(*, exists: bool) -> str:
+    from mainstay.cli.state import NAME, state_folder
+
+    return f"{state_folder() / NAME}" + ("" if exists else ", which does not exist yet")
+
+
+def _store_to_be(*, makes: bool) -> str:
+    """The user's own store, which is made only if that is wanted; otherwise an empty one."""
+    from mainstay.cli.state import default_store
+
+    try:
+        return default_store() if makes else "memory://"
+    except RuntimeError as error:
+        raise CommandError(
+            f"no store is named: {error}", hint="--store sqlite:///app.db"
+        ) from error
 
 
 def _configured_store() -> str:

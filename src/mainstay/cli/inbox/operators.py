@@ -14,6 +14,7 @@ from mainstay.cli.inbox.identity import (
     secret_of,
     store_option,
     who_options,
+    write_default_place,
 )
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import write, write_json
@@ -54,6 +55,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         write_json([_plain(each, now) for each in found])
         return
+    write_default_place()
     if not found:
         write("there is no operator yet; mainstay operators add NAME")
         return

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.inbox.identity import opened, store_option
+from mainstay.cli.inbox.identity import default_place, opened, store_option
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
@@ -41,6 +42,7 @@ def command(as_json: bool) -> None:
 
     with opened(looks=True) as engine:
         found = read_status(engine, spill_places())
+    found = replace(found, store=default_place() or found.store)
     if as_json:
         write_json(found.to_dict())
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.exits import Exit
-from mainstay.cli.inbox.identity import opened, store_option
+from mainstay.cli.inbox.identity import default_place, opened, store_option
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import write, write_json
 from mainstay.cli.screen.progress import Watch
@@ -45,7 +45,7 @@ def purge(as_json: bool) -> None:
     Engines do so by themselves, in the background; this does it at once.
     """
     with opened(looks=True) as engine:
-        done = {"store": engine.store.url, "purged": _purged(engine.store)}
+        done = {"store": default_place() or engine.store.url, "purged": _purged(engine.store)}
     if as_json:
         write_json(done)
     else:
@@ -63,7 +63,10 @@ def compact(as_json: bool) -> None:
     """
     with opened(looks=True) as engine:
         store: Any = engine.store
-        done: dict[str, Any] = {"store": store.url, "purged": _purged(store)}
+        done: dict[str, Any] = {
+            "store": default_place() or store.url,
+            "purged": _purged(store),
+        }
         if hasattr(store, "compact") and store.path != ":memory:":
             done |= _compacted(store)
     if as_json:
