@@ -12,8 +12,7 @@ from mainstay.cli.screen.output import shielded, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.table import Table
-
+    from mainstay.cli.screen.layout import Rows
     from mainstay.core.analytics.aggregates import Figures
     from mainstay.core.analytics.stats import Stats
 
@@ -154,7 +153,7 @@ def _listed(words: dict[str, int]) -> str:
     return ", ".join(shown[:8]) + (f", {len(shown) - 8} more" if len(shown) > 8 else "")
 
 
-def _table(by: str, found: Stats, width: int) -> Table:
+def _table(by: str, found: Stats, width: int) -> Rows:
     from mainstay.cli.screen.console import table
 
     columns = _columns(width)

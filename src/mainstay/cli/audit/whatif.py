@@ -14,10 +14,9 @@ from mainstay.cli.screen.output import shielded, write, write_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.table import Table
-
     from mainstay.cli.audit.chart_svg import Bar
     from mainstay.cli.audit.policy_file import PolicyFile
+    from mainstay.cli.screen.layout import Rows
     from mainstay.core.audit.comparison import Comparison, Pair
     from mainstay.core.audit.recorded_calls import Traffic
 
@@ -180,7 +179,7 @@ def _more(was: float | None, now: float | None) -> str:
     return f"{(now - was) / was * 100:+.0f} %" if was and now is not None else ""
 
 
-def _operations(found: Comparison) -> Table:
+def _operations(found: Comparison) -> Rows:
     from mainstay.cli.screen.console import table
 
     rows, other = found.rows()

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
-    from rich.table import Table
 
+    from mainstay.cli.screen.layout import Rows
     from mainstay.core.circuit.cluster_status import NodeStatus, Standing
 
 COLUMNS = ("circuit", "state", "processes", "for", "asks again in", "why")
@@ -23,7 +23,7 @@ def ranked(found: Iterable[Standing]) -> list[Standing]:
     return sorted(found, key=lambda each: (-each.state.gauge, each.name))
 
 
-def listed(found: Sequence[Standing]) -> Table:
+def listed(found: Sequence[Standing]) -> Rows:
     """A row for each circuit."""
     from rich.text import Text
 
@@ -92,7 +92,7 @@ def facts(standing: Standing) -> list[tuple[str, str]]:
     return rows
 
 
-def places(standing: Standing) -> Table:
+def places(standing: Standing) -> Rows:
     """A row for each process."""
     from mainstay.cli.screen.console import table
 

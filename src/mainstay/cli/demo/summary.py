@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mainstay.cli.demo.tally import Failure
     from mainstay.cli.demo.traffic import Traffic
     from mainstay.cli.screen.console import Screen
+    from mainstay.cli.screen.layout import Fields, Rows
 
 _STYLES = {"open": "bold red", "half-open": "yellow"}
 _FAILED = "failed after {0.total_seconds:.2f} s, {0.stop_reason}"
@@ -95,7 +96,7 @@ def frame(traffic: Traffic) -> Group:
     return Group(grid, line, "", _operations(traffic), "", Text("last events", "bold"), *shown)
 
 
-def _operations(traffic: Traffic) -> Table:
+def _operations(traffic: Traffic) -> Rows:
     columns = ("operation", "policy", "circuit", "first", "saved", "failed", "retries", "wait")
     rows = []
     for name, count in traffic.tally.counts.items():
@@ -227,7 +228,7 @@ def _next(traffic: Traffic, keep: str | None) -> Iterator[tuple[str, str]]:
     yield f"mainstay inbox --store {store}", f"the inbox; the files are kept in {keep}"
 
 
-def _figures(*rows: tuple[int | str, str]) -> Table:
+def _figures(*rows: tuple[int | str, str]) -> Fields:
     return fields((str(number).rjust(6), text) for number, text in rows)
 
 

@@ -6,10 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from mainstay.cli.screen.layout import Fields, Rows
 from mainstay.cli.screen.output import shown, write
 from mainstay.core.redact.redactor import REDACTOR
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from rich.console import JustifyMethod, RenderableType
+    from rich.console import RenderableType
 
 __all__ = ["Screen", "fields", "table"]
 
@@ -43,7 +42,7 @@ class Screen(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Prints texts without secrets; a table's are taken out where it is made."""
         visible = [shown(each) if isinstance(each, str) else each for each in objects]
-        super().print(*visible, **options)
+        super().print(*visible, **{"crop": False, **options})
 
     def show(self, *renderables: RenderableType) -> None:
         """Prints each; without the spaces that rich puts at the end of lines, in a pipe."""
@@ -62,22 +61,12 @@ class Screen(Console):
 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, left: int = 1
-) -> Table:
+) -> Rows:
     """A table of which the first `left` columns are text and the others numbers."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        side: JustifyMethod = "left" if number < left else "right"
-        made.add_column(column, justify=side, overflow="fold")
-    for row in rows:
-        made.add_row(*[shown(cell) if isinstance(cell, str) else cell for cell in row])
-    return made
+    cells = [[shown(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    return Rows(columns, cells, left)
 
 
-def fields(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+def fields(rows: Iterable[tuple[str, RenderableType]]) -> Fields:
     """Names and values, without a frame."""
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
-    for row in rows:
-        made.add_row(*REDACTOR.data(row))
-    return made
+    return Fields([REDACTOR.data(row) for row in rows])
