@@ -41,7 +41,7 @@ _INTERPRETERS = (
     (re.compile(r"node(?:js)?[0-9.]*"), _JAVASCRIPT),
     (
         re.compile(
-            r"(?:php|luajit|lua|tclsh|wish|expect|rscript|r|julia|java|groovy|scala|kotlin|deno"
+            r"(?:php|luajit|lua|tclsh|expect|rscript|r|julia|java|groovy|scala|kotlin|deno"
             r"|bun|pwsh|powershell|osascript|guile|racket|sbcl|clojure|elixir|escript|ghci"
             r"|runghc|octave|dotnet|[gmn]?awk|cscript|wscript)[0-9.]*"
         ),

@@ -106,7 +106,7 @@ def _named(
     name: str, value: RenderableType, width: int, console: Console, *, is_free: bool
 ) -> Iterator[Text]:
     """A name and its value, beside each other if there is room; otherwise one below the other."""
-    text = value if isinstance(value, Text) else Text(str(value))
+    content = value if isinstance(value, Text) else Text(str(value))
     room = console.width - width - len(_GAP)
     is_beside = room >= _LEAST
     heading = Text(name, "dim")
@@ -115,24 +115,25 @@ def _named(
         room, width = console.width - len(_GAP), 0
     indent = " " * width
     if is_free:
-        lines = [each for line in text.split("\n") for each in _wrapped(line, max(room, 1))]
+        lines = list(_wrapped(content, room))
     else:
-        lines = [text]
+        lines = [content]
     for number, line in enumerate(lines):
         is_first = is_beside and not number
         start = Text.assemble(heading, " " * (width - heading.cell_len)) if is_first else indent
         yield _whole(Text.assemble(start, _GAP, line))
 
 
-def _wrapped(text: Text, width: int) -> Iterator[Text]:
+def _wrapped(content: Text, width: int) -> Iterator[Text]:
     """The text in lines of whole words; a word that is longer than a line has one of its own."""
-    line = Text()
-    for word in text.split(" "):
-        if line and line.cell_len + 1 + word.cell_len > width:
-            yield line
-            line = Text()
-        line = Text.assemble(line, " ", word) if line else word
-    yield line
+    for part in content.split("\n"):
+        line = Text()
+        for word in part.split(" "):
+            if line and line.cell_len + 1 + word.cell_len > width:
+                yield line
+                line = Text()
+            line = Text.assemble(line, " ", word) if line else word
+        yield line
 
 
 def _whole(text: Text) -> Text:
@@ -143,7 +144,7 @@ def _whole(text: Text) -> Text:
 
 
 def _width(cell: RenderableType) -> int:
-    return max(map(cell_len, str(cell).split("\n")), default=0)
+    return max(map(cell_len, str(cell).splitlines()), default=0)
 
 
 def _longest_part(name: str, value: RenderableType) -> int:

@@ -1,7 +1,7 @@
 """Which options and words of common programs are secrets: a table for command_line.py.
 
 A row is a program, or a program and a subcommand or flag that must have come before. Options with a
-name that says so (`--password`, `--token`) need no row.
+secret name (`--password`, `--token`) need no row.
 """
 
 from __future__ import annotations
