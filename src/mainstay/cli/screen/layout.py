@@ -114,10 +114,7 @@ def _named(
         yield _whole(heading)
         room, width = console.width - len(_GAP), 0
     indent = " " * width
-    if is_free:
-        lines = list(_wrapped(content, room))
-    else:
-        lines = [content]
+    lines = list(_wrapped(content, room)) if is_free else [content]
     for number, line in enumerate(lines):
         is_first = is_beside and not number
         start = Text.assemble(heading, " " * (width - heading.cell_len)) if is_first else indent
