@@ -97,6 +97,16 @@ sh -c 'x=$(mysql -pSECRET)'
 sh -c 'DB_PASSWORD=SECRET ./run'
 sh -c "bash -c 'sshpass -p SECRET ssh host'"
 su - app -c 'mysql -pSECRET'
+sh -c 'echo SECRET | docker login -u ann --password-stdin'
+sh -c 'printf SECRET | gpg --passphrase-fd 0 -d file'
+git config http.extraheader 'Authorization: Bearer SECRET'
+aws ssm put-parameter --name n --value SECRET
+aws secretsmanager create-secret --secret-string SECRET
+az keyvault secret set -n n --value SECRET
+net use Z: //host/share SECRET
+ngrok config add-authtoken SECRET
+pulumi config set key SECRET
+bw login ann SECRET
 tool --token SECRET
 tool --api-key=SECRET
 tool -token SECRET
@@ -145,6 +155,7 @@ sh -c 'echo "unbalanced'
 sshpass -e ssh -p 22 host
 vault login $TOKEN
 kubectl get pods -n shop
+sh -c 'echo done | tee log'
 make deploy ENV=prod
 tool --token
 """

@@ -179,7 +179,8 @@ class _Walk:
             is_set = any(program.is_assigned for program in self._known)
             if self._is_secret(name) or (is_set and not word.startswith("-")):
                 return f"{name}={_hidden(value)}"
-        if any(program.names_values for program in self._known) and self._is_secret(word):
+        is_setting = any(program.names_values for program in self._known)
+        if is_setting and _SPACE.search(word) is None and self._is_secret(word):
             self._next = self._unless_option
             return word
         return self._script_or_text(word)
@@ -240,6 +241,13 @@ _TOKEN = re.compile(
 )
 
 
+_PIPED = re.compile(
+    r"\b((?:echo|printf)\s(?:-\w{1,4}\s)?)[^|;&\n]{1,400}+"
+    r"(\|[^|;&\n]{0,200}(?:--password-stdin|--passphrase-fd|--with-token|chpasswd|sudo\s+-S))"
+)
+"""A secret that is written to a program which reads one."""
+
+
 def _script(text: str, redactor: Redactor, depth: int) -> str:
     """A text of a shell without its secrets; what holds none stays as it is written."""
     parts: list[str] = []
@@ -254,7 +262,7 @@ def _script(text: str, redactor: Redactor, depth: int) -> str:
         word = _unquoted(raw)
         found = walk.words([word])[0]
         parts.append(raw if found == word else _quoted(found))
-    return "".join(parts)
+    return _PIPED.sub(rf"\1{MARK} \2", "".join(parts))
 
 
 def _unquoted(raw: str) -> str:
