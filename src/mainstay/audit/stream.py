@@ -22,6 +22,7 @@ from mainstay.core.analytics.stats import DIMENSIONS, stats
 from mainstay.core.audit.comparison import compare
 from mainstay.core.base.event import Event
 from mainstay.core.base.timestamps import parse_moment, sortable, written
+from mainstay.core.codec.reader import UNREADABLE
 from mainstay.core.events.codec import decode, encode
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import MainstayWarning, UsageError
@@ -107,7 +108,7 @@ class AuditStream:
         for _, data in self.records():
             try:
                 yield decode(data)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except msgspec.MsgspecError:
                 strange += 1
         if strange:
             warnings.warn(
@@ -227,7 +228,7 @@ class AuditStream:
         for writer, data in self._open():
             try:
                 yield writer, data, read_fact(data)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 yield writer, data, None
 
     def _is_in_range(self, stamp: str) -> bool:
@@ -287,7 +288,7 @@ def _is_plain(where: str | Path) -> bool:
     try:
         with Path(where).open("rb") as lines:
             return bool(read_fact(lines.readline(_LONGEST)).event_type)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return False
 
 

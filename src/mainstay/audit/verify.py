@@ -11,7 +11,7 @@ writers that did not close. Neither makes a log bad: the chain holds, and someth
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -259,8 +259,8 @@ class _Check:
         header = header_of(block)
         self._versions.add(header.version)
         self._writers.feed(header)
-        pruned = (header.note or {}).get("pruned") or {}
-        if isinstance(pruned.get("number"), int):
+        pruned = (header.note or {}).get("pruned")
+        if isinstance(pruned, dict) and isinstance(pruned.get("number"), int):
             self._notes[pruned["number"]] = pruned
             self._unsigned.add(pruned["number"])
         if header.lost:
@@ -354,7 +354,7 @@ class _Check:
         if self._outside and all(head.log != self._tail.log for head in self._outside):
             problem = "none of the heads is of this log: it was put in the place of another"
             return self._bad(problem, first_bad=1, rewritten=True)
-        if self._checker is not None and self._tail.block and not self._signed_until:
+        if self._checker is not None and not self._signed_until:
             problem = "nothing that this key has signed speaks for the log"
             return self._bad(problem, first_bad=1, unsigned=True)
         return None
@@ -389,8 +389,13 @@ _TRIES = 30
 
 def _losses_in(block: Block) -> list[RecordsLost]:
     """The records of a block that state a loss."""
-    found = [decode(record) for record in block.records if b'"records_lost"' in record]
-    return [event for event in found if isinstance(event, RecordsLost)]
+    found: list[RecordsLost] = []
+    for record in block.records:
+        if b'"records_lost"' in record:
+            with suppress(msgspec.MsgspecError):  # it counts all the same
+                event = decode(record)
+                found += [event] if isinstance(event, RecordsLost) else []
+    return found
 
 
 def _altered(head: Head | None) -> str:

@@ -76,7 +76,7 @@ def heads_of(rows: Iterable[Sequence[Any]]) -> list[Head]:
     """The heads of rows; one that cannot be read is left out."""
     found: list[Head] = []
     for row in rows:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        with suppress(msgspec.MsgspecError):
             found.append(decode_head(_as_bytes(row[0])))
     return found
 

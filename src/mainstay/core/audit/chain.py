@@ -27,12 +27,15 @@ from __future__ import annotations
 
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
+
+from mainstay.core.codec.reader import reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 SIZE = 32
 """The bytes of a link."""
@@ -40,6 +43,8 @@ START = bytes(SIZE)
 """The link before the first block."""
 VERSION = 2
 """The version of what is written; every version before is read."""
+MOST = 2**53
+"""No log has as many blocks or records: other numbers were never written."""
 PLAN = b'"event_type":"plan_declared"'
 """How a record begins that later ones need: it is carried along if older ones are dropped.
 Inside a text the quotes would be escaped."""
@@ -72,17 +77,17 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             writer left, its mark, heads of version 1. Empty if nothing does.
     """
 
-    block: int
-    first: int
-    count: int
+    block: Annotated[int, Meta(ge=1, le=MOST)]
+    first: Annotated[int, Meta(ge=1, le=MOST)]
+    count: Annotated[int, Meta(ge=0, le=MOST)]
     log: str
     writer: str
     time: str
     batch: int = 0
     note: dict[str, Any] | None = None
-    version: int = 1
+    version: Annotated[int, Meta(ge=1)] = 1
     head: bool = False
-    lost: int = 0
+    lost: Annotated[int, Meta(ge=0, le=MOST)] = 0
     gap: str = ""
 
 
@@ -149,8 +154,8 @@ class Flaw(NamedTuple):
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_header = msgspec.json.Decoder(Header).decode
-_head = msgspec.json.Decoder(Head).decode
+_header: Callable[[bytes], Header] = reader(Header)
+_head: Callable[[bytes | str], Head] = reader(Head)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ class _Plan(msgspec.Struct):
     plan: str = ""
 
 
-_plan = msgspec.json.Decoder(_Plan).decode
+_plan: Callable[[bytes], _Plan] = reader(_Plan)
 
 
 def _plan_in(record: bytes) -> str:
@@ -350,5 +355,5 @@ def _plan_in(record: bytes) -> str:
     """
     try:
         return _plan(record).plan
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except msgspec.MsgspecError:
         return ""

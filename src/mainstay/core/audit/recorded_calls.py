@@ -102,7 +102,7 @@ class Traffic:
         for writer, data in events:
             try:
                 event = decode(data)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except msgspec.MsgspecError:
                 self.unreadable += 1
                 continue
             call = self._follow(writer, event)

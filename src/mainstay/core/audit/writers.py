@@ -65,7 +65,11 @@ class Writers:
         return list(self._open.values())
 
 
+_DIGITS = 18
+"""A process has no longer number."""
+
+
 def _begun(header: Header) -> OpenWriter:
     host, _, rest = header.writer.rpartition(":")[0].rpartition(":")
-    pid = int(rest) if rest.isascii() and rest.isdigit() else 0
+    pid = int(rest) if rest.isascii() and rest.isdigit() and len(rest) <= _DIGITS else 0
     return OpenWriter(header.writer, host, pid, header.time, header.time)

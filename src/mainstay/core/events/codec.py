@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Union
 
 import msgspec
 
+from mainstay.core.codec.reader import reader
 from mainstay.core.events.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mainstay.core.base.event import Event
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_decoder = msgspec.json.Decoder(Union[tuple(CATALOGUE.values())])  # noqa: UP007  of a computed tuple
+_decode: Callable[[bytes | str], Event] = reader(Union[tuple(CATALOGUE.values())])  # noqa: UP007  of a computed tuple
 
 
 def encode(event: Event) -> bytes:
@@ -26,10 +29,9 @@ def encode(event: Event) -> bytes:
 
 
 def decode(data: bytes | str) -> Event:
-    """The event of a recorded line, of any version.
+    """The event of a recorded line, of any version; MsgspecError if it is none.
 
     >>> decode('{"event_type":"idempotency","action":"hit"}').action
     'hit'
     """
-    event: Event = _decoder.decode(data)
-    return event
+    return _decode(data)

@@ -17,8 +17,8 @@ from mainstay.stores.jsonl.lines import (
     gap_hash,
     start_before,
     tail_after,
-    torn_line,
 )
+from mainstay.stores.jsonl.torn import torn_line
 
 if TYPE_CHECKING:
     from pathlib import Path

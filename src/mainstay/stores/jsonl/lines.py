@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +40,18 @@ from mainstay.core.audit.chain import (
     read_header,
     tail_of,
 )
+from mainstay.stores.jsonl.torn import (
+    AFTER,
+    BEGINS,
+    BLOCK,
+    HEAD,
+    RECORD,
+    TORN,
+    is_begun,
+    is_json,
+    is_left_by_a_kill,
+    torn_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +59,12 @@ if TYPE_CHECKING:
 
     from mainstay.core.audit.chain import Entry, Head, Header
 
-_BEGINS = b'{"link":"'
-_LINK = slice(len(_BEGINS), len(_BEGINS) + 2 * SIZE)
-_AFTER = _LINK.stop
-_BLOCK, _RECORD, _ANCHOR = b'","block":', b'","record":', b'","anchor":'
-_HEADER_AT, _RECORD_AT = _AFTER + len(_BLOCK), _AFTER + len(_RECORD)
+_LINK = slice(len(BEGINS), AFTER)
+_ANCHOR = b'","anchor":'
+_HEADER_AT, _RECORD_AT = AFTER + len(BLOCK), AFTER + len(RECORD)
 _record, _link = itemgetter(slice(_RECORD_AT, -2)), itemgetter(_LINK)
-_frame = itemgetter(slice(0, len(_BEGINS)), slice(_AFTER, _RECORD_AT), slice(-2, None))
-_FRAMES = {(_BEGINS, _RECORD, b"}\n")}
-_HEAD, _TORN = b'{"head":', b'{"torn":'
+_frame = itemgetter(slice(0, len(BEGINS)), slice(AFTER, _RECORD_AT), slice(-2, None))
+_FRAMES = {(BEGINS, RECORD, b"}\n")}
 _SEARCHED = 64 * 1024 * 1024
 """How far to look for the mark of a torn write: a block is never as long."""
 
@@ -88,11 +97,6 @@ def anchor_line(tail: Tail) -> bytes:
     """The first line of a file that goes on from another one."""
     where = msgspec.json.encode({"block": tail.block, "log": tail.log, "number": tail.number})
     return b'{"link":"%b","anchor":%b}\n' % (tail.link.hex().encode(), where)
-
-
-def torn_line(count: int, *, ends_a_line: bool) -> bytes:
-    """The mark behind what a killed writer has left."""
-    return b'%b{"torn":{"bytes":%d}}\n' % (b"" if ends_a_line else b"\n", count)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -213,16 +217,16 @@ class Reader:
         """What begins with this line, and the line after it."""
         end = self.end + len(line)
         if line[-1:] != b"\n":
-            return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
-        if line[_AFTER:_HEADER_AT] == _BLOCK:
+            return self._odd(Block(line, (), b""), end, may_be_cut=is_begun(line))
+        if line[AFTER:_HEADER_AT] == BLOCK:
             return self._block(line)
-        if line.startswith(_HEAD):
+        if line.startswith(HEAD):
             return self._head(line, end)
-        if line[_AFTER:].startswith(_ANCHOR):
+        if line[AFTER:].startswith(_ANCHOR):
             return self._anchor(line, end), self._file.readline()
-        if line.startswith(_TORN):
+        if line.startswith(TORN):
             return self._lone_mark(line, end), self._file.readline()
-        return self._odd(Block(line, (), b""), end, may_be_cut=_is_begun(line))
+        return self._odd(Block(line, (), b""), end, may_be_cut=is_begun(line))
 
     def _head(self, line: bytes, end: int) -> tuple[Found | None, bytes]:
         """A head, or what is left of one whose writer was killed, and the mark behind it."""
@@ -238,8 +242,11 @@ class Reader:
     def _whole_head(self, head: Head, end: int) -> Found:
         """A head: the one that its block announces, or one of version 1."""
         is_announced, self.awaits_head = self.awaits_head, False
+        is_behind = self.gap_from in (None, self.end)
         if is_announced:
             self.gap_from = end
+        if is_announced and not is_behind:
+            return Found(end, head=head, flaw="something stands between a block and its head")
         if is_announced and not self._is_of_block(head):
             return Found(end, head=head, flaw="a head is not the one that the block announces")
         if head.version > 1 and not is_announced:
@@ -260,6 +267,8 @@ class Reader:
             )
         if tail is not None and tail.block and anchor.tail != tail:
             return Found(end, anchor=anchor, flaw="a file does not go on from the one before it")
+        if not anchor.block and not self._goes_on:
+            return Found(end, anchor=anchor, flaw="a file that is the first one goes on from none")
         return Found(end, anchor=anchor)
 
     def _lone_mark(self, line: bytes, end: int) -> Found:
@@ -267,7 +276,7 @@ class Reader:
 
         Reading may also have begun in the middle of what is torn.
         """
-        if self.lacks_head and _torn_bytes(line) == 0:
+        if self.lacks_head and torn_bytes(line) == 0:
             return Found(end, torn=1)
         is_flaw = self.gap_from is not None
         return Found(end, flaw="what a mark calls torn is missing" if is_flaw else "")
@@ -284,19 +293,18 @@ class Reader:
         end = self.end + len(line) + sum(map(len, lines))
         links = _links(line, lines)
         is_cut = len(lines) < count or not (_goes_on(after) or _is_whole((lines or [line])[-1]))
-        if links and not is_cut and not after.startswith(_TORN):
+        if links and not is_cut and not after.startswith(TORN):
             flaw = "" if _is_framed(line, lines, links) else "a line is not as it was written"
             return Found(end, Block(header, Records(lines), links), flaw=flaw), after
         whole = lines[:-1] if is_cut and lines and not _is_whole(lines[-1]) else lines
         each_link = b"".join(_links(each, []) or START for each in (line, *whole))
         block = Block(header, Records(whole), each_link)
-        return self._odd(block, end, may_be_cut=is_cut and self._is_prefix(block))
+        return self._odd(block, end, may_be_cut=is_cut and self._may_be_prefix(block))
 
-    def _is_prefix(self, block: Block) -> bool:
-        """Whether this is the beginning of a block as it was written."""
-        if self.tail is None:
-            return linked(block.links[:SIZE], block.records) == block.links[SIZE:]
-        return linked(self.tail.link, chain((block.header,), block.records)) == block.links
+    def _may_be_prefix(self, block: Block) -> bool:
+        """Whether this may be the beginning of a block; if the tail is known, that is checked."""
+        linked_so = linked(block.links[:SIZE], block.records) == block.links[SIZE:]
+        return self.tail is not None or linked_so
 
     def _odd(
         self, block: Block, end: int, *, may_be_cut: bool = True
@@ -305,34 +313,45 @@ class Reader:
         file, here = self._file, self.end
         file.seek(here)
         while here - self.end < _SEARCHED and (line := file.readline()):
-            if here > self.end and _torn_bytes(line) == here - self.end:
-                return Found(here + len(line), torn=here - self.end), file.readline()
+            if here > self.end and torn_bytes(line) == here - self.end:
+                return self._torn(here + len(line), line)
             may_be_cut = may_be_cut and (here < end or not _goes_on(line))
             here += len(line)
-        if may_be_cut:
+        if may_be_cut and self._is_left_by_a_kill(here - self.end):
             return None, b""
         file.seek(end)
         return Found(end, block), file.readline()
 
+    def _torn(self, end: int, mark: bytes) -> tuple[Found, bytes]:
+        """What is torn, with its mark; one whose writer was killed is marked with it."""
+        after = self._file.readline()
+        while torn_bytes(after) == end - self.end:
+            end, mark, after = end + len(after), after, self._file.readline()
+        size = end - len(mark) - self.end
+        is_torn = self._is_left_by_a_kill(size)
+        flaw = "" if is_torn else "what a mark calls torn is not what a killed writer leaves"
+        self._file.seek(end + len(after))
+        return Found(end, torn=size, flaw=flaw), after
+
+    def _is_left_by_a_kill(self, size: int) -> bool:
+        """Whether so many bytes are the beginning of a write, as far as the log before is known."""
+        if self.tail is None:
+            return True
+        self._file.seek(self.end)
+        data = self._file.read(size)
+        data += b"" if data[-1:] == b"\n" else b"\n"
+        is_head = _head_of(data[: data.find(b"\n") + 1]) is not None
+        return is_left_by_a_kill(data, self.tail, is_head=is_head)
+
 
 def _goes_on(line: bytes) -> bool:
     """Whether a line begins a write; its writer has found everything before it in order."""
-    return line[_AFTER:_HEADER_AT] == _BLOCK or line.startswith(_HEAD)
-
-
-def _is_begun(line: bytes) -> bool:
-    """Whether a line begins as one of ours, as far as it goes."""
-    text = line.rstrip(b"\n")
-    return any(text[: len(each)] == each[: len(text)] for each in (_BEGINS, _HEAD, _TORN))
+    return line[AFTER:_HEADER_AT] == BLOCK or line.startswith(HEAD)
 
 
 def _is_whole(line: bytes) -> bool:
     """Whether a line was written to its end; a later writer may have added the line break."""
-    try:
-        msgspec.json.decode(line)
-    except msgspec.MsgspecError:
-        return False
-    return line[-1:] == b"\n"
+    return line[-1:] == b"\n" and is_json(line)
 
 
 def _links(first: bytes, lines: list[bytes]) -> bytes:
@@ -348,7 +367,7 @@ def _is_framed(first: bytes, lines: list[bytes], links: bytes) -> bool:
     digits = first[_LINK] + b"".join(map(_link, lines))
     return (
         digits == links.hex().encode()
-        and first.startswith(_BEGINS)
+        and first.startswith(BEGINS)
         and first.endswith(b"}\n")
         and not set(map(_frame, lines)) - _FRAMES
     )
@@ -375,17 +394,6 @@ def gap_hash(file: BinaryIO, start: int, end: int, *, awaits_head: bool) -> str:
     return sha256((b"no head\n" if awaits_head else b"") + data).hexdigest()
 
 
-def _torn_bytes(line: bytes) -> int:
-    """How many bytes before a mark are torn; -1 where it is none."""
-    if not line.startswith(_TORN):
-        return -1
-    digits = line[len(_TORN) + len(b'{"bytes":') : -3]
-    if not digits.isdigit() or len(digits) > 18:
-        return -1
-    count = int(digits)
-    return count if line == torn_line(count, ends_a_line=True) else -1
-
-
 def _anchor_of(line: bytes) -> Anchor | None:
     try:
         found = msgspec.json.decode(line)
@@ -399,7 +407,7 @@ def _anchor_of(line: bytes) -> Anchor | None:
 def _head_of(line: bytes) -> Head | None:
     """The head of a line; None if the line is not as it was written."""
     try:
-        head = decode_head(line[len(_HEAD) : -2])
+        head = decode_head(line[len(HEAD) : -2])
     except msgspec.MsgspecError:
         return None
     is_as_written = line == _head_line(head) and is_intact(head)
@@ -419,7 +427,7 @@ def start_before(file: BinaryIO, size: int, block: int | None = None) -> int:
         file.seek(start)
         file.readline()
         for line in iter(file.readline, b""):
-            if line[_AFTER:_HEADER_AT] == _BLOCK and line[-1:] == b"\n":
+            if line[AFTER:_HEADER_AT] == BLOCK and line[-1:] == b"\n":
                 if block is None or _number_of(line) <= block:
                     return file.tell() - len(line)
                 break
