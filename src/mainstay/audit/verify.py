@@ -143,12 +143,28 @@ def verify_log(
         checker = Checker(public_key)
     outside = read_heads(heads)
     with closing(open_journal(where, reads_only=True)) as journal:
+        flaw = _schema_flaw(journal)
+        if flaw:
+            return LogVerdict(ok=False, problem=flaw, first_bad=1)
         for left in reversed(range(_TRIES)):
             check = _Check(journal, outside, checker)
             verdict = check.run(progress)
             if verdict.ok or not (left and check.was_overtaken()):
                 return verdict
     raise AssertionError("the last try returns")
+
+
+def _schema_flaw(journal: Journal) -> str:
+    """What is wrong with the place itself: a database's tables, and where the log begins there."""
+    look: Callable[[], list[str]] | None = getattr(journal, "schema_flaws", None)
+    flaws = look() if look is not None else []
+    if flaws:
+        return f"{flaws[0]}: what is read is not what was written"
+    try:
+        journal.anchor()
+    except msgspec.MsgspecError as error:
+        return f"the anchor, with which the log begins, cannot be read: {error}"
+    return ""
 
 
 class _Check:

@@ -8,11 +8,12 @@ for a single byte is the fastest split.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from mainstay.core.audit.chain import (
+    MOST,
     START,
     Anchor,
     Block,
@@ -65,11 +66,15 @@ def tail_of_row(row: Sequence[Any] | None, anchor: Anchor | None) -> Tail:
 
 
 def anchor_of(row: Sequence[Any] | None) -> Anchor | None:
-    """The anchor of a row: log, block, number, link, carried."""
+    """The anchor of a row: log, block, number, link, carried; MsgspecError if it is none."""
     if row is None:
         return None
-    log, block, number, link, kept = row
-    return Anchor(str(log), int(block), int(number), _as_bytes(link), tuple(records_of(kept)))
+    log, block, number = msgspec.convert(tuple(row[:3]), _Place)
+    return Anchor(log, block, number, _as_bytes(row[3]), tuple(records_of(row[4])))
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+_Place = tuple[str, _Count, _Count]
 
 
 def heads_of(rows: Iterable[Sequence[Any]]) -> list[Head]:

@@ -48,20 +48,23 @@ def command(
     if as_json:
         write_json({"log": log, **verdict.to_dict()})
     else:
-        write("\n".join(_lines(log, verdict, has_heads=heads is not None)))
+        write("\n".join(map(shielded, _lines(log, verdict, has_heads=heads is not None))))
     if not verdict.ok or (strict and not verdict.is_complete):
         ctx.exit(Exit.NEGATIVE)
 
 
 def _verify(log: str, heads: str | None, public_key: str | None) -> LogVerdict:
-    from contextlib import closing
+    from contextlib import closing, suppress
+
+    import msgspec
 
     from mainstay.audit import verify_log
     from mainstay.audit.open import open_journal
     from mainstay.cli.screen.progress import Watch
 
-    with closing(open_journal(log, reads_only=True)) as journal:
-        total = journal.tail().number
+    total = 0
+    with closing(open_journal(log, reads_only=True)) as journal, suppress(msgspec.MsgspecError):
+        total = journal.tail().number  # a last block that cannot be read is found below
     with closing(Watch("records", total)) as watch:
         return verify_log(log, heads=heads, public_key=public_key, progress=watch)
 

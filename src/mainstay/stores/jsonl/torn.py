@@ -24,7 +24,6 @@ BEGINS = b'{"link":"'
 HEAD, TORN = b'{"head":', b'{"torn":'
 AFTER = len(BEGINS) + 2 * SIZE
 BLOCK, RECORD = b'","block":', b'","record":'
-_HEX = b"0123456789abcdef"
 _MARK = TORN + b'{"bytes":'
 _MARKED = re.compile(re.escape(_MARK) + rb"\d+\}{0,2}")
 
@@ -89,8 +88,7 @@ def _header_in(line: bytes, tail: Tail) -> Header | None:
 def _is_cut(line: bytes) -> bool:
     """Whether a line begins as ours and has no end; a power cut may leave zeros behind it."""
     text = line.rstrip(b"\0")
-    link = text[len(BEGINS) : AFTER] if text.startswith(BEGINS) else b""
-    return is_begun(text) and not link.strip(_HEX) and not is_json(text)
+    return is_begun(text) and not is_json(text)
 
 
 def is_begun(line: bytes) -> bool:

@@ -6,9 +6,11 @@ store's own kind, and go over its connections.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.audit.chain import encode_head, header_of, tail_of
+from mainstay.errors import StoreError
 from mainstay.stores.journal_rows import (
     MOST_PRUNED,
     anchor_after,
@@ -19,6 +21,7 @@ from mainstay.stores.journal_rows import (
     is_older,
     tail_of_row,
 )
+from mainstay.stores.postgres import audit_schema
 from mainstay.stores.postgres.statements import RoundTrip
 
 if TYPE_CHECKING:
@@ -88,6 +91,16 @@ class PostgresJournal:
     def anchor(self) -> Anchor | None:
         """Where the log begins, if older blocks were dropped."""
         return self._store.drive("read", _anchor)
+
+    def schema_flaws(self) -> list[str]:
+        """What of the tables and the view is not as it was made."""
+        flaws = self._store.drive("read", audit_schema.schema_flaws)
+        if flaws != [audit_schema.OTHER_VIEW]:
+            return flaws
+        with suppress(StoreError):  # a user who may not make a view has nothing to compare with
+            if self._store.drive("read", audit_schema.is_as_made):
+                return []
+        return flaws
 
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
         """Drops blocks written before a time, but never the last; how many records.

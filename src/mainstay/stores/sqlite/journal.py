@@ -27,7 +27,7 @@ from mainstay.stores.journal_rows import (
     is_older,
     tail_of_row,
 )
-from mainstay.stores.sqlite import statements
+from mainstay.stores.sqlite import audit_schema, statements
 from mainstay.stores.sqlite.connections import (
     CONNECTIONS,
     FileReplacedError,
@@ -129,6 +129,10 @@ class SqliteJournal:
     def anchor(self) -> Anchor | None:
         """Where the log begins, if older blocks were dropped."""
         return self._read(_anchor)
+
+    def schema_flaws(self) -> list[str]:
+        """What of the tables and the view is not as it was made."""
+        return self._read(audit_schema.schema_flaws)
 
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int:
         """Drops blocks written before a time, but never the last; how many records.
