@@ -211,7 +211,7 @@ def test_every_event_is_one_line_of_json_with_all_its_fields(configured):
     ]
     for line, event in zip(lines(), heard, strict=True):
         assert {**line, **event.to_dict()} == line
-        assert line["message"] == event.sentence()
+        assert line["message"] == event.sentence().replace("\n", r"\n")
         assert list(line)[:4] == ["level", "logger", "message", "timestamp"]
 
 

@@ -12,6 +12,7 @@ from mainstay.config.fields import CONFIG
 from mainstay.config.load import load
 from mainstay.config.settings import Settings
 from mainstay.config.show import visible
+from mainstay.core.base.printable import printable_lines
 from mainstay.core.events.describe import describe
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.mapped import careful_policies
@@ -52,8 +53,8 @@ def engine_of(
     except ConfigError as error:
         if on_error == "raise":
             raise
-        _, problems = describe(error)  # a wrong value may be a secret one
-        _log.error("%s", problems)
+        problems = printable_lines(describe(error)[1])  # a wrong value may be a secret one
+        _log.error("%s", "; ".join(line.strip() for line in problems.split("\n")))
         warnings.warn(f"{problems}\n{_DEFAULT}", ConfigWarning, stacklevel=3)
     engine = build(**careful_policies(loaded))
     engine.settings = Settings()

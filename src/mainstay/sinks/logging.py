@@ -8,11 +8,13 @@ an operator) go to the logger's child `security`, so that they can be sent elsew
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from mainstay.core.base.printable import printable_json
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.describe import shown
 from mainstay.ports import SinkWants
@@ -82,12 +84,12 @@ class JsonFormatter(logging.Formatter):
         error = self._error(record)
         if error:
             line["exception"] = error
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return printable_json(_json(line))
 
     def _looked_at(self, fields: dict[str, Any]) -> dict[str, Any]:
         from mainstay.core.redact.redactor import REDACTOR
 
-        plain = msgspec.json.decode(msgspec.json.encode(fields, enc_hook=str))
+        plain = json.loads(_json(fields))
         return (self._redact or REDACTOR).data(plain)  # type: ignore[no-any-return]
 
     def _error(self, record: logging.LogRecord) -> str:
@@ -96,6 +98,13 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             text = self.formatException(record.exc_info)
         return shown(text, self._redact) if text else ""
+
+
+def _json(line: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(line, enc_hook=str).decode()
+    except UnicodeEncodeError:  # half a surrogate, which has no UTF-8
+        return json.dumps(line, default=str, separators=(",", ":"))
 
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "mainstay"}

@@ -231,12 +231,15 @@ def test_an_item_is_mailed_once(mailbox, tmp_path):
 
 
 def test_an_operation_cannot_write_headers(mailbox, tmp_path):
-    """What is no letter is a space."""
+    """What ends a line is shown instead, in the subject and in the text."""
     evil = Item(kind="alert", subject="x", operation="a\r\nBcc: eve@example.org", text="t\r\n.\r\n")
     raised(mail(mailbox, tmp_path), evil)
     ((_, to, content),) = mailbox.got
     assert to == ["ann@example.org"]
-    assert message_from_bytes(content)["Bcc"] is None
+    message = message_from_bytes(content)
+    assert message["Bcc"] is None
+    assert message["Subject"] == r"medium: alert of a\r\nBcc: eve@example.org"
+    assert r"operation  a\r\nBcc" in message.get_payload(decode=True).decode()
 
 
 def test_mail_that_is_refused_for_now_comes_later_and_for_ever_never(mailbox, tmp_path, caplog):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainstay.cli.screen.output import write_error, write_json_error
+from mainstay.cli.screen.output import shielded, write_error, write_json_error
 
 if TYPE_CHECKING:
     from typing import Any
@@ -60,7 +60,7 @@ class Reporter:
         if self._as_json:
             write_json_error({"event": "note", **fields, "message": text})
             return
-        line = f"mainstay: {text}"
+        line = f"mainstay: {shielded(text)}"
         is_coloured = not self._is_plain and sys.stderr is not None and sys.stderr.isatty()
         write_error(click.style(line, fg=colour) if is_coloured else line)
 

@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from mainstay.core.base.printable import printable
+
 
 def write(text: str) -> None:
     """One line or several."""
@@ -48,9 +50,7 @@ def shielded(text: str) -> str:
     >>> shielded("a\x1b[2Jb")
     'a\\x1b[2Jb'
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text)
 
 
 def _json(document: object, indent: int | None = None) -> str:

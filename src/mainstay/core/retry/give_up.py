@@ -12,6 +12,7 @@ Moments are numbers, and this module does not count them: a caller of `Plan.note
 from __future__ import annotations
 
 from mainstay.core.base.attributes import add_note, attribute
+from mainstay.core.base.printable import printable
 from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
 
 TYPE_CHECKING = False
@@ -52,7 +53,8 @@ class GaveUp(str):
         moment: int = NO_MOMENT,
     ) -> Self:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        note = str.__new__(cls, f"{_OURS}gave up on {operation} after {times}: {reason}")
+        text = f"{_OURS}gave up on {operation} after {times}: {reason}"
+        note = str.__new__(cls, text if text.isprintable() else printable(text))
         note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
         note.operation, note.is_mark, note.moment = operation, is_mark, moment
         return note

@@ -12,6 +12,7 @@ from mainstay.core.base import deadline
 from mainstay.core.base.attributes import add_note
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import discard
+from mainstay.core.base.printable import printable
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import CUT, Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.core.retry.give_up import NO_MOMENT
@@ -211,7 +212,7 @@ class Call:
         import warnings
 
         try:
-            text = self.site.shown(effect.text)
+            text = printable(self.site.shown(effect.text))
             warnings.warn(text, effect.category, stacklevel=_user_level())
         except Warning as warning:
             if self.failure is not None:

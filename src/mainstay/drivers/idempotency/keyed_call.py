@@ -12,6 +12,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.change import KEEP
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.functions import discard
+from mainstay.core.base.printable import printable
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import OVERDUE, Notice, SizeLimit, keyed
@@ -295,7 +296,8 @@ class KeyedCall:
         if type(effect) is AwaitAnswer:
             discard(effect.awaitable)
         if type(effect) is Notice:
-            warnings.warn(self.site.shown(effect.text), effect.category, stacklevel=4)
+            text = printable(self.site.shown(effect.text))
+            warnings.warn(text, effect.category, stacklevel=4)
         return None
 
     def item(self, effect: Escalate) -> Item:

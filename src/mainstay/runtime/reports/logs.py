@@ -4,6 +4,9 @@ A call without an engine is logged as an engine logs its calls. A failing call l
 handlers for that, and builds no event if both are empty; `logging` is never loaded for it, since
 without that module there is no handler. With no handler configured nothing is printed.
 
+What an exception or an operation holds that ends a line or that a terminal obeys is shown as an
+escape (`core/base/printable.py`): a message of ours is one line. A traceback has its own lines.
+
 A handler may itself call what is retried: one that posts records to a server. What such a call
 would log is left out, or each record would lead to more of them, without an end.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident  # threading itself is not loaded for it
 
+from mainstay.core.base.printable import printable
 from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
@@ -44,7 +48,21 @@ def logger(name: str = NAME) -> logging.Logger:
             handler = handler or logging.NullHandler()
             logging.getLogger(NAME).addHandler(handler)
             QUIET.append(handler)
-    return logging.getLogger(name)
+    found = logging.getLogger(name)
+    if name == NAME or name.startswith(f"{NAME}."):
+        found.addFilter(_on_one_line)
+    return found
+
+
+def _on_one_line(record: logging.LogRecord) -> bool:
+    """Shows what a message of ours holds that ends a line, or that a terminal obeys."""
+    try:
+        text = record.getMessage()
+    except Exception:  # a handler reports it
+        return True
+    if not text.isprintable():
+        record.msg, record.args = "%s", (printable(text),)
+    return True
 
 
 _LOCK = make_lock()
@@ -89,8 +107,10 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         if logger.isEnabledFor(level):
-            fields = {"mainstay": event.to_dict()}
-            write(logger.log, level, "%s", event.sentence(), extra=fields)
+            fields, text = {"mainstay": event.to_dict()}, event.sentence()
+            if not text.isprintable():
+                text = printable(text)
+            write(logger.log, level, "%s", text, extra=fields)
 
 
 class _NotLoaded:

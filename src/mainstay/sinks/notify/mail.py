@@ -6,6 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.printable import printable, printable_lines
 from mainstay.core.base.validate import Checker
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
@@ -120,11 +121,12 @@ class NotifyMail(Notifier):
         message = EmailMessage()
         message["From"], message["To"] = self._sender, ", ".join(self._to)
         what = f"{event.severity}: {event.item_kind} of {event.operation}"
-        message["Subject"] = "".join(c if c.isprintable() else " " for c in what)[:200]
+        message["Subject"] = printable(what)[:200]
         message["Date"] = formatdate(clock.SYSTEM.wall())
         message["Message-ID"] = f"<{delivery_of(event)}@mainstay.invalid>"
         message.set_content(
-            f"{event.text}\n\noperation  {event.operation}\nseverity   {event.severity}\n"
+            f"{printable_lines(event.text)}\n\noperation  {printable(event.operation)}\n"
+            f"severity   {event.severity}\n"
             f"raised     {event.timestamp}\n\nmainstay inbox show {event.item}\n"
         )
         return message
