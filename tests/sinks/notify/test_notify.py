@@ -238,7 +238,7 @@ def test_an_operation_cannot_write_headers(mailbox, tmp_path):
     assert to == ["ann@example.org"]
     message = message_from_bytes(content)
     assert message["Bcc"] is None
-    assert message["Subject"] == r"medium: alert of a\r\nBcc: eve@example.org"
+    assert message["Subject"] == r"normal: alert of a\r\nBcc: eve@example.org"
     assert r"operation  a\r\nBcc" in message.get_payload(decode=True).decode()
 
 

@@ -20,6 +20,7 @@ from enum import EnumMeta, Flag
 import msgspec
 from msgspec.structs import force_setattr
 
+from mainstay.core.codec.bounds import flags, fraction, spread
 from mainstay.core.codec.encode import NESTED, PATHS
 from mainstay.core.codec.introspect import (
     field_names,
@@ -122,10 +123,9 @@ def _read_path(plain: list[Json]) -> UserValue:
     return find_class("pathlib", name)(read(text))
 
 
-def _read_fraction(plain: list[Json]) -> UserValue:
-    from fractions import Fraction
-
-    return Fraction(*map(read, plain))
+def _read_dict(plain: list[list[Json]]) -> UserValue:
+    keys = spread([read(key) for key, _ in plain])
+    return dict(zip(keys, (read(held) for _, held in plain), strict=True))
 
 
 _READERS: dict[str, Callable[..., UserValue]] = {
@@ -141,12 +141,12 @@ _READERS: dict[str, Callable[..., UserValue]] = {
     "$timedelta": lambda plain: timedelta(plain[0], plain[1], plain[2]),
     "$decimal": Decimal,
     "$uuid": _read_uuid,
-    "$fraction": _read_fraction,
+    "$fraction": lambda plain: fraction(*read_list(plain)),
     "$path": _read_path,
     "$tuple": lambda plain: tuple(read_list(plain)),
-    "$set": lambda plain: set(read_list(plain)),
-    "$frozenset": lambda plain: frozenset(read_list(plain)),
-    "$dict": lambda plain: {read(key): read(held) for key, held in plain},
+    "$set": lambda plain: set(spread(read_list(plain))),
+    "$frozenset": lambda plain: frozenset(spread(read_list(plain))),
+    "$dict": _read_dict,
     "$enum": lambda plain: _read_enum(*read_list(plain)),
     "$object": lambda plain: _read_object(*plain),
     "$model": lambda plain: _read_model(*plain),
@@ -161,7 +161,7 @@ def _read_enum(module: str, qualname: str, member: str | int) -> UserValue:
     if not is_enum(cls):
         raise StoredValueError(f"{module}.{qualname} is no Enum")
     if Flag in mro_of(cls) and type(member) is int:
-        return _made(cls, EnumMeta, member)
+        return _made(cls, EnumMeta, flags(member))
     members = static(cls, "_member_map_")
     if member not in members:
         raise StoredValueError(f"{module}.{qualname} has no member {member}")

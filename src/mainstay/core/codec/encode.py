@@ -14,6 +14,7 @@ from decimal import Decimal
 from enum import Enum, Flag
 
 from mainstay.core.base.types import Json
+from mainstay.core.codec.bounds import MOST_BITS, is_long
 from mainstay.core.codec.introspect import (
     a_type,
     field_names,
@@ -230,11 +231,18 @@ _CONTAINERS: dict[type, Encode[Json]] = {
     frozenset: lambda walk, value: {"$frozenset": walk.members(value)},
     dict: _dict,
 }
+
+
+def _fraction(walk: Walk[Json], value: UserValue) -> Json:
+    parts = (value.numerator, value.denominator)
+    if any(map(is_long, parts)):
+        walk.refuse(f"a Fraction with more than {MOST_BITS:,} bits {walk.verdict}")
+    return {"$fraction": [_integer(walk, part) for part in parts]}
+
+
 _NAMED: dict[str, Encode[Json]] = {
     "uuid.UUID": lambda _, value: {"$uuid": str(value)},
-    "fractions.Fraction": lambda walk, v: {
-        "$fraction": [_integer(walk, v.numerator), _integer(walk, v.denominator)]
-    },
+    "fractions.Fraction": _fraction,
 } | {
     f"{module}.{name}": lambda walk, v: {"$path": [type(v).__name__, _text(walk, str(v))]}
     for module in ("pathlib", "pathlib._local")  # the latter in Python 3.13
