@@ -182,6 +182,7 @@ WEBHOOK = Section(
     ),
     Field("secret", _SECRET, "signs what is sent", "not signed"),
     duration("timeout", "the time of one attempt", "5 s", above=True, high=3600.0),
+    Field("allow_local", Flag(), "targets on this machine: loopback, link-local", "false"),
     text="url",
     needs=["url"],
 )

@@ -1,5 +1,7 @@
 """Notifications of new items: a function, a signed webhook, an e-mail over a real SMTP server."""
 
+import base64
+import hmac
 import socket
 import threading
 from contextlib import contextmanager, suppress
@@ -103,29 +105,59 @@ def test_only_what_is_bad_enough_is_told():
     assert told == ["charge", "pay"]
 
 
-def test_a_webhook_is_signed_over_its_time_and_body(tmp_path):
-    """Whoever has the secret can tell; a changed body, time or signature is seen."""
+def test_a_webhook_is_signed_over_its_id_its_time_and_its_body(tmp_path):
+    """Whoever has the secret can tell; a changed id, body, time or signature is seen."""
     with server() as (url, got):
-        raised(NotifyWebhook(url, secret=SECRET, spill=tmp_path), ITEM, times=3)
+        raised(NotifyWebhook(url, allow_local=True, secret=SECRET, spill=tmp_path), ITEM, times=3)
     ((path, headers, body),) = got
     assert path == "/hook?x=1"
-    stamp, signed = headers["Mainstay-Timestamp"], headers["Mainstay-Signature"]
-    assert is_genuine(SECRET, stamp, body, signed)
-    assert not is_genuine(SECRET, stamp, body + b" ", signed)
-    assert not is_genuine(SECRET, str(int(stamp) + 1), body, signed)
-    assert not is_genuine(SECRET + "x", stamp, body, signed)
+    stamp, signed = headers["Webhook-Timestamp"], headers["Webhook-Signature"]
+    sent = {"delivery": headers["Webhook-Id"]}
+    assert sent["delivery"] == headers["Mainstay-Delivery"]
+    assert is_genuine(SECRET, stamp, body, signed, **sent)
+    assert is_genuine(SECRET, stamp, body, f"v1,AAAA {signed} v2,x", **sent)
+    assert not is_genuine(SECRET, stamp, body, signed, delivery=sent["delivery"] + "x")
+    assert not is_genuine(SECRET, stamp, body + b" ", signed, **sent)
+    assert not is_genuine(SECRET, str(int(stamp) + 1), body, signed, **sent)
+    assert not is_genuine(SECRET + "x", stamp, body, signed, **sent)
+    assert not is_genuine(SECRET, stamp, body, headers["Mainstay-Signature"], **sent)
     old = "1700000000"
-    assert not is_genuine(SECRET, old, body, signature_of(SECRET.encode(), old, body))
+    again = signature_of(SECRET.encode(), old, body, sent["delivery"])
+    assert not is_genuine(SECRET, old, body, again, **sent)
     event = decode(body)
     assert (event.item, event.text) == (ITEM.id, "token=[redacted] lost")
     assert SECRET not in repr((headers, body))
+
+
+def test_the_signature_is_that_of_standard_webhooks(tmp_path):
+    """The bytes are put together here by hand, as the specification has them."""
+    with server() as (url, got):
+        sink = NotifyWebhook(url, allow_local=True, secret=SECRET, spill=tmp_path)
+        raised(sink, ITEM)
+    ((_, headers, body),) = got
+    said = b".".join([headers["Webhook-Id"].encode(), headers["Webhook-Timestamp"].encode(), body])
+    digest = hmac.digest(SECRET.encode(), said, "sha256")
+    assert headers["Webhook-Signature"] == "v1," + base64.b64encode(digest).decode()
+
+
+def test_a_receiver_of_an_earlier_version_is_still_served_and_warned(tmp_path):
+    """Its header is sent for one more version; the check of it is deprecated."""
+    with server() as (url, got):
+        sink = NotifyWebhook(url, allow_local=True, secret=SECRET, spill=tmp_path)
+        raised(sink, ITEM)
+    ((_, headers, body),) = got
+    stamp, signed = headers["Mainstay-Timestamp"], headers["Mainstay-Signature"]
+    with pytest.warns(DeprecationWarning, match="does not cover the id"):
+        assert is_genuine(SECRET, stamp, body, signed)
+    with pytest.warns(DeprecationWarning, match="does not cover the id"):
+        assert not is_genuine(SECRET, stamp, body + b" ", signed)
 
 
 def test_a_webhook_that_is_away_is_tried_again_and_one_that_refuses_is_not(tmp_path, caplog):
     """503 and 429 are repeated as the same delivery; 302 and 404 are reported, and let go."""
     items = [Item(kind="alert", subject=s, operation=s, text="t") for s in "abc"]
     with server([503, 429, 204, 302, 404]) as (url, got):
-        raised(NotifyWebhook(url, secret=SECRET, spill=tmp_path), *items)
+        raised(NotifyWebhook(url, allow_local=True, secret=SECRET, spill=tmp_path), *items)
         wait_until(lambda: caplog.text.count("is not notified") == 2, "two reports")
     assert [decode(body).operation for _, _, body in got] == ["a", "a", "a", "b", "c"]
     assert len({headers["Mainstay-Delivery"] for _, headers, _ in got[:3]}) == 1
@@ -137,7 +169,7 @@ def test_a_server_that_is_not_there_delays_no_call(tmp_path):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
-        sink = NotifyWebhook(url, secret=SECRET, spill=tmp_path, timeout=0.5)
+        sink = NotifyWebhook(url, allow_local=True, secret=SECRET, spill=tmp_path, timeout=0.5)
         with Engine(sinks=[sink]) as engine:
             engine.inbox.put(ITEM)
             assert [item.id for item in engine.inbox] == [ITEM.id]
@@ -150,8 +182,8 @@ def test_a_webhook_without_a_secret_is_not_signed(tmp_path):
     """Nor does it pretend to be; who the URL names is told as HTTP does."""
     with server() as (url, got):
         named = url.replace("http://", "http://ann:p%40ss@")
-        raised(NotifyWebhook(named, secret=None, spill=tmp_path), ITEM)
-    assert "Mainstay-Signature" not in got[0][1]
+        raised(NotifyWebhook(named, allow_local=True, secret=None, spill=tmp_path), ITEM)
+    assert not {"Mainstay-Signature", "Webhook-Signature"} & got[0][1].keys()
     assert got[0][1]["Authorization"] == "Basic YW5uOnBAc3M="
 
 
@@ -160,7 +192,8 @@ def test_a_configuration_tells_by_webhook_and_mail(tmp_path, mailbox):
     with server() as (url, got):
         file = tmp_path / "mainstay.yml"
         file.write_text(
-            f"inbox:\n  notify:\n    webhook: {{url: '{url}', secret: {SECRET}}}\n"
+            "inbox:\n  notify:\n"
+            f"    webhook: {{url: '{url}', secret: {SECRET}, allowLocal: true}}\n"
             f"    email: {{host: 127.0.0.1, port: {mailbox.port}, security: none,"
             " from: ops@example.org, to: ann@example.org}\n"
         )
@@ -307,15 +340,16 @@ def test_any_address_that_mail_goes_to_is_taken():
         ("1700000000", b"{}", b"v1=00"),
         ("1700000000", "{}", "v1=00"),
         ("\udcff", b"{}", "v1=\udcff"),
-        ("inf", b"{}", signature_of(SECRET.encode(), "inf", b"{}")),
-        ("9" * 5000, b"{}", signature_of(SECRET.encode(), "9" * 5000, b"{}")),
-        ("-5", b"{}", signature_of(SECRET.encode(), "-5", b"{}")),
+        ("inf", b"{}", signature_of(SECRET.encode(), "inf", b"{}", "a")),
+        ("9" * 5000, b"{}", signature_of(SECRET.encode(), "9" * 5000, b"{}", "a")),
+        ("-5", b"{}", signature_of(SECRET.encode(), "-5", b"{}", "a")),
     ],
     ids=["no time", "unsigned", "bytes", "text", "half a letter", "infinite", "long", "negative"],
 )
 def test_what_is_no_webhook_of_ours_is_not_genuine(stamp, body, signature):
     """Whatever is sent, the answer is no and not an error."""
-    assert is_genuine(SECRET, stamp, body, signature) is False
+    assert is_genuine(SECRET, stamp, body, signature, delivery="a") is False
+    assert is_genuine(SECRET, stamp, body, signature, delivery="\udcff") is False
 
 
 @pytest.mark.parametrize("secret", ["", "short", None])
@@ -325,7 +359,8 @@ def test_nothing_is_genuine_by_a_secret_that_anybody_can_guess(secret):
 
     now = str(int(clock.current.wall()))
     with pytest.raises(UsageError, match="at least 16"):
-        is_genuine(secret, now, b"{}", signature_of((secret or "").encode(), now, b"{}"))
+        signed = signature_of((secret or "").encode(), now, b"{}", "a")
+        is_genuine(secret, now, b"{}", signed, delivery="a")
 
 
 @contextmanager
@@ -360,7 +395,7 @@ def dripping(text):
 
 def slow_webhook(port, folder):
     url = f"http://127.0.0.1:{port}/"
-    return NotifyWebhook(url, secret=SECRET, spill=folder, timeout=0.3)
+    return NotifyWebhook(url, allow_local=True, secret=SECRET, spill=folder, timeout=0.3)
 
 
 def slow_mail(port, folder):

@@ -1,0 +1,130 @@
+"""Which addresses a webhook may reach: none of this machine, unless that is allowed.
+
+A URL may come from a configuration that others can write, and what is local trusts whoever can
+connect: the metadata service of a cloud (169.254.169.254) hands out credentials, and a database on
+loopback may need no password. The check is of the address that a connection is made to, after the
+name was resolved: whatever spelling a URL has (2130706433, 0x7f.1, ::ffff:127.0.0.1), and whatever
+a name server answers from one moment to the next, there is no second look-up between the check and
+the connection. Private networks (10.0.0.0/8, fc00::/7 and others) are where most receivers are, and
+stay allowed.
+"""
+
+from __future__ import annotations
+
+import socket
+from http.client import HTTPConnection
+from ipaddress import IPv6Address, ip_address, ip_network
+from ssl import create_default_context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address
+    from typing import Any
+
+_LOCAL = [
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this host: a connection to it is one to loopback
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "::/128",
+        "::1/128",
+        "fe80::/10",
+        "100.100.100.200/32",  # the metadata service of Alibaba Cloud
+        "fd00:ec2::254/128",  # that of AWS, on IPv6
+    )
+]
+_TRANSLATED = [ip_network("::/96"), ip_network("64:ff9b::/96")]
+"""IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, NAT64 (RFC 6052)."""
+ALLOWS = "allow_local=True (in a configuration allowLocal: true) allows it"
+
+
+class LocalTargetError(OSError):
+    """A name of a webhook leads to this machine, or to the network link only."""
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is of this machine or of the link: loopback, link-local, unspecified.
+
+    >>> is_local("169.254.169.254"), is_local("::ffff:127.0.0.1"), is_local("10.0.0.1")
+    (True, True, False)
+    """
+    found = ip_address(address.partition("%")[0])  # without the interface of a link
+    return any(each in network for each in _meant_by(found) for network in _LOCAL)
+
+
+def _meant_by(found: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    """An address, and the IPv4 address that an IPv6 address stands for."""
+    if not isinstance(found, IPv6Address):
+        return [found]
+    inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+    held = [ip_address(int(found) & 0xFFFFFFFF) for network in _TRANSLATED if found in network]
+    return [found, *held, *(each for each in inner if each is not None)]
+
+
+def is_local_literal(host: str) -> bool:
+    """Whether a host of a URL is plainly local, without asking a name server.
+
+    >>> [is_local_literal(host) for host in ("localhost", "0x7f.1", "2130706433", "example.org")]
+    [True, True, True, False]
+    """
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, 6.3
+        return True
+    try:
+        text = name if ":" in name else socket.inet_ntoa(socket.inet_aton(name))
+        return is_local(text)
+    except (OSError, ValueError):
+        return False
+
+
+class CheckedConnection(HTTPConnection):
+    """An HTTP connection to the first address of a host that may be reached and answers.
+
+    >>> connection = CheckedConnection("127.0.0.1", 9)
+    >>> connection.connect()
+    Traceback (most recent call last):
+    mainstay.sinks.notify.targets.LocalTargetError: 127.0.0.1 leads to this machine; ...
+    """
+
+    allow_local = False
+
+    def connect(self) -> None:
+        """Resolves the name once, and connects to an address that was checked."""
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        places = [(each[0], each[4]) for each in found]
+        if not self.allow_local:
+            places = [(family, place) for family, place in places if not is_local(str(place[0]))]
+        if not places:
+            raise LocalTargetError(f"{self.host} leads to this machine; {ALLOWS}")
+        errors: list[OSError] = []
+        for family, place in places:
+            try:
+                self.sock = _opened(family, place, self.timeout)
+            except OSError as error:
+                errors.append(error)
+            else:
+                return
+        raise errors[0]
+
+
+class CheckedTlsConnection(CheckedConnection):
+    """The same over TLS, with the certificate checked against the host's name."""
+
+    default_port = 443
+
+    def connect(self) -> None:
+        """Connects, and makes sure of whom to."""
+        super().connect()
+        self.sock = create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+
+def _opened(family: int, place: Any, timeout: float | None) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(timeout)
+        opened.connect(place)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
