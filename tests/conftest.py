@@ -9,6 +9,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mainstay.core.inbox.operators import Hash
+from mainstay.drivers.inbox.authentication import Verifier
 from mainstay.runtime.reports.logs import Logs
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
@@ -32,6 +34,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Hundreds of programs are started: what one has compiled, the next need not.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+# A hash of a secret at its real cost takes a tenth of a second and 128 MiB, each time.
+Verifier.cost = Hash(salt="", n=2**4)
 
 
 # pytest has a handler at the root: with it every failing call without an engine would be logged,

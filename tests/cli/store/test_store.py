@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 
+from mainstay import Engine
 from mainstay.cli.app import app
 from mainstay.core.base.change import Change
 from mainstay.stores.sqlite.store import SqliteStore
@@ -77,3 +78,24 @@ def test_without_a_verb_the_help_is_shown(runner):
     result = runner("store")
     assert result.exit_code == 2
     assert "compact" in result.stderr
+
+
+def test_a_copy_of_a_store_gets_an_identity_of_its_own(runner, tmp_path):
+    """Without an account while there is no operator; then by an operator alone."""
+    url = f"sqlite:///{tmp_path}/copy.db"
+    with Engine(url, sinks=[], audit=False) as engine:
+        first = engine.operators.store_identity
+    shown = run(runner, "store", "identity", "--store", url)
+    assert shown == f"{url}: its identity is {first}\n"
+    renewed = json.loads(run(runner, "store", "renew-identity", "--json", "--store", url))
+    assert renewed["store"] == url
+    assert renewed["identity"] != first
+    with Engine(url, sinks=[], audit=False) as engine:
+        engine.operators.add("ann", secret="correct horse")
+    refused = runner("store", "renew-identity", "--store", url)
+    assert refused.exit_code != 0
+    (tmp_path / "secret").write_text("correct horse")
+    (tmp_path / "secret").chmod(0o600)
+    who = ("--as", "ann", "--secret-file", str(tmp_path / "secret"))
+    done = json.loads(run(runner, "store", "renew-identity", "--json", *who, "--store", url))
+    assert done["identity"] not in (first, renewed["identity"])

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP
 from mainstay.core.inbox.operators import (
+    COST,
     FIRST_LOCK,
     LONGEST_LOCK,
     MOST_TRIES,
@@ -21,11 +22,13 @@ from mainstay.core.inbox.operators import (
     encode,
     first_of,
     hashed,
+    is_cheaper,
     is_enabled,
     is_right,
     is_somebody,
     is_timely,
     missed,
+    padding,
     passed,
     remove,
     statement,
@@ -231,14 +234,56 @@ def test_a_secret_is_hashed_with_its_salt():
 def test_a_statement_is_of_one_act_alone():
     """Whatever differs, the text differs."""
     said = {
-        statement("act", "ann", ("i", 1, "retry"), 5.0),
-        statement("add", "ann", ("i", 1, "retry"), 5.0),
-        statement("act", "bob", ("i", 1, "retry"), 5.0),
-        statement("act", "ann", ("i", 2, "retry"), 5.0),
-        statement("act", "ann", ("i", 1, "abandon"), 5.0),
-        statement("act", "ann", ("i", 1, "retry"), 6.0),
+        statement("act", "ann", ("i", 1, "retry"), 5.0, "A"),
+        statement("add", "ann", ("i", 1, "retry"), 5.0, "A"),
+        statement("act", "bob", ("i", 1, "retry"), 5.0, "A"),
+        statement("act", "ann", ("i", 2, "retry"), 5.0, "A"),
+        statement("act", "ann", ("i", 1, "abandon"), 5.0, "A"),
+        statement("act", "ann", ("i", 1, "retry"), 6.0, "A"),
+        statement("act", "ann", ("i", 1, "retry"), 5.0, "B"),
     }
-    assert len(said) == 6
+    assert len(said) == 7
+
+
+def test_a_new_hash_costs_what_is_recommended_and_an_old_one_is_known_to_cost_less():
+    """OWASP's N of 2**17; a record without parameters is of the cost that was usual before."""
+    assert (COST.n, COST.r, COST.p) == (2**17, 8, 1)
+    assert is_cheaper(Hash(salt=""), COST)
+    assert not is_cheaper(COST, COST)
+    assert not is_cheaper(replace(COST, n=2**18), COST)
+
+
+def test_a_wrong_secret_costs_the_same_whatever_its_hash_costs():
+    """The hash and its padding together are the work of a new hash; a dear one has no padding."""
+    for kept in (Hash(salt="", n=2**15), Hash(salt="", n=2**14, p=2), CHEAP):
+        rest = padding(kept, COST)
+        assert kept.n * kept.r * kept.p + rest.n * rest.r * rest.p == COST.n * COST.r * COST.p
+    assert padding(COST, COST) is None
+    assert padding(replace(COST, n=2**18), COST) is None
+
+
+def test_a_hash_is_replaced_by_a_better_one_of_the_same_secret():
+    """Another act that was under way with the old hash is not refused for it."""
+    better = hashed("correct horse", replace(CHEAP, n=2**5, salt="cd" * 16))
+    made, error = passed(encode(ANN), ANN, None, 9.0, better=better)
+    kept = decode(made.value)
+    assert (error, kept.hash) == ("", better)
+    assert ANN.hash.digest not in made.value.decode()
+    again, error = passed(made.value, ANN, None, 9.0, better=hashed("correct horse", CHEAP))
+    assert (error, decode(again.value).hash) == ("", better), "the first one stays"
+    changed, _ = change(made.value, 9.0, proof=CHEAP)
+    told = "the operator was changed or removed meanwhile"
+    assert passed(changed.value, ANN, None, 9.0) == (KEEP, told)
+    keyed, _ = change(made.value, 9.0, proof="PEM")
+    assert passed(keyed.value, ANN, None, 9.0) == (KEEP, told)
+    assert passed(encode(ANN), decode(keyed.value), 5.0, 9.0) == (KEEP, told)
+
+
+@pytest.mark.parametrize("wrong", [{"n": 2**22}, {"n": 0}, {"n": 3}, {"salt": "no hex"}])
+def test_a_hash_that_cannot_be_computed_is_a_damaged_record(wrong):
+    """Whoever can write the store cannot make a check take all memory, or raise a bare error."""
+    with pytest.raises(StoredValueError, match="record of the operator is damaged"):
+        hashed("x", replace(CHEAP, **wrong))
 
 
 def test_a_signature_is_of_now():

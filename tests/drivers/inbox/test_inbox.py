@@ -253,13 +253,16 @@ def test_what_failed_to_be_carried_out_is_by_the_next(engine):
 WORKER = """
 import json, os, signal, sys
 from mainstay import Engine
+from mainstay.core.inbox.operators import Hash
+from mainstay.drivers.inbox.authentication import Verifier
+Verifier.cost = Hash(salt="", n=16)
 url, who, action, dies = sys.argv[1:]
 with Engine(url, sinks=[], audit=False, share=None) as engine:
     if dies == "dies":
         engine.inbox.settle("exhausted", lambda item, decision: os.kill(os.getpid(), 9))
     print("ready", flush=True)
     for line in sys.stdin:
-        answer = engine.inbox.act(line.strip(), action, by=who, proof="correct " + who, why="so")
+        answer = engine.inbox.act(line.strip(), action, by=who, proof=f"correct {who}'s", why="so")
         decision = answer.item.decision
         print(json.dumps([answer.won, decision.by, decision.action]), flush=True)
 """
@@ -277,8 +280,8 @@ def worker(url, who, action, dies=""):
 def race(url, rounds):
     """Two processes decide otherwise on the same items, at once; who won each."""
     with Engine(url, sinks=[], audit=False, share=None) as engine:
-        engine.operators.add("ann", secret="correct ann")
-        engine.operators.add("bob", secret="correct bob", by="ann", proof="correct ann")
+        engine.operators.add("ann", secret="correct ann's")
+        engine.operators.add("bob", secret="correct bob's", by="ann", proof="correct ann's")
         items = [
             engine.inbox.put(Item(kind="exhausted", subject=str(n), operation="f", text="t"))
             for n in range(rounds)
@@ -320,7 +323,7 @@ def test_whoever_is_killed_after_deciding_leaves_what_anybody_carries_out(tmp_pa
     """SIGKILL between the decision and the deed: it stays decided, then it is done."""
     url = f"sqlite:///{tmp_path}/inbox.db"
     with Engine(url, sinks=[], audit=False, share=None) as engine:
-        engine.operators.add("ann", secret="correct ann")
+        engine.operators.add("ann", secret="correct ann's")
         item = engine.inbox.put(Item(kind="exhausted", subject="a", operation="f", text="t"))
         dying = worker(url, "ann", "retry", "dies")
         dying.stdin.write(f"{item.id}\n")
@@ -329,7 +332,7 @@ def test_whoever_is_killed_after_deciding_leaves_what_anybody_carries_out(tmp_pa
         dying.stdout.close()
         kept = engine.inbox.get(item.id)
         assert (kept.status, kept.decision.by) == ("decided", "ann")
-        answer = engine.inbox.act(item.id, "abandon", by="ann", proof="correct ann", why="no")
+        answer = engine.inbox.act(item.id, "abandon", by="ann", proof="correct ann's", why="no")
         assert isinstance(answer, Already)
         assert engine.inbox.get(item.id).status == "closed"
         assert engine.inbox.get(item.id).decision.action == "retry"
@@ -378,7 +381,7 @@ def test_a_signature_made_elsewhere_is_of_now(engine, tmp_path):
     about = about_of(item.id, item, item.revision, "retry", "", "")
     now, key = clock.current.wall(), OperatorKey(private)
     for at, is_good in ((now - 360.0, False), (now + 360.0, False), (now, True)):
-        signed = key.sign(statement("act", "bob", about, at), at)
+        signed = key.sign(statement("act", "bob", about, at, engine.operators.store_identity), at)
         proof = Signature(signed.data, at)
         if is_good:
             assert engine.inbox.act(item.id, "retry", by="bob", proof=proof).won

@@ -1,6 +1,7 @@
 """Operators in a store: who may act, and that a secret is nowhere but in its hash."""
 
 import contextlib
+import shutil
 
 import pytest
 
@@ -8,7 +9,10 @@ from mainstay import Engine, OperatorKey, testing
 from mainstay.audit import make_key
 from mainstay.audit.open import open_journal
 from mainstay.audit.read import records_in
-from mainstay.core.base.change import Change
+from mainstay.core.base.change import DROP, Change
+from mainstay.core.inbox import operators as core
+from mainstay.core.inbox.operators import Hash
+from mainstay.drivers.inbox.authentication import Verifier
 from mainstay.drivers.inbox.credentials import Secret, Signature, public_pem
 from mainstay.errors import IdentityRefused, StoredValueError, UsageError
 from mainstay.events import decode
@@ -98,10 +102,10 @@ def test_an_operator_is_disabled_enabled_changed_and_removed(operators, heard):
     operators.disable("bob", by="ann", proof=SECRET)
     assert str(refused(operators, "bob", "battery staple")) == "the operator is disabled"
     operators.enable("bob", by="ann", proof=SECRET)
-    operators.change("bob", secret="another one", by="bob", proof="battery staple")
+    operators.change("bob", secret="one more staple", by="bob", proof="battery staple")
     refused(operators, "bob", "battery staple")
-    operators.verify("bob", "another one")
-    operators.remove("ann", by="bob", proof="another one")
+    operators.verify("bob", "one more staple")
+    operators.remove("ann", by="bob", proof="one more staple")
     refused(operators, "ann", SECRET)
     changes = [(e.operator, e.change, e.authorised_by) for e in heard if hasattr(e, "change")]
     assert changes == [
@@ -148,7 +152,7 @@ def test_an_operator_has_a_secret_or_a_key_that_is_one(operators, tmp_path):
     for options, told in (
         ({}, "a secret or a public key"),
         ({"secret": "x" * 9, "public_key": "y"}, "a secret or a public key"),
-        ({"secret": "short"}, "at least 8 characters"),
+        ({"secret": "x" * 11}, "at least 12 characters"),
         ({"public_key": tmp_path / "bad.pem"}, "cannot be read"),
         ({"public_key": tmp_path / "none.pem"}, "No such file"),
     ):
@@ -224,7 +228,8 @@ def test_a_signature_of_another_time_is_refused_as_such(operators, tmp_path):
     private, public = make_key(tmp_path / "kim.pem")
     operators.add("kim", public_key=public, by="ann", proof=SECRET)
     at = clock.current.wall() - 360.0
-    signed = OperatorKey(private).sign(statement("verify", "kim", (), at), at)
+    said = statement("verify", "kim", (), at, operators.store_identity)
+    signed = OperatorKey(private).sign(said, at)
     assert str(refused(operators, "kim", signed)) == (
         "the signature is of 360 s before the store's time"
     )
@@ -275,3 +280,151 @@ def test_a_damaged_record_makes_nobody_the_first(operators, caplog):
     operators._step("bob", lambda *_: (damaged, None))
     with pytest.raises(IdentityRefused, match="not the first"):
         operators.add("eve", secret="eve's secret")
+
+
+# --- the cost of a hash ---------------------------------------------------------------------------
+
+
+def test_a_hash_of_an_earlier_cost_is_replaced_when_its_secret_was_right(operators, monkeypatch):
+    """A wrong secret replaces nothing; the secret goes on working."""
+    before = operators.get("ann").hash
+    monkeypatch.setattr(Verifier, "cost", Hash(salt="", n=2**6))
+    refused(operators, "ann", "a wrong guess")
+    assert operators.get("ann").hash == before
+    operators.verify("ann", SECRET)
+    after = operators.get("ann").hash
+    assert (before.n, after.n) == (2**4, 2**6)
+    assert before.salt != after.salt
+    operators.verify("ann", SECRET)
+    assert operators.get("ann").hash == after, "it is replaced once"
+
+
+def test_two_acts_at_once_both_replace_a_hash_and_neither_is_refused(operators, monkeypatch):
+    """Both have checked the old hash; the second finds another one."""
+    monkeypatch.setattr(Verifier, "cost", Hash(salt="", n=2**6))
+    better, met = operators._better, []
+
+    def slowly(known, proof):
+        """Between the check and the record, another act of the same operator is done."""
+        if not met:
+            met.append(1)
+            operators.verify("ann", SECRET)
+        return better(known, proof)
+
+    monkeypatch.setattr(operators, "_better", slowly)
+    operators.verify("ann", SECRET)
+    assert operators.get("ann").hash.n == 2**6
+
+
+def test_an_unknown_name_is_hashed_at_the_cost_of_a_new_secret(operators, monkeypatch):
+    """And a name whose hash costs less is padded to it: the time shows neither."""
+    work = []
+    hashed = core.hashed
+
+    def counted(secret, using):
+        work.append(using.n * using.p)
+        return hashed(secret, using)
+
+    monkeypatch.setattr(Verifier, "cost", Hash(salt="", n=2**6))
+    monkeypatch.setattr(core, "hashed", counted)
+    refused(operators, "nobody", "a wrong guess")
+    unknown, work[:] = sum(work), []
+    refused(operators, "ann", "a wrong guess")
+    assert unknown == sum(work) == 2**6
+
+
+def test_a_short_secret_of_an_earlier_version_still_works(operators):
+    """Only a new secret needs twelve characters."""
+    old = core.hashed("8 chars.", Hash(salt="ab" * 16, n=2**4))
+    operators._step("ann", lambda value, now: core.change(value, now, proof=old))
+    operators.verify("ann", "8 chars.")
+    with pytest.raises(UsageError, match="at least 12 characters"):
+        operators.change("ann", secret="8 chars.", by="ann", proof="8 chars.")
+
+
+# --- the identity of the store --------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "nats"])
+def store_url(request, tmp_path):
+    """A store of each kind, on a real server where there is one."""
+    if request.param == "memory":
+        return "memory://"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/a.db"
+    name = {"postgres": "postgres_url", "redis": "valkey_url", "nats": "nats_url"}[request.param]
+    return request.getfixturevalue(name)
+
+
+def signed(key, purpose, about, at, identity):
+    return key.sign(core.statement(purpose, "kim", about, at, identity), at)
+
+
+@pytest.mark.req("AG-02.person")
+def test_an_order_that_was_signed_for_one_store_is_refused_in_another(store_url, tmp_path):
+    """On each kind of store; and an act without an identity, as older versions signed it, too."""
+    private, public = make_key(tmp_path / "kim.pem")
+    key, about = OperatorKey(private), ("pay", "FORCE_OPEN", "so")
+    with Engine(store_url, sinks=[], audit=False, share=None) as one, Engine(sinks=[]) as other:
+        for engine in (one, other):
+            if engine.operators.get("kim") is None:
+                engine.operators.add("kim", public_key=public)
+        at = one.store.read("operators", "")[1]
+        mine, theirs = one.operators.store_identity, other.operators.store_identity
+        assert mine == one.operators.store_identity != theirs
+        verify = one.operators.verify
+        for identity in (theirs, ""):
+            with pytest.raises(IdentityRefused, match="secret is wrong"):
+                verify("kim", signed(key, "circuit", about, at, identity), "circuit", about)
+        verify("kim", signed(key, "circuit", about, at, mine), "circuit", about)
+        one.operators.renew_identity(by="kim", proof=key)
+        with pytest.raises(IdentityRefused, match="secret is wrong"):
+            verify("kim", signed(key, "circuit", about, at + 1, mine), "circuit", about)
+        verify("kim", key, "circuit", about)
+        for space, name in (("operators", "kim"), ("operators.first", "")):  # others use the server
+            one.store.transact(space, name, lambda *_: (DROP, None))
+
+
+def test_a_copy_keeps_the_identity_until_it_is_renewed(tmp_path):
+    """A restored backup goes on as it was; a clone gets one of its own, and that is recorded."""
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in "ab"]
+    with Engine(urls[0], sinks=[], audit=False) as engine:
+        engine.operators.add("ann", secret=SECRET)
+        first = engine.operators.store_identity
+    shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+    heard = []
+    with Engine(urls[1], sinks=[heard.append], audit=False) as clone:
+        assert clone.operators.store_identity == first
+        with pytest.raises(IdentityRefused, match="an operator must renew"):
+            clone.operators.renew_identity()
+        with pytest.raises(IdentityRefused, match="secret is wrong"):
+            clone.operators.renew_identity(by="ann", proof="a wrong guess")
+        made = clone.operators.renew_identity(by="ann", proof=SECRET)
+        assert first != made == clone.operators.store_identity
+    told = [(e.event_type, getattr(e, "authorised_by", "")) for e in heard]
+    assert told[-1] == ("store_identity_renewed", "ann")
+    assert [kind for kind, _ in told[:-1]] == ["operator_refused"] * 2
+
+
+# --- before a secret is asked for -----------------------------------------------------------------
+
+
+def test_what_would_be_refused_whoever_asked_is_known_before_a_secret_is(operators, heard):
+    """The same errors as the act itself raises, and nothing is changed."""
+    operators.add("bob", secret="battery staple", by="ann", proof=SECRET)
+    operators.check("bob", "remove")
+    operators.check("cat", "add", by="ann")
+    for name, verb, told in (
+        ("eve", "remove", "no operator 'eve'"),
+        ("a b", "change", "no operator 'a b'"),
+        ("a b", "add", "no name for an operator"),
+        ("bob", "add", "an operator 'bob' already"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            operators.check(name, verb, by="ann")
+    with pytest.raises(IdentityRefused, match="not the first"):
+        operators.check("cat", "add")
+    assert heard[-1].event_type == "operator_refused"
+    operators.remove("bob", by="ann", proof=SECRET)
+    with pytest.raises(UsageError, match="last operator"):
+        operators.check("ann", "disable")

@@ -12,6 +12,7 @@ from mainstay.cli.inbox.identity import (
     opened,
     proof_of,
     store_option,
+    warn_if_short,
     who_options,
     write_default_place,
 )
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay import Engine
+    from mainstay.core.circuit.breaker import Signal
     from mainstay.core.circuit.cluster_status import Standing
 
 _ORDERS = {
@@ -30,6 +32,9 @@ _ORDERS = {
     "close": ("FORCE_CLOSE", "Let every call through, until another order."),
 }
 _FOLLOWS = "Every process that shares it follows at its next step, within a second by default."
+_ALONE = """
+
+While there is no operator, the owner of a private SQLite file (mode 0600) needs no --as."""
 
 
 @click.group(
@@ -140,7 +145,7 @@ def _ordering(word: str, signal: str, text: str) -> None:
     def give(as_json: bool, **given: Any) -> None:
         _order(signal, as_json, **given)
 
-    give.__doc__ = f"{text}\n\n{_FOLLOWS}"
+    give.__doc__ = f"{text}\n\n{_FOLLOWS}{_ALONE if signal == 'RESET' else ''}"
     line = f"mainstay circuits {word} payments --as ann --why 'the bank is down' --store …"
     command.command(word, epilog=example(line))(give)
 
@@ -161,13 +166,26 @@ def _order(
     with opened() as engine:
         if shared_circuit(engine.store, name) is None:
             raise _no_such(engine, name)
-        proof = proof_of(who, key_file, secret_file)
+        order = Signal[signal]
+        proof = proof_of(who, key_file, secret_file) if who else None
+        if proof is None:
+            _check_owner(engine, order)
         found = order_circuit(
-            engine.store, engine.operators, name, Signal[signal], by=who or "", proof=proof, why=why
+            engine.store, engine.operators, name, order, by=who or "", proof=proof, why=why
         )
         if found is None:
             raise _no_such(engine, name)
+    warn_if_short(proof)
     _write_state(found, as_json)
+
+
+def _check_owner(engine: Engine, order: Signal) -> None:
+    """Who names no operator must be the owner of a private store, and may give this order."""
+    from mainstay.drivers.inbox.circuit_admin import owner_without_account
+
+    owner, reason = owner_without_account(engine.store, engine.operators, order)
+    if not owner:
+        raise CommandError(f"no operator is named: {reason}", hint="--as NAME, of an operator")
 
 
 def _write_state(found: Standing, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from mainstay.cli.inbox.identity import (
     opened,
     proof_of,
     store_option,
+    warn_if_short,
     who_options,
     write_default_place,
 )
@@ -121,12 +122,27 @@ def _act(
 ) -> None:
     given = _evidence(evidence)
     with opened() as engine:
+        _check(engine, item_id, action, why, given, revision)
         proof = proof_of(who, key_file, secret_file)
         answer = engine.inbox.act(
             item_id, action, by=who or "", proof=proof, why=why, evidence=given, revision=revision
         )
         now = _now(engine)
+    warn_if_short(proof)
     _write_answer(item_id, answer, now, as_json)
+
+
+def _check(
+    engine: Engine, item_id: str, action: str, why: str, evidence: str, revision: int | None
+) -> None:
+    """Ends the command if the action is not legal, before a secret is asked for.
+
+    What was decided before is carried out, if that was not done: any process may.
+    """
+    refused = engine.inbox.check(item_id, action, why=why, evidence=evidence, revision=revision)
+    if refused is not None:
+        engine.inbox.carry_out(item_id)
+        _write_answer(item_id, refused, _now(engine), as_json=False)
 
 
 def _write_answer(item_id: str, answer: Answer, now: float, as_json: bool) -> None:

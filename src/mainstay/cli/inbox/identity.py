@@ -141,6 +141,18 @@ def proof_of(
     return secret_of(secret_file, VARIABLE, f"secret of {who}")
 
 
+def warn_if_short(proof: object) -> None:
+    """Warns of a secret that was right, and is shorter than a new one may be."""
+    from mainstay.core.inbox.operators import SHORTEST
+    from mainstay.drivers.inbox.credentials import Secret
+
+    if isinstance(proof, Secret) and len(proof.reveal()) < SHORTEST:
+        write_error(
+            f"mainstay: your secret has fewer than {SHORTEST} characters;"
+            " mainstay operators passwd NAME changes it"
+        )
+
+
 def secret_of(file: str | None, variable: str, asked: str, *, is_new: bool = False) -> Secret:
     """A secret from a file, the environment, a hidden prompt or a line of standard input."""
     from mainstay.drivers.inbox.credentials import Secret

@@ -13,6 +13,7 @@ from mainstay.cli.inbox.identity import (
     proof_of,
     secret_of,
     store_option,
+    warn_if_short,
     who_options,
     write_default_place,
 )
@@ -94,9 +95,11 @@ def add(
     Any user of the store may add the first operator; an operator adds the others: --as NAME.
     """
     with opened(makes=True) as engine:
+        engine.operators.check(name, "add", by=who["who"] or "")
         by = {} if who["who"] is None else _by(who)
         new = _new(name, public_key, new_secret_file, who)
         engine.operators.add(name, **new, **by)
+        warn_if_short(by.get("proof"))
         _write_done(engine, name, f"{name} may act on the inbox from now on", as_json)
 
 
@@ -112,6 +115,7 @@ def passwd(
 ) -> None:
     """Give an operator another secret, or a public key."""
     with opened() as engine:
+        engine.operators.check(name, "change")
         by = _by({**who, "who": who["who"] or name})
         engine.operators.change(name, **_new(name, public_key, new_secret_file, by), **by)
         _write_done(engine, name, f"{name} has another secret", as_json)
@@ -126,7 +130,10 @@ def _changing(word: str, text: str, done: str) -> None:
     @json_option
     def change(name: str, as_json: bool, **who: Any) -> None:
         with opened() as engine:
-            _verb(engine, word)(name, **_by(who))
+            engine.operators.check(name, word)
+            by = _by(who)
+            _verb(engine, word)(name, **by)
+            warn_if_short(by["proof"])
             _write_done(engine, name, f"{name} {done}", as_json)
 
     change.__doc__ = text

@@ -1,4 +1,4 @@
-"""`mainstay store`: purges expired records, and gives the space of a SQLite file back."""
+"""`mainstay store`: purges expired records, compacts a SQLite file, shows its identity."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from mainstay.cli.exits import Exit
-from mainstay.cli.inbox.identity import default_place, opened, store_option
+from mainstay.cli.inbox.identity import (
+    default_place,
+    opened,
+    proof_of,
+    store_option,
+    warn_if_short,
+    who_options,
+)
 from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import write, write_json
 from mainstay.cli.screen.progress import Watch
@@ -30,7 +37,7 @@ _BATCH = 1000
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for what is inside
-    """Purge expired records, or give the space of a SQLite file back."""
+    """Purge expired records, give back the space of a SQLite file, or show the identity."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(Exit.USAGE)
@@ -73,6 +80,45 @@ def compact(as_json: bool) -> None:
         write_json(done)
     else:
         write(_summary(done))
+
+
+@command.command(epilog=example("mainstay store identity --store sqlite:///app.db"))
+@store_option
+@json_option
+def identity(as_json: bool) -> None:
+    """Show the identity of the store, which signatures of operators are bound to."""
+    with opened(looks=True) as engine:
+        _write_identity(engine.store.url, engine.operators.store_identity, as_json)
+
+
+@command.command(
+    "renew-identity",
+    epilog=example("mainstay store renew-identity --as ann --store sqlite:///copy.db"),
+)
+@who_options
+@store_option
+@json_option
+def renew_identity(
+    as_json: bool, who: str | None, key_file: str | None, secret_file: str | None
+) -> None:
+    """Give a copy of a store an identity of its own.
+
+    What operators signed for the original is then refused in the copy. A restored backup keeps its
+    identity. While there is no operator, no --as is needed.
+    """
+    with opened() as engine:
+        is_open = engine.operators.is_empty and not who
+        proof = None if is_open else proof_of(who, key_file, secret_file)
+        made = engine.operators.renew_identity(by=who or "", proof=proof)
+        warn_if_short(proof)
+        _write_identity(engine.store.url, made, as_json)
+
+
+def _write_identity(url: str, identity: str, as_json: bool) -> None:
+    if as_json:
+        write_json({"store": url, "identity": identity})
+    else:
+        write(f"{url}: its identity is {identity}")
 
 
 def _purged(store: Store) -> int:

@@ -20,6 +20,8 @@ class Space(StrEnum):
     """People who may act on items, by their name."""
     FIRST_OPERATOR = "operators.first"
     """The name of the first operator, who needs no authorisation: one record."""
+    IDENTITY = "identity"
+    """What a store is known by, in the signatures of operators: one record."""
     CIRCUITS = "circuits"
     """Circuits that processes share, by the name of the breaker."""
     PERMITS = "circuits.permits"

@@ -100,18 +100,32 @@ def act(
     if value is None:
         return KEEP, Gone()
     item = decode(value)
-    if item.status != "open":
-        is_same = bool(token) and item.decision is not None and item.decision.token == token
-        return KEEP, Won(item) if is_same else Already(item)
-    if revision is not None and revision != item.revision:
-        return KEEP, Stale(item.revision)
-    error = problem_with(item, action, why, evidence)
-    if error:
-        return KEEP, Illegal(error, item.actions)
+    if item.decision is not None and token and item.decision.token == token:
+        return KEEP, Won(item)
+    refused = refusal(item, action, why, evidence, revision)
+    if refused is not None:
+        return KEEP, refused
     decision = Decision(action=action, by=by, at=now, why=why, evidence=evidence, token=token)
     kept = replace(item, status="decided", decision=decision, revision=item.revision + 1)
     kept = noted(kept, f"{by} decided {action!r}" + (f": {why}" if why else ""), now)
     return Change(encode(kept)), Won(kept)
+
+
+def refusal(
+    item: Item, action: str, why: str, evidence: str, revision: int | None
+) -> Already | Illegal | Stale | None:
+    """Why an action on an item is refused, whoever decides it; None if it is legal.
+
+    >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
+    >>> refusal(item, "retry", "", "", 9).text
+    'it has changed since it was looked at: its revision is 1'
+    """
+    if item.status != "open":
+        return Already(item)
+    if revision is not None and revision != item.revision:
+        return Stale(item.revision)
+    error = problem_with(item, action, why, evidence)
+    return Illegal(error, item.actions) if error else None
 
 
 def problem_with(item: Item, action: str, why: str, evidence: str) -> str:

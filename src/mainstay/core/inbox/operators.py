@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.base.change import DROP, KEEP, Change, read_as
+from mainstay.core.base.change import DROP, KEEP, Change, damage, read_as
 from mainstay.core.base.clock_jumps import TOLERANCE
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.canonical import canonical
@@ -40,13 +40,24 @@ _GHOST = WINDOW + LONGEST_LOCK
 
 
 class Hash(Struct, frozen=True):
-    """A secret as scrypt hashes it, with what it takes to do so again."""
+    """A secret as scrypt hashes it, with what it takes to do so again.
+
+    The defaults are those of records that do not name their cost; new hashes have COST.
+    """
 
     salt: str
     digest: str = ""
     n: int = 2**15
     r: int = 8
     p: int = 1
+
+
+COST = Hash(salt="", n=2**17)
+"""The cost of a new hash: 128 MiB of memory, as OWASP's Password Storage Cheat Sheet asks for."""
+_MOST_WORK = 2**21 * 8
+"""What a hash may cost at most: 2 GiB of memory."""
+SHORTEST = 12
+"""Characters of a new secret; one that was accepted when fewer were enough still works."""
 
 
 class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +82,8 @@ class Operator(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time of the last signature that was taken: an older one is a repetition."""
     is_ghost: bool = False
     """Whether the name is unknown, and only its attempts are counted."""
+    replaced: str = ""
+    """The mark of the hash of the same secret that was replaced by one of a higher cost."""
 
 
 class AuthAttempt(Struct, frozen=True):
@@ -90,15 +103,20 @@ def hashed(secret: str, using: Hash) -> Hash:
     >>> is_right("hunter2", hashed("hunter2", using)), is_right("hunter3", hashed("hunter2", using))
     (True, False)
     """
-    digest = hashlib.scrypt(
-        secret.encode("utf-8", "surrogatepass"),
-        salt=bytes.fromhex(using.salt),
-        n=using.n,
-        r=using.r,
-        p=using.p,
-        maxmem=2 * 128 * using.n * using.r,
-        dklen=32,
-    )
+    if not 0 < _work(using) <= _MOST_WORK:  # whoever can write the store must not fill the memory
+        raise damage("the record of the operator is damaged: its hash cannot be computed")
+    try:
+        digest = hashlib.scrypt(
+            secret.encode("utf-8", "surrogatepass"),
+            salt=bytes.fromhex(using.salt),
+            n=using.n,
+            r=using.r,
+            p=using.p,
+            maxmem=2 * 128 * using.r * (using.n + using.p),
+            dklen=32,
+        )
+    except ValueError as error:
+        raise damage(f"the record of the operator is damaged: {error}") from None
     return replace(using, digest=digest.hex())
 
 
@@ -107,13 +125,47 @@ def is_right(secret: str, kept: Hash) -> bool:
     return hmac.compare_digest(hashed(secret, kept).digest, kept.digest)
 
 
-def statement(purpose: str, operator: str, about: tuple[Any, ...], at: float) -> bytes:
-    """What an operator signs: this act, on this state, at this time, and nothing else.
+def is_cheaper(kept: Hash, cost: Hash) -> bool:
+    """Whether a hash costs less to guess than a new one would.
 
-    >>> statement("act", "ann", ("3f2a", 1, "retry"), at=5.0)
-    b'["mainstay","act","ann",["3f2a",1,"retry"],5.0]'
+    >>> is_cheaper(Hash(salt=""), COST), is_cheaper(COST, COST)
+    (True, False)
     """
-    return canonical(["mainstay", purpose, operator, list(about), float(at)])
+    return _work(kept) < _work(cost)
+
+
+def padding(kept: Hash, cost: Hash) -> Hash | None:
+    """What a wrong secret is hashed with besides, so that a cheap hash shows no name by its time.
+
+    >>> padding(Hash(salt="", n=2**15), COST).p
+    3
+    >>> padding(COST, COST) is None
+    True
+    """
+    times = _work(cost) // _work(kept) - 1
+    return replace(kept, digest="", p=kept.p * times) if times > 0 else None
+
+
+def _work(using: Hash) -> int:
+    """What the time of a hash is proportional to."""
+    return using.n * using.r * using.p
+
+
+def mark_of(kept: Hash) -> str:
+    """What a hash that was replaced is known by; no secret can be guessed from it."""
+    return hashlib.sha256(f"{kept.salt}:{kept.digest}".encode()).hexdigest()
+
+
+def statement(purpose: str, operator: str, about: tuple[Any, ...], at: float, store: str) -> bytes:
+    """What an operator signs: this act, on this state of this store, at this time.
+
+    `store` is the identity of the store, `engine.operators.store_identity`: a signature for one
+    store means nothing in another.
+
+    >>> statement("act", "ann", ("3f2a", 1, "retry"), at=5.0, store="9c41")
+    b'["mainstay","act","ann",["3f2a",1,"retry"],5.0,"9c41"]'
+    """
+    return canonical(["mainstay", purpose, operator, list(about), float(at), store])
 
 
 def is_timely(at: float, now: float) -> bool:
@@ -163,6 +215,7 @@ def passed(
     now: float,
     *,
     is_fresh: bool = False,
+    better: Hash | None = None,
 ) -> tuple[Change, str]:
     """A try was right: what was counted is forgotten. The answer is why it is refused all the same.
 
@@ -175,12 +228,10 @@ def passed(
         signed: the time of the signature, if there is one.
         now: the time.
         is_fresh: whether it was signed here and now, so that it is no repetition.
+        better: a hash of the same secret that costs more to guess, to be kept from now on.
     """
     operator = None if value is None else decode(value)
-    if operator is None or (operator.hash, operator.public_key) != (
-        checked.hash,
-        checked.public_key,
-    ):
+    if operator is None or not _is_unchanged(operator, checked):
         return KEEP, "the operator was changed or removed meanwhile"
     if not operator.is_enabled:
         return KEEP, "the operator is disabled"
@@ -188,7 +239,19 @@ def passed(
         return KEEP, "the signature was used before"
     last = operator.signed if signed is None else max(operator.signed, signed)
     kept = replace(operator, tries=(), locks=0, locked_until=0.0, signed=last)
+    if better is not None and operator.hash is not None and operator.hash == checked.hash:
+        kept = replace(kept, hash=better, replaced=mark_of(operator.hash))
     return _written(kept, now), ""
+
+
+def _is_unchanged(operator: Operator, checked: Operator) -> bool:
+    """Whether it has the secret or key that was checked; another hash of that secret is no change.
+
+    Two acts at once may both find a cheap hash, and one of them replaces it first.
+    """
+    if (operator.hash, operator.public_key) == (checked.hash, checked.public_key):
+        return True
+    return checked.hash is not None and operator.replaced == mark_of(checked.hash)
 
 
 def _late_tries(operator: Operator, now: float) -> tuple[float, ...]:
@@ -257,9 +320,9 @@ def change(
         return KEEP, False
     kept = before if is_enabled is None else replace(before, is_enabled=is_enabled)
     if isinstance(proof, Hash):
-        kept = replace(kept, hash=proof, public_key="")
+        kept = replace(kept, hash=proof, public_key="", replaced="")
     elif proof is not None:
-        kept = replace(kept, hash=None, public_key=proof)
+        kept = replace(kept, hash=None, public_key=proof, replaced="")
     return _written(kept, now), True
 
 

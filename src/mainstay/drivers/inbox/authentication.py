@@ -1,13 +1,18 @@
 """Whether a caller is the operator they claim to be, by the records of a store.
 
 A try is counted before it is looked at. A wrong secret and an unknown name take the same
-steps and the same time, and read the same.
+steps and the same time, and read the same. A signature is of one store: it is checked with the
+identity of the store (store_identity.py). The hash of a secret that costs less to guess than a new
+one is replaced when the secret was right.
 """
 
 from __future__ import annotations
 
 import re
+from os import urandom
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from mainstay.core.inbox import operators as core
 from mainstay.core.inbox.events import OperatorRefused
@@ -20,10 +25,11 @@ from mainstay.drivers.inbox.credentials import (
     is_signed,
     unowned_key,
 )
+from mainstay.drivers.inbox.store_identity import identity_of
 from mainstay.errors import IdentityRefused, UsageError
 
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import Any, ClassVar, TypeAlias
 
     from mainstay.core.base.change import Change, Decide, Reply
     from mainstay.core.base.event import Event
@@ -42,6 +48,9 @@ _LONGEST = 200
 class Verifier:
     """Checks names and what proves them; every refusal is emitted."""
 
+    cost: ClassVar[Hash] = core.COST
+    """What a new hash costs to guess; the cost of a hash that there is, is stored with it."""
+
     def __init__(
         self, store: Store, listeners: tuple[Sink, ...] = (), redact: Redactor | None = None
     ) -> None:
@@ -52,7 +61,7 @@ class Verifier:
     def verify(
         self,
         name: str,
-        proof: Credential,
+        proof: Credential | None,
         purpose: str = "verify",
         about: tuple[Any, ...] = (),
         told: str = "verify",
@@ -77,11 +86,11 @@ class Verifier:
         act = told
         proof = Secret(proof) if isinstance(proof, str) else proof
         known, now = self._count_attempt(name, act)
-        signature = _signature(name, proof, purpose, about, now)
+        signature = self._signature(name, proof, purpose, about, now)
         if signature is None:
             is_right = self._is_secret(known, proof)
         else:
-            is_right = _is_signature(name, known, purpose, about, signature)
+            is_right = self._is_signature(name, known, purpose, about, signature)
         if not is_right:
             locked = self._step(name, core.missed)
             raise self._refusal(name, act, WRONG, locked)
@@ -89,10 +98,10 @@ class Verifier:
         if signed is not None and not core.is_timely(signed, now):
             offset = f"{abs(now - signed):.0f} s {'before' if signed < now else 'after'}"
             raise self._refusal(name, act, f"the signature is of {offset} the store's time")
-        is_fresh = isinstance(proof, OperatorKey)
+        is_fresh, better = isinstance(proof, OperatorKey), self._better(known, proof)
 
         def decide(value: bytes | None, now: float) -> tuple[Change, str]:
-            return core.passed(value, known, signed, now, is_fresh=is_fresh)
+            return core.passed(value, known, signed, now, is_fresh=is_fresh, better=better)
 
         error = self._step(name, decide)
         if error:
@@ -107,11 +116,62 @@ class Verifier:
             raise self._refusal(name, act, "too many wrong tries", answer.locked_for)
         return answer.operator, now
 
-    def _is_secret(self, known: Operator, proof: Credential) -> bool:
+    def _is_secret(self, known: Operator, proof: Credential | None) -> bool:
         """A secret of an unknown name takes as long to check as any other."""
-        kept = known.hash or Hash(salt="00" * 16, digest="")
-        is_right = isinstance(proof, Secret) and core.is_right(proof.reveal(), kept)
-        return is_right and known.hash is not None
+        if not isinstance(proof, Secret):
+            return False
+        kept = known.hash or replace(self.cost, salt="00" * 16)
+        if core.is_right(proof.reveal(), kept):
+            return known.hash is not None
+        rest = core.padding(kept, self.cost)
+        if rest is not None:
+            core.hashed(proof.reveal(), rest)
+        return False
+
+    def _better(self, known: Operator, proof: Credential | None) -> Hash | None:
+        """The right secret hashed anew, if its hash is of an earlier version's cost."""
+        if known.hash is None or not isinstance(proof, Secret):
+            return None
+        return self._hashed(proof) if core.is_cheaper(known.hash, self.cost) else None
+
+    def _hashed(self, secret: Secret) -> Hash:
+        return core.hashed(secret.reveal(), replace(self.cost, salt=urandom(16).hex()))
+
+    @property
+    def store_identity(self) -> str:
+        """What signatures for this store are bound to: the last argument of a `statement`.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> operators.store_identity == operators.store_identity
+        True
+        """
+        return identity_of(self._store)
+
+    def _signature(
+        self, name: str, proof: Credential | None, purpose: str, about: tuple[Json, ...], at: float
+    ) -> Signature | None:
+        """What was signed elsewhere; or here, by the store's clock, since ours may be off."""
+        if isinstance(proof, OperatorKey):
+            return proof.sign(statement(purpose, name, about, at, self.store_identity), at)
+        return proof if isinstance(proof, Signature) else None
+
+    def _is_signature(
+        self,
+        name: str,
+        known: Operator,
+        purpose: str,
+        about: tuple[Json, ...],
+        signature: Signature,
+    ) -> bool:
+        """Whether it is theirs, of this very act in this store; whatever is sent for one."""
+        identity = self.store_identity
+        try:
+            message = statement(purpose, name, about, signature.at, identity)
+            is_right = is_signed(known.public_key or unowned_key(), message, signature)
+        except (TypeError, ValueError, UsageError):
+            return False
+        return is_right and bool(known.public_key)
 
     def _refusal(
         self, name: str, act: str, reason: str, locked_for: float = 0.0
@@ -152,24 +212,3 @@ def _counting(name: str) -> Decide[tuple[core.AuthAttempt, float]]:
         return change, (answer, now)
 
     return decide
-
-
-def _signature(
-    name: str, proof: Credential, purpose: str, about: tuple[Json, ...], at: float
-) -> Signature | None:
-    """What was signed elsewhere; or here, by the store's clock, since ours may be off."""
-    if isinstance(proof, OperatorKey):
-        return proof.sign(statement(purpose, name, about, at), at)
-    return proof if isinstance(proof, Signature) else None
-
-
-def _is_signature(
-    name: str, known: Operator, purpose: str, about: tuple[Json, ...], signature: Signature
-) -> bool:
-    """Whether it is theirs, of this very act; whatever is sent for one."""
-    try:
-        message = statement(purpose, name, about, signature.at)
-        is_right = is_signed(known.public_key or unowned_key(), message, signature)
-    except (TypeError, ValueError, UsageError):
-        return False
-    return is_right and bool(known.public_key)

@@ -15,7 +15,9 @@ from mainstay.core.circuit.events import CircuitOrdered
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.guards.shared import CIRCUITS
 from mainstay.drivers.inbox.authentication import writable
+from mainstay.drivers.inbox.private_store import private_owner
 from mainstay.drivers.inbox.scan import listed
+from mainstay.errors import IdentityRefused
 
 if TYPE_CHECKING:
     from mainstay.core.base.change import Change
@@ -47,23 +49,51 @@ def order_circuit(
     name: str,
     signal: Signal,
     *,
-    by: str,
-    proof: Credential,
+    by: str = "",
+    proof: Credential | None = None,
     why: str = "",
 ) -> Standing | None:
     """Gives an order to a circuit in every process, if the operator proves who they are.
 
     Each process follows it at its next step, and its audit holds who gave it and why. None if
-    there is no such circuit.
+    there is no such circuit. Without `by` and `proof` the owner of a private store may reset a
+    circuit while the store has no operator: see owner_without_account().
     """
     name, why = writable(name), writable(why)
     about = (name, signal.name, why)
-    operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
+    if by or proof is not None:
+        operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
+    else:
+        by, reason = owner_without_account(store, operators, signal)
+        if not by:
+            raise IdentityRefused(reason, hint="identify yourself with by= and proof=")
     reason = REDACTOR.text(why)
     found = _laid(store, name, signal, by, reason)
     if found is not None:
         operators.tell(CircuitOrdered(operation=name, order=signal.value, operator=by, why=reason))
     return found
+
+
+def owner_without_account(store: Store, operators: Operators, signal: Signal) -> tuple[str, str]:
+    """Who may give this order without an account, and if no one may, why.
+
+    >>> from mainstay.drivers.inbox.operators import Operators
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> owner_without_account(store, Operators(store), Signal.RESET)
+    ('', 'only the owner of a private SQLite file (mode 0600) resets a circuit without an operator')
+    """
+    if signal is not Signal.RESET:
+        return "", f"{signal.value}: an operator must order it"
+    if not operators.is_empty:
+        return "", "the store has operators: one of them must order it"
+    owner = private_owner(store)
+    return owner, "" if owner else _NOT_PRIVATE
+
+
+_NOT_PRIVATE = (
+    "only the owner of a private SQLite file (mode 0600) resets a circuit without an operator"
+)
 
 
 def reset_circuit(store: Store, name: str, *, by: str, why: str = "") -> str:

@@ -214,6 +214,34 @@ class Inbox:
                 break
         return answer
 
+    def check(
+        self,
+        item_id: str,
+        action: str,
+        *,
+        why: str = "",
+        evidence: str = "",
+        revision: int | None = None,
+    ) -> Answer | None:
+        """What `act` would refuse, whoever asked; None if the action is legal now.
+
+        For a program that asks a person for a secret: it asks only if the secret can be of use.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> inbox = Inbox(MemoryStore())
+        >>> item = inbox.put(Item(kind="exhausted", subject="a", operation="fetch", text="gave up"))
+        >>> inbox.check(item.id, "abandon").text
+        'to abandon needs a reason'
+        >>> inbox.check(item.id, "retry") is None
+        True
+        """
+        seen = self.get(item_id)
+        if seen is None:
+            return Gone()
+        action, why, evidence = writable(action), writable(why), writable(evidence)
+        number = seen.revision if revision is None else revision
+        return acting.refusal(seen, action, why, evidence, number)
+
     def _act_once(
         self,
         item_id: str,

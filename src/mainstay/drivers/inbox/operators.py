@@ -8,15 +8,15 @@ is emitted to the listeners, and so enters the audit; a secret never.
 from __future__ import annotations
 
 import hashlib
-from os import urandom
 from typing import TYPE_CHECKING
 
 from mainstay.core.inbox import operators as core
-from mainstay.core.inbox.events import OperatorAdded, OperatorChanged
-from mainstay.core.inbox.operators import FIRST, SPACE, Hash, Operator
+from mainstay.core.inbox.events import OperatorAdded, OperatorChanged, StoreIdentityRenewed
+from mainstay.core.inbox.operators import FIRST, SHORTEST, SPACE, Hash, Operator
 from mainstay.drivers.inbox.authentication import NAME, Verifier
 from mainstay.drivers.inbox.credentials import Secret, public_pem
 from mainstay.drivers.inbox.scan import listed
+from mainstay.drivers.inbox.store_identity import renew_identity
 from mainstay.errors import IdentityRefused, UsageError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Change, Decide
     from mainstay.drivers.inbox.authentication import Credential
-
-_SHORTEST = 8
 
 
 class Operators(Verifier):
@@ -76,12 +74,12 @@ class Operators(Verifier):
         True
         """
         _check_name(name)
-        kept = _proof_of(secret, public_key)
+        kept = self._proof_of(secret, public_key)
         leave = self._leave(name, "add", kept, by, proof)
         digest, key = (kept, "") if isinstance(kept, Hash) else (None, kept)
         operator = Operator(name=name, hash=digest, public_key=key, added_by=leave)
         if not self._step(name, lambda value, now: core.add(value, operator, now)):
-            raise UsageError(f"there is an operator {name!r} already", hint="mainstay operators")
+            raise _taken(name)
         self.tell(OperatorAdded(operation=SPACE, operator=name, authorised_by=leave))
 
     def change(
@@ -101,7 +99,7 @@ class Operators(Verifier):
         >>> operators.change("ann", secret="battery staple", by="ann", proof="correct horse")
         >>> operators.verify("ann", "battery staple")
         """
-        kept = _proof_of(secret, public_key)
+        kept = self._proof_of(secret, public_key)
         self._administer(name, "change", kept, by, proof)
         self._changed(name, by, "changed", lambda value, now: core.change(value, now, proof=kept))
 
@@ -147,6 +145,55 @@ class Operators(Verifier):
         self._stop(name)
         self._changed(name, by, "removed", lambda value, _now: core.remove(value))
 
+    def check(self, name: str, verb: str, *, by: str = "") -> None:
+        """Raises what `add`, `change`, `enable`, `disable` or `remove` would raise, whoever asked.
+
+        For a program that asks a person for a secret: it asks only if the secret can be of use.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> Operators(MemoryStore()).check("ann", "remove")
+        Traceback (most recent call last):
+        mainstay.errors.UsageError: there is no operator 'ann'. mainstay operators
+        """
+        value, _ = self._store.read(SPACE, name) if _is_name(name) else (None, 0.0)
+        is_there = value is not None and core.is_somebody(value)
+        if verb != "add":
+            if not is_there:
+                raise _nobody(name)
+            if verb in ("disable", "remove"):
+                self._keep_one_besides(name)
+            return
+        _check_name(name)
+        if is_there:
+            raise _taken(name)
+        if not by and not self.is_empty:
+            raise self._not_first(name, verb, by)
+
+    def renew_identity(self, *, by: str = "", proof: Credential | None = None) -> str:
+        """Gives the store another identity: what was signed for the present one is void.
+
+        For a copy that becomes a store of its own. A restored backup keeps its identity. While
+        there is no operator, no authorisation is needed.
+
+        >>> from mainstay.stores.memory import MemoryStore
+        >>> operators = Operators(MemoryStore())
+        >>> before = operators.store_identity
+        >>> operators.renew_identity() == operators.store_identity != before
+        True
+        """
+        what = "renew the identity of the store"
+        if by and proof is not None:
+            self.verify(by, proof, "store.renew_identity", (), what)
+        elif not self.is_empty:
+            self._refuse(by, what, "an operator must do this")
+            raise IdentityRefused(
+                "an operator must renew the identity of the store",
+                hint="identify yourself with by= and proof=; on the command line with --as NAME",
+            )
+        made = renew_identity(self._store)
+        self.tell(StoreIdentityRenewed(operation="store", identity=made, authorised_by=by))
+        return made
+
     @property
     def is_empty(self) -> bool:
         """Whether there is none yet: the next one to be added needs no authorisation."""
@@ -161,8 +208,11 @@ class Operators(Verifier):
             return by
         if self.is_empty and self._claim(name):
             return ""
+        raise self._not_first(name, verb, by)
+
+    def _not_first(self, name: str, verb: str, by: str) -> IdentityRefused:
         self._refuse(by, f"{verb} operator {name}", "an operator must add this one")
-        raise IdentityRefused(
+        return IdentityRefused(
             f"operator {name!r} is not the first: an operator must add this one",
             hint="identify yourself with by= and proof=; on the command line with --as NAME",
         )
@@ -204,9 +254,19 @@ class Operators(Verifier):
                 f"{name!r} is the last operator who can act", hint="add another one first"
             )
 
+    def _proof_of(
+        self, secret: str | Secret | None, public_key: bytes | str | os.PathLike[str] | None
+    ) -> Hash | str:
+        """What is kept: the hash of a secret, or a public key."""
+        if (secret is None) == (public_key is None):
+            raise UsageError("an operator has a secret or a public key", hint="give one of the two")
+        if public_key is not None:
+            return public_pem(public_key)
+        return self._hashed(check_new_secret(secret))
+
     def _changed(self, name: str, by: str, what: str, decide: Decide[bool]) -> None:
         if not self._step(name, decide):
-            raise UsageError(f"there is no operator {name!r}", hint="mainstay operators")
+            raise _nobody(name)
         self.tell(OperatorChanged(operation=SPACE, operator=name, change=what, authorised_by=by))
 
 
@@ -214,23 +274,33 @@ def _disabling(value: bytes | None, now: float) -> tuple[Change, bool]:
     return core.change(value, now, is_enabled=False)
 
 
+def _taken(name: str) -> UsageError:
+    return UsageError(f"there is an operator {name!r} already", hint="mainstay operators")
+
+
+def _nobody(name: str) -> UsageError:
+    return UsageError(f"there is no operator {name!r}", hint="mainstay operators")
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
 def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not _is_name(name):
         raise UsageError(
             f"{name!r} is no name for an operator",
             hint="letters, digits and . _ @ + -, 64 at most, a letter or digit first",
         )
 
 
-def _proof_of(
-    secret: str | Secret | None, public_key: bytes | str | os.PathLike[str] | None
-) -> Hash | str:
-    """What is kept: the hash of a secret, or a public key."""
-    if (secret is None) == (public_key is None):
-        raise UsageError("an operator has a secret or a public key", hint="give one of the two")
-    if public_key is not None:
-        return public_pem(public_key)
+def check_new_secret(secret: str | Secret | None) -> Secret:
+    """A secret that is long enough for a new one.
+
+    >>> check_new_secret("correct horse")
+    Secret(...)
+    """
     text = secret.reveal() if isinstance(secret, Secret) else str(secret)
-    if len(text) < _SHORTEST:
-        raise UsageError(f"a secret has at least {_SHORTEST} characters", hint="a longer one")
-    return core.hashed(text, Hash(salt=urandom(16).hex()))
+    if len(text) < SHORTEST:
+        raise UsageError(f"a secret has at least {SHORTEST} characters", hint="a longer one")
+    return secret if isinstance(secret, Secret) else Secret(text)
