@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -22,7 +24,10 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from mainstay import Engine
-from mainstay.core.idempotency.record import Begin, Renew, reduce
+from mainstay.core.base.spaces import Space
+from mainstay.core.codec.canonical import canonical, fingerprint
+from mainstay.core.codec.outcome import Succeeded, encode_outcome
+from mainstay.core.idempotency.record import Begin, RecordState, Renew, Settle, reduce
 from mainstay.errors import PolicyError, StoreUnavailable, UsageError, ValueTooLarge
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from mainstay.integrations.asgi_record import SPACE
@@ -30,6 +35,7 @@ from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 
 KEY = {"Idempotency-Key": '"k-1"'}
+COUNTS = Space.KEY_COUNTS.value
 
 
 def bounded(coroutine):
@@ -232,7 +238,7 @@ def test_hits_records_and_conflicts_are_counted():
 # --- which responses ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 201, 204, 303, 400, 403, 404, 410, 422])
+@pytest.mark.parametrize("status", [200, 201, 204, 303, 400, 404, 410, 422])
 def test_a_final_response_is_recorded(status):
     """What another attempt would not change."""
     shop = Shop(lambda: Response(status_code=status))
@@ -241,7 +247,7 @@ def test_a_final_response_is_recorded(status):
     assert second.headers.raw[:-1] == first.headers.raw
 
 
-@pytest.mark.parametrize("status", [401, 408, 409, 425, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [401, 403, 407, 408, 409, 425, 429, 500, 502, 503, 504])
 def test_a_passing_response_is_not_recorded(status):
     """A repeat may fare better, so it runs."""
     shop = Shop(lambda: PlainTextResponse("no", status))
@@ -352,10 +358,12 @@ def test_quoted_and_bare_are_the_same_key():
         post(path="/orders?x=1"),
         post(method="PATCH"),
         post(**{"Content-Type": "text/plain"}),
+        post(Host="admin.shop"),
+        post(Host="shop:8080"),
     ],
 )
 def test_a_key_stands_for_one_request(other):
-    """Another body, path, query, method or type: 422, and the record stays as it was."""
+    """Another body, host, path, query, method or type: 422, and the record stays as it was."""
     shop = Shop()
     _, refused, repeat = ask(guarded(shop.app), post(), other, post())
     assert (refused.status_code, shop.runs) == (422, 1)
@@ -363,8 +371,8 @@ def test_a_key_stands_for_one_request(other):
         "type": "about:blank",
         "title": "Idempotency-Key was used for another request",
         "status": 422,
-        "detail": "The key stands for a request with another method, path, query, content type or"
-        " body. Use a new key for a new request.",
+        "detail": "The key stands for a request with another method, host, path, query, content"
+        " type or body. Use a new key for a new request.",
         "code": "key_reused",
     }
     assert repeat.json() == {"run": 1}
@@ -377,13 +385,164 @@ def test_a_key_is_its_callers_own():
     assert (first.json(), second.json()) == ({"run": 1}, {"run": 2})
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
+@pytest.mark.parametrize("host", ["shop", "SHOP", "shop:80"])
+def test_one_host_in_several_spellings_is_one_host(host):
+    """Names have no case, and the usual port of a scheme may be left out."""
+    shop = Shop()
+    _, again = ask(guarded(shop.app), post(), post(Host=host))
+    assert (again.status_code, shop.runs) == (201, 1)
+
+
+def test_a_key_stands_for_one_mounted_application():
+    """The same path under another root is another request."""
+    shop, engine = Shop(), Engine(sinks=[])
+    app = guarded(shop.app, engine)
+    (first,) = ask(app, post(), root_path="/eu")
+    other, again = (ask(app, post(), root_path=root)[0] for root in ("/us", "/eu"))
+    assert (first.status_code, other.status_code, again.status_code) == (201, 422, 201)
+    assert shop.runs == 1
+
+
+def recorded_before(engine):
+    """A record as an earlier version left it: its fingerprint has neither host nor root."""
+    digest = hashlib.sha256(b"{}").hexdigest()
+    known_by = fingerprint(["POST", "/orders", "", [], digest])
+    outcome = encode_outcome(Succeeded({"status": 201, "headers": [], "body": b"before"}))
+    address = canonical(["ann", "http.request", "k-1"]).decode()
+    begin = Begin("them", known_by, lease=30.0, max_attempts=3)
+    end = Settle("them", 1, RecordState.SUCCEEDED, outcome, 86_400.0)
+    for command in (begin, end):
+        engine.store.transact(
+            SPACE, address, lambda value, now, what=command: reduce(value, what, now)
+        )
+
+
+def test_what_an_earlier_version_recorded_is_replayed():
+    """For its time; a request that it would have refused is refused."""
+    shop, engine = Shop(), Engine(sinks=[])
+    recorded_before(engine)
+    again, other = ask(guarded(shop.app, engine), post(), post(content=b"[]"))
+    assert (again.status_code, again.content, shop.runs) == (201, b"before", 0)
+    assert other.status_code == 422
+
+
+def test_a_crash_under_an_earlier_version_is_found_as_one():
+    """The record it left is unknown to repeats, and not another request."""
+    shop, engine = Shop(), Engine(sinks=[])
+    with virtual_time() as time:
+        digest = hashlib.sha256(b"{}").hexdigest()
+        begin = Begin("them", fingerprint(["POST", "/orders", "", [], digest]), 30.0, 3)
+        address = canonical(["ann", "http.request", "k-1"]).decode()
+        engine.store.transact(SPACE, address, lambda value, now: reduce(value, begin, now))
+        time.advance(31.0)
+        (left,) = ask(guarded(shop.app, engine), post())
+    assert problem(left)["code"] == "outcome_unknown"
+
+
+@pytest.mark.parametrize("nobody", [None, "", False, 0, 0.0, b"", " ", b" ", (), [], {}])
 def test_a_key_of_nobody_is_refused(nobody):
     """Without a caller keys would be everybody's."""
     shop = Shop()
     (response,) = ask(guarded(shop.app, caller=lambda _: nobody), post())
     assert (response.status_code, shop.runs) == (401, 0)
     assert problem(response)["code"] == "caller_unknown"
+
+
+def test_a_caller_that_is_everybody_is_an_error():
+    """`is_authenticated` is true of all: their keys would be one caller's."""
+    shop = Shop()
+    with pytest.raises(UsageError, match="caller= returned True"):
+        ask(guarded(shop.app, caller=lambda _: True), post())
+    assert shop.runs == 0
+
+
+# --- how many keys --------------------------------------------------------------------------------
+
+
+def keyed(number, **more):
+    return post(headers={"Idempotency-Key": f'"k-{number}"'}, **more)
+
+
+def test_a_caller_has_so_many_keys_at_once():
+    """One too many is refused before it runs; repeats and other callers are not."""
+    shop, engine = Shop(), Engine(sinks=[])
+    with virtual_time() as time:
+        app = guarded(shop.app, engine, max_keys=2, ttl=2400.0)
+        first, _, refused, again, other = ask(
+            app, keyed(1), keyed(2), keyed(3), keyed(1), keyed(3, **{"x-user": "bob"})
+        )
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "2500")
+        assert problem(refused)["code"] == "too_many_keys"
+        assert "2 keys" in problem(refused)["detail"]
+        assert (again.content, other.status_code, shop.runs) == (first.content, 201, 3)
+        assert (
+            engine.store.read(SPACE, canonical(["ann", "http.request", "k-3"]).decode())[0] is None
+        )
+        time.advance(2500.0)
+        assert ask(app, keyed(3))[0].status_code == 201
+
+
+def test_a_request_that_leaves_no_record_has_no_key():
+    """It can be repeated as often as it fails; the count holds no trace of it."""
+    shop, engine = Shop(lambda: PlainTextResponse("no", 503)), Engine(sinks=[])
+    app = guarded(shop.app, engine, max_keys=1)
+    assert {each.status_code for each in ask(app, keyed(1), keyed(1), keyed(2))} == {503}
+    assert engine.store.scan(COUNTS) == []
+
+
+def test_of_many_requests_with_one_key_one_is_counted(tmp_path):
+    """Those that came second take nothing from the caller."""
+    shop = Shop()
+    with Engine(f"sqlite:///{tmp_path}/a.db", sinks=[], audit=False) as engine:
+        app = guarded(shop.app, engine, max_keys=1, on_conflict="wait")
+
+        async def main():
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://shop") as session:
+                requests = [keyed(1) for _ in range(8)]
+                calls = [session.request(*args, **more) for args, more in requests]
+                return [each.status_code for each in await asyncio.gather(*calls)]
+
+        assert bounded(main()) == [201] * 8
+        ((_, count),) = engine.store.scan(COUNTS)
+        assert sum(number for _, number in json.loads(count)["groups"]) == 1
+
+
+def test_a_count_is_shared_by_the_processes_of_a_store(valkey_url):
+    """Two engines on one server, one caller."""
+    shop = Shop()
+    with Engine(valkey_url, sinks=[], share=None) as one, Engine(valkey_url, sinks=[]) as other:
+        options = {"max_keys": 1, "operation": f"quota.{uuid4().hex}"}
+        first, _ = ask(guarded(shop.app, one, **options), keyed(1), keyed(1))
+        (second,) = ask(guarded(shop.app, other, **options), keyed(2))
+    assert (first.status_code, second.status_code, shop.runs) == (201, 429, 1)
+
+
+def test_a_count_that_cannot_be_written_is_a_store_that_is_away():
+    """503 before anything runs; what cannot be taken back expires."""
+    shop, engine = Shop(lambda: PlainTextResponse("no", 503)), Engine(sinks=[])
+    app = guarded(shop.app, engine, max_keys=1)
+    step, broken = engine.store.atransact, []
+
+    async def atransact(space, key, decide):
+        if space in broken:
+            raise StoreUnavailable("memory", "write", "away")
+        return await step(space, key, decide)
+
+    engine.store.atransact = atransact
+    broken.append(COUNTS)
+    (refused,) = ask(app, keyed(1))
+    assert (refused.json()["code"], shop.runs) == ("store_unavailable", 0)
+    broken.clear()
+
+    def answer():
+        broken.append(COUNTS)
+        return PlainTextResponse("no", 503)
+
+    shop.answer = answer
+    (failed,) = ask(app, keyed(1))
+    assert (failed.status_code, failed.text, shop.runs) == (503, "no", 1)
+    assert len(engine.store.scan(COUNTS)) == 1
 
 
 def test_a_body_beyond_the_limit_is_refused():
@@ -1173,6 +1332,8 @@ def test_a_caller_must_be_named():
         {"wait": -1},
         {"header": ""},
         {"operation": ""},
+        {"max_keys": 0},
+        {"max_keys": 5, "ttl": None},
         {"required": ["PUT"]},
         {"required": asyncio.sleep},
     ],

@@ -10,12 +10,13 @@ part goes out: a client that has received a whole response can have it again. Th
 | the application | the record |
 | --- | --- |
 | answered 2xx, 3xx or 4xx | the response, to be replayed |
-| answered 5xx, 401, 408, 409, 425 or 429, or raised first | released: a repeat runs |
+| answered 5xx, 401, 403, 407, 408, 409, 425 or 429, or raised first | released: a repeat runs |
 | broke off after it began to answer, or answered more than is kept | done, without a response |
 | was cancelled before it began to answer, or died | left: when its lease ends, `on_crash` decides |
 
-Here a request is identified, begun, and run or replayed. What is read and sent is in
-asgi_messages.py; what is kept of it, and when, in asgi_record.py. No web framework is imported.
+Here a request is begun, and run or replayed. Whose it is and which request it is, is in
+asgi_identity.py; what is read and sent in asgi_messages.py; what is kept of it, and when, in
+asgi_record.py; how many keys a caller may have in asgi_quota.py. No web framework is imported.
 Renewing leases takes an asyncio event loop.
 """
 
@@ -29,13 +30,14 @@ from uuid import uuid4
 import mainstay.runtime.clock as clock
 from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
-from mainstay.core.codec.canonical import canonical, fingerprint
+from mainstay.core.codec.canonical import canonical
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Keyed
 from mainstay.core.idempotency.record import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox.items import Item
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, UsageError
+from mainstay.integrations.asgi_identity import checked_caller, fingerprints, known_caller
 from mainstay.integrations.asgi_messages import (
     NEVER_REPLAYED,
     Body,
@@ -51,6 +53,7 @@ from mainstay.integrations.asgi_messages import (
     unavailable,
     values_of,
 )
+from mainstay.integrations.asgi_quota import Quota, checked_quota
 from mainstay.integrations.asgi_record import Claim, Response
 from mainstay.runtime.reports.logs import logger
 
@@ -77,7 +80,8 @@ class IdempotencyKeyMiddleware:
         app: the ASGI application.
         engine: whose store keeps the records.
         caller: a function of the ASGI scope that names the authenticated caller. Keys are each
-            caller's own: no caller gets a response that was meant for another.
+            caller's own: no caller gets a response that was meant for another. If it returns
+            None, False, 0 or something empty, the request is refused with 401.
         methods: the methods concerned; others pass untouched.
         required: whether a request must have a key: True, False, a function of the scope, or rules
             such as "POST", "/orders/*" and "POST /orders/*".
@@ -88,6 +92,8 @@ class IdempotencyKeyMiddleware:
         lease: seconds without a renewal after which a process counts as gone.
         max_body: bytes of a request; a longer one is refused with 413.
         max_response: bytes of a response that are kept.
+        max_keys: keys that one caller may have at once, of those begun within the last `ttl`
+            seconds; a further one is refused with 429. None for any number.
         on_conflict: "raise" 409 while the first request is under way, or "wait" for its response.
         wait: seconds to wait at most.
         on_crash: what a repeat of a request that was left unfinished gets: "unknown", 409 and an
@@ -118,6 +124,7 @@ class IdempotencyKeyMiddleware:
         lease: Seconds = 30.0,
         max_body: int = 1_000_000,
         max_response: int = 1_000_000,
+        max_keys: int | None = None,
         on_conflict: str = "raise",
         wait: Seconds = 30.0,
         on_crash: str = "unknown",
@@ -127,7 +134,7 @@ class IdempotencyKeyMiddleware:
     ) -> None:
         self._app = app
         self._engine = engine
-        self._caller = _checked_caller(caller)
+        self._caller = checked_caller(caller)
         check = Checker("IdempotencyKeyMiddleware")
         self._methods = frozenset(method.upper() for method in methods)
         self._is_required = _requirement(required, self._methods, check)
@@ -137,6 +144,7 @@ class IdempotencyKeyMiddleware:
         self._lease = check.duration("lease", lease, 0.05, 86_400.0)
         self._max_body = check.count("max_body", max_body, 2**31, 0)
         self._max_response = check.count("max_response", max_response, 2**31, 0)
+        self._max_keys = checked_quota(check, max_keys, self._ttl)
         self._on_conflict = check.choice("on_conflict", on_conflict, ("raise", "wait"))
         self._wait = check.seconds("wait", wait)
         self._on_crash = check.choice("on_crash", on_crash, ("unknown", "retry"))
@@ -185,29 +193,27 @@ class IdempotencyKeyMiddleware:
 
     async def _claim(self, scope: Scope, key: str, body: Body) -> Claim | None:
         """The claim of the request; None if the client disconnected before it was whole."""
-        caller = self._caller(scope)
-        if caller is None or caller == "":
-            raise Problem(
-                401,
-                "caller_unknown",
-                "The caller is not known",
-                f"Requests with an {self._header} need an authenticated caller.",
-            )
+        caller = known_caller(self._caller(scope), self._header)
         digest = await body.read(declared_length(scope["headers"]), self._max_body)
         if digest is None:
             return None
-        payload = [scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1")]
-        kind = [value.decode("latin-1") for value in values_of(scope["headers"], b"content-type")]
+        present, earlier = fingerprints(scope, digest)
         call = Keyed(
             operation=self._operation,
             key=key,
-            fingerprint=fingerprint([*payload, kind, digest]),
+            fingerprint=present,
             owner=uuid4().hex,
             lease=self._lease,
             ttl=self._ttl,
         )
         address = canonical([caller, self._operation, key]).decode()
-        return Claim(self._engine, call, address)
+        return Claim(self._engine, call, address, earlier, self._quota_of(caller))
+
+    def _quota_of(self, caller: Any) -> Quota | None:
+        if self._max_keys is None or self._ttl is None:
+            return None
+        address = canonical([caller, self._operation]).decode()
+        return Quota(address, self._max_keys, self._ttl, self._header)
 
     async def _begin(self, claim: Claim, scope: Scope) -> Run | Replay | None:
         """The record's answer: run, or replay; None to pass the request on without a record."""
@@ -289,21 +295,6 @@ class IdempotencyKeyMiddleware:
             await response.ended(has_disconnected=body.has_disconnected)
         finally:
             renewal.cancel()
-
-
-def _checked_caller(caller: Any) -> Callable[[Scope], str | None]:
-    if is_async(caller):
-        raise UsageError(
-            "caller= is async, and nothing awaits it",
-            hint="let a middleware further out put the caller into the scope",
-        )
-    if callable(caller):
-        return caller  # type: ignore[no-any-return]
-    raise UsageError(
-        "caller= is missing: keys are each caller's own, so that no caller gets a response that was"
-        " meant for another",
-        hint='give a function of the scope: caller=lambda scope: scope["user"].display_name',
-    )
 
 
 def _requirement(required: Any, methods: frozenset[str], check: Checker) -> Callable[[Scope], bool]:

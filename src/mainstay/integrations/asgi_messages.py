@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
+from math import ceil
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -100,8 +101,8 @@ def refusal(answer: Any, header: str) -> Problem:
             422,
             "key_reused",
             f"{header} was used for another request",
-            "The key stands for a request with another method, path, query, content type or body."
-            " Use a new key for a new request.",
+            "The key stands for a request with another method, host, path, query, content type or"
+            " body. Use a new key for a new request.",
         )
     return Problem(
         409,
@@ -109,6 +110,18 @@ def refusal(answer: Any, header: str) -> Problem:
         "The outcome of the first request is not known",
         "The first request with this key was cut off; it may or may not have been carried out."
         " It was not repeated: a person has been asked to look.",
+    )
+
+
+def too_many_keys(header: str, most: int, retry_after: float) -> Problem:
+    """The answer to a new key of a caller that has as many as it may have."""
+    return Problem(
+        429,
+        "too_many_keys",
+        f"Too many requests with an {header}",
+        f"A caller may have {most} keys at once. The request was not carried out. Repeats of"
+        " earlier requests are answered.",
+        [(b"retry-after", b"%d" % max(1, ceil(retry_after)))],
     )
 
 

@@ -18,6 +18,7 @@ from mainstay.core.base.spaces import Space
 from mainstay.core.codec.outcome import Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.record import (
     Lost,
+    Mismatch,
     RecordState,
     Release,
     Renew,
@@ -29,7 +30,7 @@ from mainstay.core.idempotency.record import (
 )
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, ValueTooLarge
-from mainstay.integrations.asgi_messages import declared_length, lasting, leads_on
+from mainstay.integrations.asgi_messages import Problem, declared_length, lasting, leads_on
 from mainstay.runtime.reports.logs import logger
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mainstay.core.idempotency.record import Begin, Command
     from mainstay.core.inbox.items import Item
     from mainstay.integrations.asgi_messages import Message, Send
+    from mainstay.integrations.asgi_quota import Quota
     from mainstay.ports import Store
     from mainstay.runtime.store_clock import StoreClock
 
@@ -86,12 +88,17 @@ class _Site:
 class Claim:
     """One request's hold on its record."""
 
-    __slots__ = ("_engine", "address", "call", "epoch")
+    __slots__ = ("_engine", "_quota", "address", "call", "earlier", "epoch")
 
-    def __init__(self, engine: Engine, call: Keyed, address: str) -> None:
+    def __init__(
+        self, engine: Engine, call: Keyed, address: str, earlier: str, quota: Quota | None = None
+    ) -> None:
         self._engine = engine
+        self._quota = quota
         self.call = call
         self.address = address
+        self.earlier = earlier
+        """The fingerprint that an earlier version has recorded for the same request."""
         self.epoch = 0
 
     async def begin(self, begin: Begin) -> Any:
@@ -99,17 +106,42 @@ class Claim:
         value, now = await self._engine.store.aread(SPACE, self.address)
         seen = None if value is None else glimpse(value, self.call.fingerprint, now)
         if seen is None:
-            try:
-                seen = await self.step(begin)
-            except BaseException:  # cut off, or the reply was lost: it may have begun
-                is_optimistic = not getattr(self._engine.store, "locks", True)
-                self.later(Release(self.call.owner, fence=is_optimistic))
-                raise
+            seen = await self._begun(begin)
         if isinstance(seen, Run):
             self.epoch = seen.epoch
+            await self._count_key(seen)
         elif isinstance(seen, Replay):
             self.count("hit")
         return seen
+
+    async def _begun(self, begin: Begin) -> Any:
+        """The answer of a step; a record of an earlier version is compared as that did it."""
+        try:
+            seen = await self.step(begin)
+            if isinstance(seen, Mismatch) and seen.recorded == self.earlier:
+                seen = await self.step(replace(begin, fingerprint=self.earlier))
+        except BaseException:  # cut off, or the reply was lost: it may have begun
+            is_optimistic = not getattr(self._engine.store, "locks", True)
+            self.later(Release(self.call.owner, fence=is_optimistic))
+            raise
+        return seen
+
+    async def _count_key(self, seen: Run) -> None:
+        """Counts a key that is new, once it is this request's; if it is one too many, lets it go.
+
+        Of several requests with one key, only the one that runs is counted.
+        """
+        if self._quota is None or seen.attempts > 1:  # one that was cut off has been counted
+            return
+        release = Release(self.call.owner, self.epoch)
+        try:
+            await self._quota.take(self._engine.store)
+        except Problem:
+            await self.finish(release)
+            raise
+        except BaseException:
+            self.later(release)
+            raise
 
     async def step(self, command: Command) -> Any:
         """One step of the store."""
@@ -142,7 +174,10 @@ class Claim:
     async def _ended(self, command: Settle | Release) -> tuple[Any, Settle | Release]:
         """The last step; without the body if the store does not take the response."""
         try:
-            return await self.step(command), command
+            answer = await self.step(command)
+            if self._quota is not None and isinstance(command, Release):
+                await self._quota.give_back(self._engine.store)
+            return answer, command
         except ValueTooLarge as error:
             if not isinstance(command, Settle):
                 raise
@@ -208,8 +243,8 @@ _LATE: set[asyncio.Task[None]] = set()
 
 # --- the response ---------------------------------------------------------------------------------
 
-_PASSING = frozenset({401, 408, 409, 425, 429})
-"""What another attempt may well change: credentials, timing, load."""
+_PASSING = frozenset({401, 403, 407, 408, 409, 425, 429})
+"""What another attempt may well change: credentials, permissions, timing, load."""
 
 
 class Response:

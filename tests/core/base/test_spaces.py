@@ -59,7 +59,7 @@ def test_the_values_of_spaces_do_not_change():
     """They are in every store that was ever written."""
     assert {space.value for space in Space} == {
         "records", "inbox", "operators", "operators.first", "circuits",
-        "circuits.permits", "budgets", "tokens", "purges", "waits", "identity",
+        "circuits.permits", "budgets", "tokens", "purges", "waits", "identity", "records.counts",
     }  # fmt: skip
 
 

@@ -32,5 +32,7 @@ class Space(StrEnum):
     """Buckets of token budgets that processes share, by the name of the budget."""
     WAITS = "waits"
     """What processes wait for between two attempts, by a random key for each engine."""
+    KEY_COUNTS = "records.counts"
+    """How many keys a caller of a service has begun to use, by operation and caller."""
     PURGES = "purges"
     """When expired records were last purged: one record."""

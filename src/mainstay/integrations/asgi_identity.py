@@ -1,0 +1,78 @@
+"""Whose a request with a key is, and which request it is: its caller and its fingerprint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.base.functions import is_async
+from mainstay.core.codec.canonical import fingerprint
+from mainstay.errors import UsageError
+from mainstay.integrations.asgi_messages import Problem, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.integrations.asgi_messages import Scope
+
+_USUAL_PORTS = {"http": ":80", "https": ":443"}
+
+
+def checked_caller(caller: Any) -> Callable[[Scope], str | None]:
+    """The function that names the caller, if it can."""
+    if is_async(caller):
+        raise UsageError(
+            "caller= is async, and nothing awaits it",
+            hint="let a middleware further out put the caller into the scope",
+        )
+    if callable(caller):
+        return caller  # type: ignore[no-any-return]
+    raise UsageError(
+        "caller= is missing: keys are each caller's own, so that no caller gets a response that was"
+        " meant for another",
+        hint='give a function of the scope: caller=lambda scope: scope["user"].display_name',
+    )
+
+
+def known_caller(caller: Any, header: str) -> Any:
+    """The caller, if there is one: what is false or empty names nobody, and True everybody.
+
+    >>> known_caller("ann", "Idempotency-Key")
+    'ann'
+    """
+    if caller is True:
+        raise UsageError(
+            "caller= returned True: keys of all callers would be one caller's",
+            hint='return who it is: caller=lambda scope: scope["user"].display_name',
+        )
+    if not caller or (isinstance(caller, str | bytes) and not caller.strip()):
+        raise Problem(
+            401,
+            "caller_unknown",
+            "The caller is not known",
+            f"Requests with an {header} need an authenticated caller.",
+        )
+    return caller
+
+
+def fingerprints(scope: Scope, digest: str) -> tuple[str, str]:
+    """What a request is known by; and what an earlier version knew it by, without host and root.
+
+    >>> scope = {"method": "POST", "path": "/orders", "headers": [(b"host", b"shop")]}
+    >>> present, earlier = fingerprints(scope, "e3b0")
+    >>> present == earlier
+    False
+    """
+    headers = scope["headers"]
+    payload = [scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1")]
+    kind = [value.decode("latin-1") for value in values_of(headers, b"content-type")]
+    earlier = [*payload, kind, digest]
+    present = [*earlier, _host(scope), scope.get("root_path", "")]
+    return fingerprint(present), fingerprint(earlier)
+
+
+def _host(scope: Scope) -> list[str]:
+    """The hosts that a request names, as RFC 9110 (4.2.3) compares them."""
+    usual = _USUAL_PORTS.get(scope.get("scheme", "http"), "")
+    hosts = [value.decode("latin-1").lower() for value in values_of(scope["headers"], b"host")]
+    return [host.removesuffix(usual) for host in hosts]
