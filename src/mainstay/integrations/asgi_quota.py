@@ -45,7 +45,7 @@ class Quota:
         self._at = answer.at
 
     async def give_back(self, store: Store) -> None:
-        """Takes the key out of the count again; if the store is away, its time ends it."""
+        """Takes the key out of the count again; without the store, its time ends it."""
         if self._at is None:
             return
         at, self._at = self._at, None

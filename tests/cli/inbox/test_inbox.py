@@ -184,7 +184,7 @@ def test_operators_are_added_listed_and_changed(run, tmp_path):
     assert run("operators", "enable", "bob", *by, **env).returncode == 0
     env_new = env | {
         "MAINSTAY_OPERATOR_SECRET": "battery-staple",
-        "MAINSTAY_NEW_SECRET": "another-1",
+        "MAINSTAY_NEW_SECRET": "another-staple",
     }
     assert run("operators", "passwd", "bob", **env_new).returncode == 0
     assert run("operators", "passwd", "bob", **env_new).returncode == 1

@@ -30,7 +30,7 @@ class Counted(Struct, frozen=True):
 
 
 class Full(Struct, frozen=True):
-    """The caller has as many keys as allowed; the first place is free in so many seconds."""
+    """The caller has as many keys as allowed; the first place is free after `retry_after`."""
 
     retry_after: float
 

@@ -114,7 +114,7 @@ def act(
 def refusal(
     item: Item, action: str, why: str, evidence: str, revision: int | None
 ) -> Already | Illegal | Stale | None:
-    """Why an action on an item is refused, whoever decides it; None if it is legal.
+    """Why an action on an item is refused to any operator; None if it is legal.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
     >>> refusal(item, "retry", "", "", 9).text

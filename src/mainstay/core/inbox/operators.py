@@ -103,7 +103,7 @@ def hashed(secret: str, using: Hash) -> Hash:
     >>> is_right("hunter2", hashed("hunter2", using)), is_right("hunter3", hashed("hunter2", using))
     (True, False)
     """
-    if not 0 < _work(using) <= _MOST_WORK:  # whoever can write the store must not fill the memory
+    if not 0 < _work(using) <= _MOST_WORK:  # a user who can write the store must not fill memory
         raise damage("the record of the operator is damaged: its hash cannot be computed")
     try:
         digest = hashlib.scrypt(

@@ -223,7 +223,7 @@ class Inbox:
         evidence: str = "",
         revision: int | None = None,
     ) -> Answer | None:
-        """What `act` would refuse, whoever asked; None if the action is legal now.
+        """What `act` would refuse to any operator; None if the action is legal now.
 
         For a program that asks a person for a secret: it asks only if the secret can be of use.
 

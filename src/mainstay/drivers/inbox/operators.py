@@ -146,7 +146,7 @@ class Operators(Verifier):
         self._changed(name, by, "removed", lambda value, _now: core.remove(value))
 
     def check(self, name: str, verb: str, *, by: str = "") -> None:
-        """Raises what `add`, `change`, `enable`, `disable` or `remove` would raise, whoever asked.
+        """Raises what `add`, `change`, `enable`, `disable` or `remove` would, for any operator.
 
         For a program that asks a person for a secret: it asks only if the secret can be of use.
 

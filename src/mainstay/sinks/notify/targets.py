@@ -1,7 +1,7 @@
 """Which addresses a webhook may reach: none of this machine, unless that is allowed.
 
-A URL may come from a configuration that others can write, and what is local trusts whoever can
-connect: the metadata service of a cloud (169.254.169.254) hands out credentials, and a database on
+A URL may come from a configuration that others can write, and what is local often trusts every
+client: the metadata service of a cloud (169.254.169.254) hands out credentials, and a database on
 loopback may need no password. The check is of the address that a connection is made to, after the
 name was resolved: whatever spelling a URL has (2130706433, 0x7f.1, ::ffff:127.0.0.1), and whatever
 a name server answers from one moment to the next, there is no second look-up between the check and

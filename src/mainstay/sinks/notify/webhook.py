@@ -146,13 +146,13 @@ def signature_of(secret: bytes, timestamp: str, body: bytes, delivery: str | Non
     Without an id, that of the header `Mainstay-Signature`, which covers time and body alone.
 
     >>> signature_of(b"0123456789abcdef", "1700000000", b"{}", "3f2a")[:11]
-    'v1,1rT3ySuG'
+    'v1,Rhoa25qz'
     """
-    said = timestamp.encode() + b"." + body
+    signed = timestamp.encode() + b"." + body
     if delivery is None:
-        return f"v1={hmac.new(secret, said, hashlib.sha256).hexdigest()}"
-    said = delivery.encode("utf-8", "replace") + b"." + said
-    return f"v1,{b64encode(hmac.new(secret, said, hashlib.sha256).digest()).decode()}"
+        return f"v1={hmac.new(secret, signed, hashlib.sha256).hexdigest()}"
+    signed = delivery.encode("utf-8", "replace") + b"." + signed
+    return f"v1,{b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()}"
 
 
 def is_genuine(
@@ -161,7 +161,7 @@ def is_genuine(
     body: bytes,
     signature: str | None,
     *,
-    delivery: str | None = None,
+    delivery: str | msgspec.UnsetType | None = msgspec.UNSET,
     within: float = 300.0,
 ) -> bool:
     """Whether a webhook was signed with the secret, and just now: for its receiver.
@@ -174,8 +174,9 @@ def is_genuine(
         timestamp: the header `Webhook-Timestamp`.
         body: the body as it came.
         signature: the header `Webhook-Signature`; of several in it, one must be right.
-        delivery: the header `Webhook-Id`. Without it, `signature` is `Mainstay-Signature`, which
-            does not cover the id; that is deprecated.
+        delivery: the header `Webhook-Id`; None, for one that is missing, is not genuine. If the
+            argument is left out, `signature` is `Mainstay-Signature`, which does not cover the
+            id; that is deprecated.
         within: seconds by which the time may be off.
 
     >>> now = str(int(clock.current.wall()))
@@ -187,13 +188,16 @@ def is_genuine(
     """
     if not isinstance(secret, str) or len(secret) < _SHORTEST:
         raise UsageError(f"a webhook's secret has at least {_SHORTEST} characters")
-    if delivery is None:
+    if delivery is msgspec.UNSET:
         warnings.warn(_UNCOVERED, DeprecationWarning, stacklevel=2)
+    elif not isinstance(delivery, str):
+        return False
     if not isinstance(timestamp, str) or not isinstance(signature, str):
         return False
     if not isinstance(body, bytes) or not _TIME.fullmatch(timestamp):
         return False
-    expected = signature_of(secret.encode(), timestamp, body, delivery).encode()
+    covered = delivery if isinstance(delivery, str) else None
+    expected = signature_of(secret.encode(), timestamp, body, covered).encode()
     given = [each.encode("utf-8", "replace") for each in signature.split(" ")]
     if not any(hmac.compare_digest(expected, each) for each in given):
         return False
