@@ -30,14 +30,14 @@ from uuid import uuid4
 import mainstay.runtime.clock as clock
 from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
-from mainstay.core.codec.canonical import canonical
+from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, decode_outcome
 from mainstay.core.idempotency.call import Keyed
 from mainstay.core.idempotency.record import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox.items import Item
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, UsageError
-from mainstay.integrations.asgi_identity import checked_caller, fingerprints, known_caller
+from mainstay.integrations.asgi_identity import checked_caller, identity_of, known_caller
 from mainstay.integrations.asgi_messages import (
     NEVER_REPLAYED,
     Body,
@@ -197,17 +197,17 @@ class IdempotencyKeyMiddleware:
         digest = await body.read(declared_length(scope["headers"]), self._max_body)
         if digest is None:
             return None
-        present, earlier = fingerprints(scope, digest)
+        identity = identity_of(scope, digest)
         call = Keyed(
             operation=self._operation,
             key=key,
-            fingerprint=present,
+            fingerprint=fingerprint(identity),
             owner=uuid4().hex,
             lease=self._lease,
             ttl=self._ttl,
         )
         address = canonical([caller, self._operation, key]).decode()
-        return Claim(self._engine, call, address, earlier, self._quota_of(caller))
+        return Claim(self._engine, call, address, identity, self._quota_of(caller))
 
     def _quota_of(self, caller: Any) -> Quota | None:
         if self._max_keys is None or self._ttl is None:

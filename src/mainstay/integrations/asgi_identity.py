@@ -55,20 +55,28 @@ def known_caller(caller: Any, header: str) -> Any:
     return caller
 
 
-def fingerprints(scope: Scope, digest: str) -> tuple[str, str]:
-    """What a request is known by; and what an earlier version knew it by, without host and root.
+def identity_of(scope: Scope, digest: str) -> list[Any]:
+    """What makes a request the same one: its fingerprint is of this.
 
-    >>> scope = {"method": "POST", "path": "/orders", "headers": [(b"host", b"shop")]}
-    >>> present, earlier = fingerprints(scope, "e3b0")
-    >>> present == earlier
-    False
+    >>> scope = {"method": "POST", "path": "/orders", "headers": [(b"host", b"Shop:80")]}
+    >>> identity_of(scope, "e3b0")
+    ['POST', '/orders', '', [], 'e3b0', ['shop'], '']
     """
     headers = scope["headers"]
     payload = [scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1")]
     kind = [value.decode("latin-1") for value in values_of(headers, b"content-type")]
-    earlier = [*payload, kind, digest]
-    present = [*earlier, _host(scope), scope.get("root_path", "")]
-    return fingerprint(present), fingerprint(earlier)
+    return [*payload, kind, digest, _host(scope), scope.get("root_path", "")]
+
+
+def earlier_fingerprint(identity: list[Any]) -> str:
+    """The fingerprint that an earlier version made of the same request: without host and root.
+
+    >>> earlier_fingerprint(["POST", "/a", "", [], "e3b0", ["shop"], ""]) == fingerprint(
+    ...     ["POST", "/a", "", [], "e3b0"]
+    ... )
+    True
+    """
+    return fingerprint(identity[:-2])
 
 
 def _host(scope: Scope) -> list[str]:

@@ -30,6 +30,7 @@ from mainstay.core.idempotency.record import (
 )
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreUnavailable, ValueTooLarge
+from mainstay.integrations.asgi_identity import earlier_fingerprint
 from mainstay.integrations.asgi_messages import Problem, declared_length, lasting, leads_on
 from mainstay.runtime.reports.logs import logger
 
@@ -88,17 +89,21 @@ class _Site:
 class Claim:
     """One request's hold on its record."""
 
-    __slots__ = ("_engine", "_quota", "address", "call", "earlier", "epoch")
+    __slots__ = ("_engine", "_identity", "_quota", "address", "call", "epoch")
 
     def __init__(
-        self, engine: Engine, call: Keyed, address: str, earlier: str, quota: Quota | None = None
+        self,
+        engine: Engine,
+        call: Keyed,
+        address: str,
+        identity: list[Any],
+        quota: Quota | None = None,
     ) -> None:
         self._engine = engine
         self._quota = quota
         self.call = call
         self.address = address
-        self.earlier = earlier
-        """The fingerprint that an earlier version has recorded for the same request."""
+        self._identity = identity
         self.epoch = 0
 
     async def begin(self, begin: Begin) -> Any:
@@ -118,8 +123,10 @@ class Claim:
         """The answer of a step; a record of an earlier version is compared as that did it."""
         try:
             seen = await self.step(begin)
-            if isinstance(seen, Mismatch) and seen.recorded == self.earlier:
-                seen = await self.step(replace(begin, fingerprint=self.earlier))
+            if isinstance(seen, Mismatch):
+                earlier = earlier_fingerprint(self._identity)
+                if seen.recorded == earlier:
+                    seen = await self.step(replace(begin, fingerprint=earlier))
         except BaseException:  # cut off, or the reply was lost: it may have begun
             is_optimistic = not getattr(self._engine.store, "locks", True)
             self.later(Release(self.call.owner, fence=is_optimistic))

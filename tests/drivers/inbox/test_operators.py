@@ -412,7 +412,8 @@ def test_a_copy_keeps_the_identity_until_it_is_renewed(tmp_path):
 def test_what_would_be_refused_whoever_asked_is_known_before_a_secret_is(operators, heard):
     """The same errors as the act itself raises, and nothing is changed."""
     operators.add("bob", secret="battery staple", by="ann", proof=SECRET)
-    operators.check("bob", "remove")
+    for verb in ("remove", "disable", "enable", "change"):
+        operators.check("bob", verb)
     operators.check("cat", "add", by="ann")
     for name, verb, told in (
         ("eve", "remove", "no operator 'eve'"),

@@ -87,10 +87,12 @@ def test_once_there_is_an_operator_nobody_resets_without_an_account(desk):
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666, 0o610])
 def test_a_file_that_others_can_open_is_shared(desk, mode):
     """Unless its folder is closed to them."""
-    engine, _, path = desk
+    engine, heard, path = desk
     path.chmod(mode)
     with pytest.raises(IdentityRefused, match="private SQLite file"):
         order(engine)
+    assert heard[-1].event_type == "operator_refused"
+    assert heard[-1].about == "circuit pay: reset"
     path.parent.chmod(0o700)
     assert private_owner(engine.store).startswith("os:")
 

@@ -179,11 +179,12 @@ class Verifier:
         """The same words for a wrong secret and for an unknown name."""
         if locked_for:
             reason = f"{reason}; {name} is locked for {locked_for:.0f} s"
-        self._refuse(name, act, reason)
+        self.refuse(name, act, reason)
         hint = f"try again in {locked_for:.0f} s" if locked_for else ""
         return IdentityRefused(reason, hint=hint, operator=name, retry_after=locked_for or None)
 
-    def _refuse(self, name: str, act: str, reason: str) -> None:
+    def refuse(self, name: str, act: str, reason: str) -> None:
+        """Emits that an act was refused, and so to the audit."""
         name, act = writable(name)[:_LONGEST], writable(act)[:_LONGEST]
         self.tell(OperatorRefused(operation=SPACE, operator=name, about=act, reason=reason))
 

@@ -60,12 +60,13 @@ def order_circuit(
     circuit while the store has no operator: see owner_without_account().
     """
     name, why = writable(name), writable(why)
-    about = (name, signal.name, why)
+    about, act = (name, signal.name, why), f"circuit {name}: {signal.value}"
     if by or proof is not None:
-        operators.verify(by, proof, "circuit", about, f"circuit {name}: {signal.value}")
+        operators.verify(by, proof, "circuit", about, act)
     else:
         by, reason = owner_without_account(store, operators, signal)
         if not by:
+            operators.refuse("", act, reason)
             raise IdentityRefused(reason, hint="identify yourself with by= and proof=")
     reason = REDACTOR.text(why)
     found = _laid(store, name, signal, by, reason)

@@ -185,7 +185,7 @@ class Operators(Verifier):
         if by and proof is not None:
             self.verify(by, proof, "store.renew_identity", (), what)
         elif not self.is_empty:
-            self._refuse(by, what, "an operator must do this")
+            self.refuse(by, what, "an operator must do this")
             raise IdentityRefused(
                 "an operator must renew the identity of the store",
                 hint="identify yourself with by= and proof=; on the command line with --as NAME",
@@ -211,7 +211,7 @@ class Operators(Verifier):
         raise self._not_first(name, verb, by)
 
     def _not_first(self, name: str, verb: str, by: str) -> IdentityRefused:
-        self._refuse(by, f"{verb} operator {name}", "an operator must add this one")
+        self.refuse(by, f"{verb} operator {name}", "an operator must add this one")
         return IdentityRefused(
             f"operator {name!r} is not the first: an operator must add this one",
             hint="identify yourself with by= and proof=; on the command line with --as NAME",
