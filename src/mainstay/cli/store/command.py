@@ -37,7 +37,7 @@ _BATCH = 1000
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:  # noqa: ARG001  for what is inside
-    """Purge expired records, give back the space of a SQLite file, or show the identity."""
+    """Purge or compact a store, or show its identity."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(Exit.USAGE)
@@ -86,7 +86,10 @@ def compact(as_json: bool) -> None:
 @store_option
 @json_option
 def identity(as_json: bool) -> None:
-    """Show the identity of the store, which signatures of operators are bound to."""
+    """Show the identity of the store.
+
+    Signatures of operators are bound to it.
+    """
     with opened(looks=True) as engine:
         _write_identity(engine.store.url, engine.operators.store_identity, as_json)
 
