@@ -31,7 +31,7 @@ SECONDS = Seconds(0.0, 31_622_400.0, above=True)
 @click.option("--policy", metavar="NAME", shell_complete=policy_names,
               help="The policy; by default that of the operation.")  # fmt: skip
 @click.option("--operation", metavar="NAME", shell_complete=operation_names,
-              help="The operation, with its own circuit; by default the command's name.")  # fmt: skip
+              help="The operation, with a circuit; by default the command's name.")  # fmt: skip
 @click.option("--timeout", "--attempt-timeout", "timeout", type=SECONDS, metavar="TIME",
               help="The time limit of each attempt.")  # fmt: skip
 @click.option(

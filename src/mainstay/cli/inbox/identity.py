@@ -98,7 +98,8 @@ def write_default_place() -> None:
 
 
 def _place_of_exec(*, exists: bool) -> str:
-    from mainstay.cli.state import NAME, state_folder
+    from mainstay.cli.state import NAME
+    from mainstay.runtime.private_files import state_folder
 
     return f"{state_folder() / NAME}" + ("" if exists else ", which does not exist yet")
 

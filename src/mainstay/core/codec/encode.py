@@ -240,13 +240,15 @@ def _fraction(walk: Walk[Json], value: UserValue) -> Json:
     return {"$fraction": [_integer(walk, part) for part in parts]}
 
 
+def _path(walk: Walk[Json], value: UserValue) -> Json:
+    return {"$path": [type(value).__name__, _text(walk, str(value))]}
+
+
 _NAMED: dict[str, Encode[Json]] = {
     "uuid.UUID": lambda _, value: {"$uuid": str(value)},
     "fractions.Fraction": _fraction,
-} | {
-    f"{module}.{name}": lambda walk, v: {"$path": [type(v).__name__, _text(walk, str(v))]}
-    for module in ("pathlib", "pathlib._local")  # the latter in Python 3.13
-    for name in PATHS
+    **{f"pathlib.{name}": _path for name in PATHS},
+    **{f"pathlib._local.{name}": _path for name in PATHS},  # in Python 3.13
 }
 _RECORDS: dict[RecordKind, Encode[Json]] = {
     "enum": _enum,
