@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay import ConfigError, ConfigWarning, Engine
@@ -384,6 +384,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(VALUES, VALUES)
 def test_two_contents_have_two_hashes(one, other):
     """In every sort, order and nesting; `repr` tells them apart, 1 from 1.0 and from True."""

@@ -99,3 +99,14 @@ def test_what_is_not_text_cannot_be_read_as_a_map(attempts, tmp_path):
         engine = Engine.from_config("utf16.yml", on_error="default", env={})
     with engine:
         assert engine.policies.of("charge").max_attempts == 1
+
+
+def test_a_long_word_in_a_broken_file_takes_linear_time(tmp_path):
+    """A million letters are one word, not a million beginnings of words."""
+    path = tmp_path / "mainstay.yml"
+    path.write_text("charge: once\n\t" + "a" * 1_000_000, encoding="utf-8")
+    with (
+        pytest.warns(ConfigWarning),
+        Engine.from_config(path, env={}, on_error="default") as engine,
+    ):
+        assert engine.policies.of("charge").max_attempts == 1

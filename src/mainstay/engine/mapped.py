@@ -27,8 +27,11 @@ ONE_ATTEMPT = "one attempt"
 _MOST = 10_000
 """Names that are taken from a file which cannot be parsed."""
 _KEYS = re.compile(
-    r"""(?m)("[^"\n]+"|'[^'\n]+'|[^\s"'{},:=#]+)[ \t]*[:=]|^[ \t]*([^\s:=#][^:=#\n]*)[:=]"""
+    r"""(?m)("[^"\n]+"|'[^'\n]+'|(?<![^\s"'{},:=#])[^\s"'{},:=#]+)[ \t]*[:=]"""
+    r"""|^[ \t]*([^\s:=#][^:=#\n]*)[:=]"""
 )
+"""A word or a quoted text before a colon or an equals sign, or all of a line before it. A word is
+tried from its beginning alone, so that a long one takes linear time."""
 _HARMLESS = ("policies", "operation_policies", "default_policy", "circuit_breaker")
 """The parts of `retry` in which a problem makes no other policy invalid."""
 
