@@ -334,7 +334,7 @@ class Reader:
         return Found(end, torn=size, flaw=flaw), after
 
     def _is_left_by_a_kill(self, size: int) -> bool:
-        """Whether so many bytes are the beginning of a write, as far as the log before is known."""
+        """Whether that many bytes are the beginning of a write, as far as the log before is known."""
         if self.tail is None:
             return True
         self._file.seek(self.end)
