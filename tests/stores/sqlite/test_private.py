@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import stat
@@ -13,8 +14,10 @@ from mainstay import AuditLog
 from mainstay.core.base.change import Change
 from mainstay.events import CallSucceeded
 from mainstay.stores.sqlite.connections import connected
-from mainstay.stores.sqlite.journal import SqliteJournal
 from mainstay.stores.sqlite.store import SqliteStore
+
+RESERVED = 0x40000001
+"""The byte of a database that SQLite locks for a writer, outside of WAL mode."""
 
 
 @pytest.fixture(autouse=True)
@@ -102,21 +105,24 @@ def test_a_uri_that_creates_no_file_creates_none(tmp_path, mode):
 def test_opening_a_second_connection_drops_no_lock(tmp_path):
     """A file that is there is not opened and closed: POSIX would drop all locks of the process."""
     path = str(tmp_path / "app.db")
-    store = SqliteStore(f"sqlite:///{path}")
-    put(store)
-    store.close()
     mine = sqlite3.connect(path, isolation_level=None)
+    mine.execute("CREATE TABLE t (x)")
     mine.execute("BEGIN IMMEDIATE")
-    journal = SqliteJournal(path)
-    journal.tail()
+    assert is_reserved(path)
+    connected(path, uri=False, synchronous="FULL", timeout=1.0).close()
+    assert is_reserved(path)
+    mine.close()
+    assert not is_reserved(path)
+
+
+def is_reserved(path):
+    """Whether this process has SQLite's lock for a writer, as another process sees it."""
     child = os.fork()
     if not child:
-        other = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
-            other.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-    mine.close()
-    journal.close()
+            file = os.open(path, os.O_RDWR)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, RESERVED)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
