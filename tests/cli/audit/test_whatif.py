@@ -282,7 +282,7 @@ def test_several_are_for_the_operations_that_are_named_or_the_policies_they_repl
     ("text", "problem"),
     [
         ("- 1", "must be a mapping of a policy's fields"),
-        ("{", "neither YAML nor JSON"),
+        ("{", "is not YAML"),
         ("policies: [a]", "policies: must be a mapping of names"),
         ("policies: {a: 3}", "policies: a: must be a mapping of fields"),
         ("policies: {}\noperations: [x]", "operations: must be a mapping of names"),

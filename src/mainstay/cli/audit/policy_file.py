@@ -67,15 +67,16 @@ class PolicyFile:
 
 
 def _read(path: str) -> dict[str, Any]:
-    import yaml
+    """What the file holds, by the reader of configurations: it bounds size, nesting and aliases."""
+    from mainstay.config.files.load_file import read_file
+    from mainstay.config.report import Report
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        content = yaml.load(Path(path).read_text("utf-8"), loader)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        message = f"{path}: neither YAML nor JSON: {' '.join(str(error).split())}"
-        raise CommandError(message, hint=_HINT) from None
-    if not isinstance(content, dict):
+    report = Report({})
+    tree = read_file(Path(path), path, report)
+    if report.problems:
+        raise CommandError("; ".join(map(str, report.problems[:3])), hint=_HINT)
+    content = None if tree is None else tree.plain
+    if not content or not isinstance(content, dict):
         raise CommandError(f"{path}: must be a mapping of a policy's fields", hint=_HINT)
     return content
 

@@ -233,11 +233,10 @@ _CONTAINERS: dict[type, Encode[Json]] = {
 }
 
 
-def _fraction(walk: Walk[Json], value: UserValue) -> Json:
-    parts = (value.numerator, value.denominator)
+def _parts(walk: Walk[Json], *parts: int) -> list[Json]:
     if any(map(is_long, parts)):
         walk.refuse(f"a Fraction with more than {MOST_BITS:,} bits {walk.verdict}")
-    return {"$fraction": [_integer(walk, part) for part in parts]}
+    return [_integer(walk, part) for part in parts]
 
 
 def _path(walk: Walk[Json], value: UserValue) -> Json:
@@ -246,7 +245,7 @@ def _path(walk: Walk[Json], value: UserValue) -> Json:
 
 _NAMED: dict[str, Encode[Json]] = {
     "uuid.UUID": lambda _, value: {"$uuid": str(value)},
-    "fractions.Fraction": _fraction,
+    "fractions.Fraction": lambda walk, v: {"$fraction": _parts(walk, v.numerator, v.denominator)},
     **{f"pathlib.{name}": _path for name in PATHS},
     **{f"pathlib._local.{name}": _path for name in PATHS},  # in Python 3.13
 }
