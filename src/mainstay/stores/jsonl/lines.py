@@ -334,7 +334,7 @@ class Reader:
         return Found(end, torn=size, flaw=flaw), after
 
     def _is_left_by_a_kill(self, size: int) -> bool:
-        """Whether that many bytes are the beginning of a write, as far as the log before is known."""
+        """Whether the next bytes are the beginning of a write, if the log before is known."""
         if self.tail is None:
             return True
         self._file.seek(self.end)
