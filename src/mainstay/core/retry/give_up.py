@@ -53,8 +53,8 @@ class GaveUp(str):
         moment: int = NO_MOMENT,
     ) -> Self:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        text = f"{_OURS}gave up on {operation} after {times}: {reason}"
-        note = str.__new__(cls, text if text.isprintable() else printable(text))
+        name = operation if operation.isprintable() else printable(operation)
+        note = str.__new__(cls, f"{_OURS}gave up on {name} after {times}: {reason}")
         note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
         note.operation, note.is_mark, note.moment = operation, is_mark, moment
         return note
