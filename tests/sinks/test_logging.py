@@ -119,7 +119,6 @@ def test_security_events_have_a_logger_of_their_own(caplog):
         "operator_added",
         "operator_changed",
         "operator_refused",
-        "store_identity_renewed",
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.functions import is_async
 from mainstay.core.codec.canonical import fingerprint
 from mainstay.errors import UsageError
-from mainstay.integrations.asgi_messages import Problem, values_of
+from mainstay.integrations.asgi_messages import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,10 +62,18 @@ def identity_of(scope: Scope, digest: str) -> list[Any]:
     >>> identity_of(scope, "e3b0")
     ['POST', '/orders', '', [], 'e3b0', ['shop'], '']
     """
-    headers = scope["headers"]
-    payload = [scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1")]
-    kind = [value.decode("latin-1") for value in values_of(headers, b"content-type")]
-    return [*payload, kind, digest, _host(scope), scope.get("root_path", "")]
+    query = scope.get("query_string", b"").decode("latin-1")
+    usual = _USUAL_PORTS.get(scope.get("scheme", "http"), "")
+    kinds: list[str] = []
+    hosts: list[str] = []
+    for name, value in scope["headers"]:
+        lower = name.lower()
+        if lower == b"content-type":
+            kinds.append(value.decode("latin-1"))
+        elif lower == b"host":  # as RFC 9110 (4.2.3) compares hosts
+            hosts.append(value.decode("latin-1").lower().removesuffix(usual))
+    root = scope.get("root_path", "")
+    return [scope["method"], scope["path"], query, kinds, digest, hosts, root]
 
 
 def earlier_fingerprint(identity: list[Any]) -> str:
@@ -77,10 +85,3 @@ def earlier_fingerprint(identity: list[Any]) -> str:
     True
     """
     return fingerprint(identity[:-2])
-
-
-def _host(scope: Scope) -> list[str]:
-    """The hosts that a request names, as RFC 9110 (4.2.3) compares them."""
-    usual = _USUAL_PORTS.get(scope.get("scheme", "http"), "")
-    hosts = [value.decode("latin-1").lower() for value in values_of(scope["headers"], b"host")]
-    return [host.removesuffix(usual) for host in hosts]

@@ -100,7 +100,6 @@ OWN = {
     "operator_refused": {"operator", "about", "reason"},
     "operator_added": {"operator", "authorised_by"},
     "operator_changed": {"operator", "change", "authorised_by"},
-    "store_identity_renewed": {"identity", "authorised_by"},
     "plan_declared": {"plan", "fields", "idempotency", "guards"},
     "records_lost": {"records", "first_at", "last_at", "reason"},
 }  # fmt: skip

@@ -116,10 +116,9 @@ SENTENCES = [
         "pay: bob was disabled by ann",
     ),
     (
-        events.StoreIdentityRenewed(identity="9c41", authorised_by="ann"),
-        "pay: the identity was renewed by ann: 9c41",
+        events.OperatorChanged(operator="the identity of the store", change="renewed"),
+        "pay: the identity of the store was renewed",
     ),
-    (events.StoreIdentityRenewed(identity="9c41"), "pay: the identity was renewed: 9c41"),
     (
         events.AlertFired(window_seconds=60.0, **ALERT),
         "pay: alert storm fired: failure_rate is 0.5123, threshold 0.5, over 60 s",

@@ -13,7 +13,6 @@ __all__ = [
     "OperatorAdded",
     "OperatorChanged",
     "OperatorRefused",
-    "StoreIdentityRenewed",
 ]
 
 
@@ -121,6 +120,8 @@ class OperatorAdded(Event, frozen=True, kw_only=True, tag="operator_added"):
 class OperatorChanged(Event, frozen=True, kw_only=True, tag="operator_changed"):
     """An operator was disabled, enabled or removed, or has another secret.
 
+    If the identity of the store was renewed, `operator` is "the identity of the store".
+
     >>> OperatorChanged(operator="bob", change="disabled").event_type
     'operator_changed'
     """
@@ -132,21 +133,5 @@ class OperatorChanged(Event, frozen=True, kw_only=True, tag="operator_changed"):
     is_security: ClassVar[bool] = True
 
     def sentence(self) -> str:
-        return f"{self.operation}: {self.operator} was {self.change} by {self.authorised_by}"
-
-
-class StoreIdentityRenewed(Event, frozen=True, kw_only=True, tag="store_identity_renewed"):
-    """The store has another identity: what operators signed for the one before is refused.
-
-    >>> StoreIdentityRenewed(identity="9c41", authorised_by="ann").event_type
-    'store_identity_renewed'
-    """
-
-    identity: str = ""
-    authorised_by: str = ""
-    level: ClassVar[str] = "WARNING"
-    is_security: ClassVar[bool] = True
-
-    def sentence(self) -> str:
         by = f" by {self.authorised_by}" if self.authorised_by else ""
-        return f"{self.operation}: the identity was renewed{by}: {self.identity}"
+        return f"{self.operation}: {self.operator} was {self.change}{by}"

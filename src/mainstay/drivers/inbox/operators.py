@@ -11,10 +11,11 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from mainstay.core.inbox import operators as core
-from mainstay.core.inbox.events import OperatorAdded, OperatorChanged, StoreIdentityRenewed
+from mainstay.core.inbox.events import OperatorAdded, OperatorChanged
 from mainstay.core.inbox.operators import FIRST, SHORTEST, SPACE, Hash, Operator
 from mainstay.drivers.inbox.authentication import NAME, Verifier
 from mainstay.drivers.inbox.credentials import Secret, public_pem
+from mainstay.drivers.inbox.private_store import private_owner
 from mainstay.drivers.inbox.scan import listed
 from mainstay.drivers.inbox.store_identity import renew_identity
 from mainstay.errors import IdentityRefused, UsageError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Change, Decide
     from mainstay.drivers.inbox.authentication import Credential
+
+IDENTITY = "the identity of the store"
+"""In the place of an operator, in the event of its renewal; no operator has such a name."""
 
 
 class Operators(Verifier):
@@ -190,8 +194,10 @@ class Operators(Verifier):
                 "an operator must renew the identity of the store",
                 hint="identify yourself with by= and proof=; on the command line with --as NAME",
             )
-        made = renew_identity(self._store)
-        self.tell(StoreIdentityRenewed(operation="store", identity=made, authorised_by=by))
+        made, by = renew_identity(self._store), by or private_owner(self._store)
+        self.tell(
+            OperatorChanged(operation=SPACE, operator=IDENTITY, change="renewed", authorised_by=by)
+        )
         return made
 
     @property
