@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mainstay.cli.errors import CommandError
-from mainstay.cli.exec.circuit_name import circuit_name
+from mainstay.cli.exec.circuit import circuit_of
 from mainstay.cli.exec.exit_codes import rules_of
 from mainstay.cli.exec.problems import problems_in, store_for_one_run
 from mainstay.cli.exits import Exit
 from mainstay.cli.state import default_store
-from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.engine import Engine
 from mainstay.engine.from_config import build_from, settings_in
@@ -79,41 +78,11 @@ def _with_store(
 
 def _made(request: ExecRequest, loaded: Loaded, url: str | None) -> Engine:
     """The engine of the configuration, with the circuit of the command if it has one."""
-    breaker, circuit = _circuit(request, loaded)
+    breaker, circuit = circuit_of(request, loaded)
     loaded.override([] if url is None else [f"store={url}"])
     engine = build_from(lambda **parts: Engine(**{**parts, "breaker": breaker}), loaded)
     engine.circuits.own_names[request.operation] = circuit
     return engine
-
-
-def _circuit(request: ExecRequest, loaded: Loaded) -> tuple[BreakerSettings | None, str]:
-    """The settings of the command's own circuit, and its name; none of its own without settings.
-
-    A named operation has a circuit, unless the configuration disables it. It counts every failure,
-    as the agent's document does; but a command that could not be run and an exit that is final do
-    not count against it. Any other command has one if the configuration asks for circuits.
-    """
-    configured = settings_in(loaded).breaker
-    name = request.operation if request.is_named else circuit_name(request.command)
-    if name is None:
-        return None, request.operation
-    if configured is not None or not request.is_named or _has_section(loaded):
-        return configured, name
-    ignored = ["CommandNotRun", *rules_of(request.never_on)]
-    return BreakerSettings(count="all", ignore=ignored), name
-
-
-def _has_section(loaded: Loaded) -> bool:
-    """Whether the configuration has a section for the circuits of operations, also one turned off.
-
-    It may stand in three places.
-    """
-    found = loaded.checked
-    return (
-        "circuit_breaker" in found
-        or "circuit_breaker" in found.get("retry", {})
-        or "default" in found.get("breakers", {})
-    )
 
 
 def _store_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> str | None:
