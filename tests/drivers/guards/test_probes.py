@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -478,13 +480,19 @@ def test_an_async_block_of_a_breaker_awaits_its_permit(tmp_path):
 
 # --- real processes -------------------------------------------------------------------------------
 
-WORKER = """
-    import json, os, sys, time
+WORKERS = """
+    import gc, json, os, sys, time
     from pathlib import Path
     from mainstay import BreakerSettings, Engine, RetryPolicy
+    import mainstay.stores.nats.store, mainstay.stores.postgres.store
+    import mainstay.stores.redis.store, mainstay.stores.sqlite.store
     from tests.drivers.guards.waits import wait_longer
     wait_longer()
     url, folder = sys.argv[1], Path(sys.argv[2])
+    gc.freeze()
+    for _ in range(int(sys.argv[3]) - 1):
+        if os.fork() == 0:
+            break
     states = []
     def noted(event):
         if event.event_type == "circuit_state_changed":
@@ -515,9 +523,10 @@ WORKER = """
 """
 
 
-def start(url, folder):
-    program = [sys.executable, "-c", textwrap.dedent(WORKER), url, str(folder)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+def start(url, folder, count):
+    """So many processes, forked by one that has loaded the library and has opened nothing."""
+    program = [sys.executable, "-c", textwrap.dedent(WORKERS), url, str(folder), str(count)]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def calls(folder):
@@ -528,10 +537,9 @@ def calls(folder):
 
 def probes_of(url, folder, count):
     """Runs so many processes on a service that is down, then up; what it noted, and the states."""
-    processes = [start(url, folder) for _ in range(count)]
+    processes = start(url, folder, count)
     try:
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
+        assert [processes.stdout.readline() for _ in range(count)] == ["ready\n"] * count
         (folder / "go").touch()
 
         def failed():
@@ -547,13 +555,12 @@ def probes_of(url, folder, count):
         )
         time.sleep(1.0)
         (folder / "stop").touch()
-        states = [json.loads(process.stdout.readline()) for process in processes]
+        states = [json.loads(processes.stdout.readline()) for _ in range(count)]
         return calls(folder), states
     finally:
-        for process in processes:
-            process.kill()
-            process.wait(60)
-            process.stdout.close()
+        os.killpg(processes.pid, signal.SIGKILL)
+        processes.wait(60)
+        processes.stdout.close()
 
 
 def check_probes(noted, states, count):
