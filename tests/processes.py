@@ -1,5 +1,8 @@
 """Who is there: the processes of a session, as /proc tells."""
 
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -36,3 +39,34 @@ def wait_until(condition, what, timeout=30.0):
 def assert_nobody_is_left(session, timeout=30.0):
     """Nobody of the session is there any more; what init has yet to reap gets a moment."""
     wait_until(lambda: not in_session(session), f"an empty session: {in_session(session)}", timeout)
+
+
+FORKED = """
+import gc, os, sys
+{imports}
+gc.freeze()
+wait, go = os.pipe()
+for number in range({count}):
+    if os.fork() == 0:
+        break
+else:
+    os.close(go)
+    sys.exit(sum(os.wait()[1] != 0 for _ in range({count})))
+os.close(go)
+os.read(wait, 1)
+{body}
+"""
+
+
+def run_at_once(count, imports, body, *arguments, timeout=90.0):
+    """Runs the body in so many processes, which begin at once: none before all are there.
+
+    They are forked by one that has the imports and nothing else. The body has its `number`, and
+    the arguments in `sys.argv`. Returns how many failed, and what they wrote to stderr.
+    """
+    parts = {"imports": textwrap.dedent(imports), "body": textwrap.dedent(body), "count": count}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED.format(**parts), *map(str, arguments)],
+        capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr

@@ -28,6 +28,7 @@ from mainstay.stores.jsonl.journal import JsonlJournal
 from mainstay.stores.sqlite.journal import SqliteJournal
 from mainstay.stores.sqlite.store import SqliteStore
 from tests.connections import is_closed
+from tests.processes import run_at_once
 
 KINDS = ("sqlite", "postgres", "jsonl")
 
@@ -235,41 +236,22 @@ def test_single_events_can_be_read_with_sql(kind, request, tmp_path):
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "jsonl"])
 def test_ten_processes_may_create_the_log_at_once(kind, request, tmp_path):
     """Tables and files are made once, and every process has its block in the one chain."""
-    script = """
-import sys
-from mainstay.audit import AuditLog
-from mainstay.events import CallSucceeded
-print("ready", flush=True)
-sys.stdin.readline()
-log = AuditLog(sys.argv[1])
-log(CallSucceeded(operation=sys.argv[2]))
-assert log.flush(60)
-log.close()
-"""
     where = {
         "sqlite": f"sqlite:///{tmp_path}/a.db",
         "jsonl": str(tmp_path / "a.jsonl"),
     }.get(kind) or request.getfixturevalue("postgres_database")
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, where, str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(10)
-    ]
-    try:
-        for child in children:
-            assert child.stdout.readline() == "ready\n"
-        for child in children:
-            child.stdin.write("go\n")
-            child.stdin.flush()
-        assert [child.wait(90) for child in children] == [0] * 10
-    finally:
-        for child in children:
-            child.kill()
-            child.communicate()
+    imports = """
+        import mainstay.stores.postgres.journal, mainstay.stores.sqlite.journal
+        from mainstay.audit import AuditLog
+        from mainstay.events import CallSucceeded
+    """
+    body = """
+        log = AuditLog(sys.argv[1])
+        log(CallSucceeded(operation=str(number)))
+        assert log.flush(60)
+        log.close()
+    """
+    assert run_at_once(10, imports, body, where) == (0, "")
     from mainstay.audit import read_log, verify_log
 
     assert verify_log(where).ok

@@ -30,6 +30,7 @@ from mainstay.stores.nats import wire as nats_wire
 from mainstay.stores.nats.store import NatsStore
 from mainstay.testing.stores import StoreContract
 from tests.crash.faults.clock import TimeRelay
+from tests.processes import run_at_once
 from tests.servers.nats import start_nats
 
 
@@ -169,26 +170,19 @@ def test_nobody_starves_on_a_key_that_ten_connections_fight_for(nats_url, opened
 
 def test_ten_processes_that_start_at_once_make_one_bucket(server):
     """On an empty server, each making it if it is not there; all of their counts are kept."""
-    program = (
-        "import sys; from mainstay.core.base.change import Change; "
-        "from mainstay.stores.nats.store import NatsStore; "
-        "store = NatsStore(sys.argv[1]); sys.stdin.readline(); "
-        "step = lambda v, now: (Change(str(int(v or b'0') + 1).encode()), None); "
-        "[store.transact('s', 'k', step) for _ in range(5)]; store.close()"
-    )
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, server.url],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for _ in range(10)
-    ]
-    for process in running:
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-    told = [process.communicate(timeout=60)[1].decode() for process in running]
-    assert [process.returncode for process in running] == [0] * 10, told
+    imports = """
+        import nats
+        from mainstay.core.base.change import Change
+        from mainstay.stores.nats.store import NatsStore
+    """
+    body = """
+        store = NatsStore(sys.argv[1])
+        for _ in range(5):
+            store.transact("s", "k", lambda value, now: (
+                Change(str(int(value or b"0") + 1).encode()), None))
+        store.close()
+    """
+    assert run_at_once(10, imports, body, server.url) == (0, "")
     store = NatsStore(server.url)
     assert store.read("s", "k")[0] == b"50"
     store.close()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections import deque
@@ -25,6 +23,7 @@ from mainstay.stores.postgres import pool as postgres_pool
 from mainstay.stores.postgres.pool import TimedOutError
 from mainstay.stores.postgres.store import PostgresStore
 from mainstay.testing.stores import StoreContract
+from tests.processes import run_at_once
 from tests.servers.postgres import start_postgres
 
 SOON = 30.0
@@ -433,29 +432,18 @@ class TestConcurrency:
 
     def test_ten_processes_may_open_it_at_once(self, url):
         """On an empty database: one makes the tables, and all can count."""
-        script = textwrap.dedent("""
-            import sys
+        imports = """
             from mainstay.core.base.change import Change
             from mainstay.stores.postgres.store import PostgresStore
-            sys.stdin.readline()
+        """
+        body = """
             store = PostgresStore(sys.argv[1])
             for _ in range(5):
                 store.transact("s", "k", lambda value, now: (
                     Change(str(int(value or b"0") + 1).encode()), None))
             store.close()
-        """)
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", script, url], stdin=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-            for _ in range(10)
-        ]
-        for process in processes:
-            process.stdin.write(b"\n")
-            process.stdin.flush()
-        for process in processes:
-            _, told = process.communicate(timeout=60)
-            assert (process.returncode, told) == (0, b"")
+        """
+        assert run_at_once(10, imports, body, url) == (0, "")
         assert ask(url, "SELECT convert_from(value, 'UTF8') FROM mainstay_kept") == ("50",)
         assert ask(url, "SELECT count(*), max(version) FROM mainstay_schema") == (2, 2)
 

@@ -21,7 +21,7 @@ from mainstay.stores.migrations import scripts
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing.stores import StoreContract
 from tests.connections import is_closed
-from tests.processes import wait_until
+from tests.processes import run_at_once, wait_until
 
 
 def put(data):
@@ -75,10 +75,11 @@ def run(program, *arguments, **more):
     )  # fmt: skip
 
 
-OPEN = """
-import sys
+IMPORTS = """
 from mainstay.core.base.change import Change
 from mainstay.stores.sqlite.store import SqliteStore
+"""
+OPEN = """
 store = SqliteStore(sys.argv[1])
 for _ in range(20):
     store.transact("s", "k", lambda v, now: (Change(str(int(v or b"0") + 1).encode()), None))
@@ -88,12 +89,7 @@ store.close()
 
 def test_ten_processes_may_start_at_once(url):
     """One makes the schema, the others wait for it; no step of any of them is lost."""
-    processes = [
-        subprocess.Popen([sys.executable, "-c", OPEN, url], stderr=subprocess.PIPE, text=True)
-        for _ in range(10)
-    ]
-    told = [process.communicate(timeout=60)[1] for process in processes]
-    assert told == [""] * 10
+    assert run_at_once(10, IMPORTS, OPEN, url) == (0, "")
     store = SqliteStore(url)
     assert store.read("s", "k")[0] == b"200"
     assert store.describe()["schema"] == max(scripts("sqlite"))
