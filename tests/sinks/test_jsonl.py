@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,6 +12,7 @@ from mainstay.errors import PolicyError
 from mainstay.events import CallSucceeded, decode
 from mainstay.sinks.jsonl import JsonlSink
 from mainstay.testing import scripted, virtual_time
+from tests.processes import run_at_once
 
 
 @pytest.fixture
@@ -87,14 +86,15 @@ def test_files_are_rotated_by_their_size(make, path):
     assert found == list(range(found[0], 60))
 
 
-PROGRAM = """
-import sys
+IMPORTS = """
 from mainstay.events import CallSucceeded
 from mainstay.sinks.jsonl import JsonlSink
-sink = JsonlSink(sys.argv[1], spill=sys.argv[2], rotate=int(sys.argv[4]), keep=1000)
-for number in range(500):
-    sink(CallSucceeded(operation=f"op-{int(sys.argv[3]) + number}"))
-    if number % 20 == 0:
+"""
+WRITES = """
+sink = JsonlSink(sys.argv[1], spill=sys.argv[2], rotate=int(sys.argv[3]), keep=1000)
+for each in range(500):
+    sink(CallSucceeded(operation=f"op-{1000 * number + each}"))
+    if each % 20 == 0:
         sink.flush()
 """
 
@@ -102,13 +102,8 @@ for number in range(500):
 @pytest.mark.parametrize("rotate", [1 << 40, 20_000])
 def test_several_processes_write_whole_lines_to_one_file(path, tmp_path, rotate):
     """At once, also while the file is rotated; each one's own order is kept."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, path, tmp_path / "spill", str(1000 * n), str(rotate)]
-        )
-        for n in range(4)
-    ]
-    assert [each.wait(60) for each in running] == [0] * 4
+    arguments = (path, tmp_path / "spill", rotate)
+    assert run_at_once(4, IMPORTS, WRITES, *arguments) == (0, "")
     old = sorted(path.parent.glob("events.jsonl.[0-9]*"), key=lambda p: -int(p.suffix[1:]))
     found = numbers(*old, path)
     assert bool(old) is (rotate == 20_000)
