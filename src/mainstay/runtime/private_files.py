@@ -185,14 +185,14 @@ def _check_above(folder: Path) -> None:
     """Each level above ours: of this user or root, and nobody else can rename what is in it."""
     if not _HAS_OWNERS:
         return
-    for path, found in _levels(folder):
+    for path, found in levels_of(folder):
         is_sticky = bool(found.st_mode & stat.S_ISVTX)
         if (reason := why_not_mine(found, is_sticky=is_sticky)) is not None:
             hint = f"change its owner or mode (chmod +t {path}), or set XDG_STATE_HOME"
             raise NotPrivateError(path, reason, hint)
 
 
-def _levels(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def levels_of(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Every folder and link that a path leads through, from the root on."""
     left = list(reversed(path.parts[1:]))
     at, links = Path(path.anchor), 0

@@ -72,7 +72,7 @@ def _read(path: str) -> dict[str, Any]:
     from mainstay.config.report import Report
 
     report = Report({})
-    tree = read_file(Path(path), path, report)
+    tree = read_file(Path(path), path, report).tree
     if report.problems:
         raise CommandError("; ".join(map(str, report.problems[:3])), hint=_HINT)
     content = None if tree is None else tree.plain

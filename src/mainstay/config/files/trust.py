@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from mainstay.config.fields import CONFIG
 from mainstay.config.files.trusted import Trusted, add_trusted, trusted_files
 from mainstay.config.tree import Template
-from mainstay.runtime.private_files import _levels, is_link, why_not_mine
+from mainstay.runtime.private_files import is_link, levels_of, why_not_mine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def why_not_safe(path: Path, root: Path, opened: os.stat_result) -> str:
 
 def _behind_link(link: Path, root: Path) -> str:
     """What is wrong with a folder, link or file that a link leads through; also above the root."""
-    for each, found in _levels(link):
+    for each, found in levels_of(link):
         is_shared = bool(found.st_mode & stat.S_ISVTX) and not each.is_relative_to(root)
         reason = why_not_mine(found, is_sticky=is_shared)
         if reason is None and not is_shared:
