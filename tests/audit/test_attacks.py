@@ -7,10 +7,12 @@ from hashlib import sha256
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.audit import AuditLog, make_key, verify_log
+from mainstay.cli.app import app
 from mainstay.core.audit.chain import (
     START,
     Block,
@@ -22,6 +24,7 @@ from mainstay.core.audit.chain import (
     seal,
     tail_of,
 )
+from mainstay.errors import StoreError
 from mainstay.events import CallSucceeded
 from mainstay.stores.jsonl.journal import JsonlJournal
 
@@ -324,6 +327,17 @@ def test_blocks_cannot_change_places_between_the_files_of_a_rotation(tmp_path):
         for file, content in contents.items():
             file.write_bytes(content)
     assert verify_log(path).ok
+
+
+@pytest.mark.parametrize("command", ["tail", "stats", "replay"])
+def test_a_command_that_reads_a_changed_log_refers_to_verify(log, command):
+    """Whatever stands there: an error of the log, and no report of a defect."""
+    path, data, _ = log
+    lines = data.splitlines(keepends=True)
+    for which in range(len(LINES)):
+        path.write_bytes(b"".join(inserted(lines, 5, 0, which)))
+        done = CliRunner().invoke(app, ["audit", command, str(path)])
+        assert done.exception is None or isinstance(done.exception, SystemExit | StoreError), which
 
 
 # --- headers whose links were computed anew -------------------------------------------------------

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from mainstay.audit.open import open_journal
 from mainstay.core.audit.chain import header_of
 from mainstay.core.events.codec import decode
+from mainstay.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +70,14 @@ def read_log(where: Where, *, after: int = 0) -> Iterator[Record]:
             yield from records_in(block)
 
 
+_HINT = "mainstay audit verify names the first record that is not as it was written"
+
+
 def records_in(block: Block) -> Iterator[Record]:
     """The records of a block."""
-    header = header_of(block)
+    try:
+        header = header_of(block)
+    except msgspec.MsgspecError:
+        raise StoreError("a block of the log cannot be read", hint=_HINT) from None
     for number, body in enumerate(block.records, header.first):
         yield Record(number, header.writer, body, header.block)

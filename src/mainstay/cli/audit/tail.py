@@ -102,9 +102,11 @@ def _content(record: Record) -> dict[str, Any]:
     """The event as plain data; also one that this version does not know."""
     import msgspec
 
+    from mainstay.core.codec.reader import UNREADABLE
+
     try:
         found = msgspec.json.decode(record.body)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         found = None
     return (
         found if isinstance(found, dict) else {"unreadable": record.body.decode("utf-8", "replace")}
