@@ -7,10 +7,17 @@ from types import ModuleType
 import pytest
 
 from mainstay.testing import virtual_time
+from tests.servers import commands
+from tools import pages
 from tools.pages import read_blocks, run_page
 
 ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def forked(arguments, env):
+    """A command of a page, in a process that has the library loaded."""
+    return commands.run(*arguments, env=env, text=True)
 
 
 @pytest.mark.usefixtures("logged")
@@ -18,6 +25,7 @@ FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 def test_the_code_of_a_page_runs(path, tmp_path, monkeypatch):
     """A reader who copies the code of a page gets what the page says."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pages, "start_command", forked)
     page = path.read_text(encoding="utf-8")
     code = [each for each in read_blocks(page) if each.language in ("python", "console")]
     assert run_page(page, str(path)) == [each for each in code if not each.rest]

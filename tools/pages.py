@@ -148,17 +148,23 @@ def run_console(block: Block) -> None:
 
 def run_command(arguments: list[str], line: int) -> None:
     """Run `mainstay` as a process of its own."""
-    done = subprocess.run(  # noqa: S603 -- a page of our own
+    env = {**os.environ, "COLUMNS": "100", "XDG_STATE_HOME": str(Path.cwd() / ".state")}
+    done = start_command(arguments, env)
+    said = f"line {line}: mainstay {shlex.join(arguments)} exited {done.returncode}"
+    assert done.returncode == 0, f"{said}\n{done.stdout}{done.stderr}"
+
+
+def start_command(arguments: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Start `mainstay`, and wait for its end; tests fork it instead, which costs less."""
+    return subprocess.run(  # noqa: S603 -- a page of our own
         [sys.executable, "-c", MAIN, *arguments],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "100", "XDG_STATE_HOME": str(Path.cwd() / ".state")},
+        env=env,
     )
-    said = f"line {line}: mainstay {shlex.join(arguments)} exited {done.returncode}"
-    assert done.returncode == 0, f"{said}\n{done.stdout}{done.stderr}"
 
 
 def make_targets() -> set[str]:
