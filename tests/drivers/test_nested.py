@@ -648,7 +648,7 @@ def test_one_exception_instance_shared_by_two_functions_costs_neither_a_retry():
     with virtual_time(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for fetch in (first, second, second):
-            stub.call_count = 0
+            stub.reset_mock()
             with pytest.raises(ConnectionError):
                 fetch()
             made.append(stub.call_count)

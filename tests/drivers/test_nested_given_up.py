@@ -380,7 +380,7 @@ def test_one_exception_object_that_a_mock_raises_costs_nobody_a_retry():
     fetches = [POLICY(lambda: stub()), attempts(3, name="other")(lambda: stub())]
     made = []
     for fetch in (*fetches, *fetches):
-        stub.call_count = 0
+        stub.reset_mock()
         with pytest.raises(ConnectionError):
             fetch()
         made.append(stub.call_count)

@@ -163,7 +163,9 @@ def test_ctrl_z_stops_the_command_and_fg_continues_it(shell, redirected):
     shown.wait_for("beat\n".replace("\n", "\r\n"))
     shown.press(CTRL_Z)
     shown.wait_for("Stopped")
-    states = [state for state, name in in_session(shown.process.pid).values() if "python" in name]
+    names = ("python", Path("/proc/self/comm").read_text(encoding="utf-8").strip())
+    found = in_session(shown.process.pid).values()
+    states = [state for state, name in found if any(each in name for each in names)]
     assert states == ["T", "T"], "mainstay and the command"
     shown.output = b""
     shown.press(b"fg\n")

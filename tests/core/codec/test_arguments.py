@@ -192,7 +192,7 @@ def test_self_is_kept_where_it_is_asked_for():
 def silent(monkeypatch):
     """A builtin without a signature, whichever this Python has."""
 
-    def signature(function):
+    def signature(function, **_):
         raise ValueError("no signature found for builtin")
 
     monkeypatch.setattr(inspect, "signature", signature)
@@ -220,7 +220,12 @@ def test_a_function_is_inspected_once_and_not_kept_alive(monkeypatch):
     """The second call does not ask for the signature; a function that is gone leaves nothing."""
     asked = []
     real = inspect.signature
-    monkeypatch.setattr(inspect, "signature", lambda f: asked.append(f.__name__) or real(f))
+
+    def signature(function, **how):
+        asked.append(function.__name__)
+        return real(function, **how)
+
+    monkeypatch.setattr(inspect, "signature", signature)
 
     def once(a):
         pass

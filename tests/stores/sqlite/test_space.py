@@ -68,7 +68,7 @@ def test_a_new_file_gives_pages_back_when_many_are_free(path):
     drop(store)
     given = 0
     while pages := store.shrink(100):
-        assert pages <= 100
+        assert pages <= 101, "a page of SQLite's own map may come with the hundred"
         given += pages
     assert given > 400
     assert size(path) < full / 2
