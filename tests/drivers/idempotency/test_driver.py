@@ -523,7 +523,7 @@ def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
     others = []
 
     def other():
-        result = engine.operation("work", key="k", lease=0.3).run(lambda: "second")
+        result = engine.operation("work", key="k", lease=0.9).run(lambda: "second")
         others.append(result.value)
 
     thread = threading.Thread(target=other)
@@ -531,13 +531,13 @@ def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
     def work():
         thread.start()
         wait_until(lambda: engine.records.counts()["conflict"])
-        for _ in range(4):
-            store_clock.moment += 0.225
-            until = store_clock.moment + 0.299
+        for _ in range(2):
+            store_clock.moment += 0.675
+            until = store_clock.moment + 0.897
             wait_until(lambda until=until: record_of(engine, "work", "k").lease_until >= until)
         return "first"
 
-    assert colour.call(engine.operation("work", key="k", lease=0.3), colour.of(work)) == "first"
+    assert colour.call(engine.operation("work", key="k", lease=0.9), colour.of(work)) == "first"
     thread.join(SOON)
     assert others == ["first"]
 
