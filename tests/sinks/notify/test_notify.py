@@ -154,7 +154,7 @@ def test_a_receiver_of_an_earlier_version_is_still_served_and_warned(tmp_path):
         assert not is_genuine(SECRET, stamp, body + b" ", signed)
 
 
-def test_a_webhook_that_is_away_is_tried_again_and_one_that_refuses_is_not(tmp_path, caplog):
+def test_a_webhook_that_is_unavailable_is_tried_again_and_one_that_refuses_is_not(tmp_path, caplog):
     """503 and 429 are repeated as the same delivery; 302 and 404 are reported, and let go."""
     items = [Item(kind="alert", subject=s, operation=s, text="t") for s in "abc"]
     with server([503, 429, 204, 302, 404]) as (url, got):
