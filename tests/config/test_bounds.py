@@ -44,7 +44,7 @@ IN_YAML = {
 def problems_of(path, text):
     path.write_text(text)
     report = Report({})
-    assert read_file(path, path.name, report) is None
+    assert read_file(path, path.name, report).tree is None
     return [str(problem) for problem in report.problems]
 
 
@@ -105,6 +105,6 @@ def test_real_files_are_not_refused(tmp_path, text):
     path = tmp_path / "pyproject.toml"
     path.write_text(f"[tool.other]\n{text}\n{TOML}x = 1\n")
     report = Report({})
-    tree = read_file(path, path.name, report)
+    tree = read_file(path, path.name, report).tree
     assert report.problems == []
     assert tree.plain == {"x": 1}

@@ -313,7 +313,6 @@ def test_only_our_part_of_the_agents_file_counts(project):
     assert is_used()
 
 
-@pytest.mark.req("AG-01")
 def test_overrides_are_the_users_own(project):
     """What the environment and --set name needs no trust."""
     put(project / "mainstay.yml", RETRY)

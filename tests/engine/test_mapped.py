@@ -50,7 +50,7 @@ EVERYTHING = {
 }
 
 
-@pytest.mark.req("AG-01")
+@pytest.mark.req("AG-01.invalid")
 @pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
 @pytest.mark.parametrize("text", EVERYTHING.values(), ids=EVERYTHING)
 def test_an_operation_that_the_file_maps_runs_once_unless_its_policy_is_valid(attempts, text):

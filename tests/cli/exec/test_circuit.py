@@ -108,12 +108,13 @@ def test_a_failing_script_stops_itself_and_no_other_of_its_interpreter(execute, 
 def test_a_policy_is_found_by_the_bare_name_of_the_command(execute, tmp_path):
     """Also where the circuit has the whole path as its name."""
     count = script(tmp_path / "charge.sh", f"echo x >> {tmp_path}/ran; exit 1")
-    (tmp_path / "mainstay.yml").write_text(
+    config = tmp_path / "own.yml"
+    config.write_text(
         ASKED + "retry: {policies: {once: {maxAttempts: 1}},"
         " operationPolicies: {charge.sh: once}}\n",
         encoding="utf-8",
     )
-    assert execute("--quiet", "--", count)[0] == 1
+    assert execute("--quiet", "--config", str(config), "--", count)[0] == 1
     assert (tmp_path / "ran").read_text() == "x\n"
 
 

@@ -13,6 +13,7 @@ from mainstay import BreakerSettings, Engine, IdentityRefused, RetryPolicy
 from mainstay.core.circuit.breaker import Signal
 from mainstay.drivers.inbox.circuit_admin import order_circuit, shared_circuit, shared_circuits
 from mainstay.events import CircuitStateChanged
+from tests.processes import wait_until
 
 SECRET = "correct-horse-9f3kqz"
 ONCE = RetryPolicy(name="once", max_attempts=1)
@@ -221,7 +222,7 @@ def test_orders_reach_two_running_processes(url):
             (Signal.FORCE_CLOSE, "forced_closed"),
             (Signal.RESET, "closed"),
         ]:
-            assert order(url, signal) is not None
+            wait_until(lambda signal=signal: order(url, signal) is not None, "it is shared")
             assert both_are(processes, state)
     finally:
         for process in processes:

@@ -7,8 +7,6 @@ import sys
 
 import click
 
-from mainstay.core.base.printable import printable
-
 
 def write(text: str) -> None:
     """One line or several."""
@@ -50,6 +48,10 @@ def shielded(text: str) -> str:
     >>> shielded("a\x1b[2Jb")
     'a\\x1b[2Jb'
     """
+    if text.isprintable():
+        return text
+    from mainstay.core.base.printable import printable
+
     return printable(text)
 
 

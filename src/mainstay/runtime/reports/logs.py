@@ -16,7 +16,6 @@ from __future__ import annotations
 import sys
 from _thread import get_ident  # threading itself is not loaded for it
 
-from mainstay.core.base.printable import printable
 from mainstay.runtime.fork import make_lock
 
 TYPE_CHECKING = False
@@ -61,8 +60,14 @@ def _on_one_line(record: logging.LogRecord) -> bool:
     except Exception:  # a handler reports it
         return True
     if not text.isprintable():
-        record.msg, record.args = "%s", (printable(text),)
+        record.msg, record.args = "%s", (_shown(text),)
     return True
+
+
+def _shown(text: str) -> str:
+    from mainstay.core.base.printable import printable  # a command without an engine has no core
+
+    return printable(text)
 
 
 _LOCK = make_lock()
@@ -109,7 +114,7 @@ class EventLog:
         if logger.isEnabledFor(level):
             fields, text = {"mainstay": event.to_dict()}, event.sentence()
             if not text.isprintable():
-                text = printable(text)
+                text = _shown(text)
             write(logger.log, level, "%s", text, extra=fields)
 
 
