@@ -6,8 +6,6 @@ import string
 
 from hypothesis import strategies as st
 
-from mainstay.core.redact import patterns as redact_patterns
-
 JWT = (
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0"
     ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -35,6 +33,14 @@ NAMES = st.sampled_from(
 QUOTED = ['"{}": "{}"', "'{}': '{}'", '"{}":"{}"', r"\"{}\": \"{}\"", "{}='{}'", "('{}', '{}')"]
 BARE = ["{}={}", "{}: {}", "{} = {}", "--{}={}", "--{} {}", "?a=1&{}={}"]
 SCHEMES = ["https", "postgresql", "redis", "amqp", "nats", "mongodb+srv"]
+PREFIXES = """
+    AIza ya29. GOCSPX- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt-
+    glft- glimt- glagent- glsoat- gloas- glsa_ glc_ xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo-
+    xoxp- xoxr- xoxs- xapp- sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ whsec_ sk- gsk_ xai-
+    pplx- r8_ npm_ hf_ dckr_pat_ pypi-Ag hvs. hvb. hvr. dop_v1_ doo_v1_ dor_v1_ shpat_ shpss_
+    shpca_ shppa_ dapi lin_api_ sbp_ pscale_tkn_ pscale_pw_ ATATT3 NRAK- PMAK- dp.pt. sntrys_
+    figd_ tskey- CFPAT- dckr_oat_ glffct- npg_
+""".split()
 HEX = ("dop_", "doo_", "dor_", "shp", "dapi")
 
 
@@ -68,10 +74,7 @@ def in_url(draw):
 @st.composite
 def issued(draw):
     """A token with an issuer's prefix."""
-    known = [
-        each for each in redact_patterns._ISSUED[11:] if each not in ("SG.", "AGE-SECRET-KEY-1")
-    ]
-    prefix = draw(st.sampled_from(known))
+    prefix = draw(st.sampled_from(PREFIXES))
     letters = "abcdef0123456789" if prefix.startswith(HEX) else ALNUM
     token = prefix + draw(st.text(letters, min_size=34, max_size=60)) + "7"
     return token, token

@@ -1,8 +1,9 @@
-"""What a secret looks like without a field name: a table of expressions.
+"""What a secret looks like without a field name: URLs, headers, keys, hashes, in a table.
 
 Each has signs, of which one must be in the text before its expression is tried: most texts hold
 none, and cost a few searches. What a person needs to distinguish cases, such as the user and
-the host of a URL, stays.
+the host of a URL, stays. Tokens with an issuer's prefix and card numbers are in
+issuers.py.
 
 Every expression is linear in the text. An open repetition ends its expression, or is possessive, or
 cannot reach past the next place where the expression could begin; all others have a bound.
@@ -13,51 +14,61 @@ from __future__ import annotations
 import re
 from binascii import Error, a2b_base64
 
+from mainstay.core.redact.plain import is_random
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    Replace = str | Callable[[re.Match[str]], str]
+    Span = tuple[int, int]
+    Pick = Callable[[re.Match[str]], list[Span]]
 
 MARK = "[redacted]"
 """What stands where a secret was."""
 
 
-def without_secrets(text: str) -> str:
-    """The text without what looks like a secret.
+def shaped(text: str, lowered: str) -> Iterator[Span]:
+    """Where something stands that looks like a secret.
 
-    >>> without_secrets("GET https://ann:hunter2@example.org/ failed")
-    'GET https://ann:[redacted]@example.org/ failed'
+    >>> url = "GET https://ann:hunter2@example.org/ failed"
+    >>> [url[start:end] for start, end in shaped(url, url)]
+    ['hunter2']
     """
-    lowered = text.lower()
-    for signs, expression, replace in _SHAPES:
+    for signs, expression, pick in SHAPES:
         for sign in signs:
             if sign in lowered:
-                text = expression.sub(replace, text)
+                for found in expression.finditer(text):
+                    yield from pick(found)
                 break
-    if _LONG.search(text) is not None:
-        for sign in _ISSUED:
-            if sign in text:
-                text = _TOKEN.sub(MARK, text)
-                break
-    return _CARD.sub(_card, text) if _DIGITS.search(text) is not None else text
 
 
-# --- keys, URLs, headers, tokens with a shape -----------------------------------------------------
+def _whole(found: re.Match[str]) -> list[Span]:
+    return [found.span()]
 
 
-def _url(match: re.Match[str]) -> str:
+def _group(found: re.Match[str]) -> list[Span]:
+    return [found.span("secret")]
+
+
+def _if_random(found: re.Match[str]) -> list[Span]:
+    secret = found["secret"]
+    return [found.span("secret")] if is_random(secret.strip("\"'")) else []
+
+
+# --- URLs and logins ------------------------------------------------------------------------------
+
+
+def _url(found: re.Match[str]) -> list[Span]:
     """The user and the host of a URL stay; a long user is a token."""
-    user, password = match[2], match[3]
+    user, password = found[2], found[3]
     if password is not None and (user.startswith("[") or _PORT.match(password)):
-        return match[0]  # an address and its port; the @ is further on, in the path
+        return []  # an address and its port; the @ is further on, in the path
     is_token = len(user) >= 20 or (len(user) >= 12 and _is_mixed(user))
-    if password:
-        return f"{match[1]}{MARK if is_token else user}:{MARK}@"
-    return f"{match[1]}{MARK}{match[0][match.end(2) - match.start() :]}" if is_token else match[0]
+    spans = [found.span(2)] if is_token else []
+    return [*spans, found.span(3)] if password else spans
 
 
-_PORT = re.compile(r"[0-9]{1,5}\\{0,8}[/?#]")
+_PORT = re.compile(r"[0-9]{1,5}\\{0,8}(?:[/?#]|,[\w.-]{1,255}:[0-9]{1,5}[/?#])")
 
 
 def _is_mixed(text: str) -> bool:
@@ -66,16 +77,27 @@ def _is_mixed(text: str) -> bool:
     return has_digit and any(char.isalpha() for char in text)
 
 
-def _scheme(match: re.Match[str]) -> str:
+def _oracle(found: re.Match[str]) -> list[Span]:
+    """A user and a password before a database; packages have a version there, images a digest."""
+    secret = found["secret"]
+    is_named = found["tool"] is not None or found["quote"] is not None
+    is_strange = is_random(secret) and not secret.islower() and len(secret) > 7
+    return [found.span("secret")] if is_named or is_strange else []
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+def _scheme(found: re.Match[str]) -> list[Span]:
     """The credentials of an Authorization header; prose has words there ("basic settings")."""
-    name, value = match[1].lower(), match[3]
+    name, value = found[1].lower(), found[3]
     if name == "basic":
         is_secret = _is_user_and_password(value)
     else:
         shortest, longest_word = (16, 32) if name == "token" else (8, 20)
         has_digit = any(char.isdigit() for char in value)
         is_secret = len(value) >= (shortest if has_digit else longest_word)
-    return f"{match[1]}{match[2]}{MARK}" if is_secret else match[0]
+    return [found.span(3)] if is_secret else []
 
 
 def _is_user_and_password(value: str) -> bool:
@@ -85,44 +107,130 @@ def _is_user_and_password(value: str) -> bool:
         return False
 
 
-def _digest(match: re.Match[str]) -> str:
+def _digest(found: re.Match[str]) -> list[Span]:
     """The answer to a challenge; an image has a digest too."""
-    return f"{match[1]}{MARK}" if "response=" in match[0].lower() else match[0]
+    return [(found.end(1), found.end())] if "response=" in found[0].lower() else []
 
+
+_SLASHES = r"\\{0,8}+/\\{0,8}+/"
+_USERINFO = (  # JSON may have a backslash before a slash
+    rf"(:{_SLASHES})([^\s:/@?#\"'<>`\]]*+)(?::((?:[^\s\"'<>`:]|:(?!{_SLASHES}))*))?@"
+)
+_SPACED = (  # a password of some words
+    r"://[\w.%+-]{1,60}+:(?P<secret>(?![0-9]{1,5}[ /])[^\s@:/\"'<>]{1,60}+"
+    r"(?:[ ][^\s@:/\"'<>]{1,60}+){1,3})"
+    r"@(?=[\w.-]{1,255}+(?:[:/?]|\Z))"
+)
+_LOGIN = (
+    r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/)(?P<secret>[^\s@\"'<>/]{1,200})"
+    r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
+)
+_LOGIN_OF_NO_PORT = (
+    r"(?:(?<=//)[\w.%+-]++:(?![0-9]{1,5}/)|(?<![\w/:@.%+-])[\w.%+-]++:(?!\\{0,8}/\\{0,8}/))"
+    r"(?P<secret>[^\s@\"'<>]{6,200})@(?=[A-Za-z][\w.-]{1,255}+)"
+)
+_ORACLE = (
+    r"(?i)(?:(?P<tool>\b(?:sqlplus|sqlldr|expdp|impdp|exp|imp|rman|connect|conn|oracle"
+    r"|oracle:thin:|oracle:oci8?:|connect\()[ \"']{0,3}+(?:-\w{1,2}[ ]){0,3}+)|(?<![\w/:@.%+-]))"
+    r"[a-z][\w$#]{0,30}+/(?P<quote>\")?(?P<secret>(?(quote)[^\"\s]|[^\s/@\"'<>:,]){3,60}+)"
+    r"(?(quote)\")@(?!sha)(?=[\w/(])"
+)
+_USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a group are numbers
+    r"(?<![\w-])(?:-u|-U|--user|--proxy-user)(?:[\"']?,)?[ =]?[\"']?"
+    r"[^\s:\"',=-][^\s:\"',]{0,99}+:(?![0-9]{1,10}+(?:[\s\"']|\Z))"
+    r"(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\"|[^\s\"']{1,200}+)"
+)
+_PAIR = (  # auth=("ann", "hunter2"), NetworkCredential("ann", "hunter2")
+    r"(?i)(?:auth[\"']?[ ]?[=:]?[ ]?|credentials?|authentication|login)[(\[][ ]?[bru]?[\"']"
+    r"[^\"'\r\n]{0,200}+[\"'],[ ]?[bru]?(?P<q>[\"'])(?P<secret>(?:(?!(?P=q))[^\r\n]){1,200}+)"
+)
+_POSITION = (  # the third argument of those that connect to a database
+    r"(?i)(?:\bPDO(?:->__construct)?|mysqli(?:->__construct|_connect)?|mysql_p?connect|oci_connect"
+    r"|DriverManager\.getConnection)\((?:'[^'\r\n]{0,300}+'|\"[^\"\r\n]{0,300}+\"|NULL),[ ]?"
+    r"(?:'[^'\r\n]{0,200}+'|\"[^\"\r\n]{0,200}+\"),[ ]?(?P<q>[\"'])(?P<secret>(?:(?!(?P=q))[^\r\n])"
+    r"{1,200}+)"
+)
+_TRIED = (  # failed to authenticate ann:hunter2
+    r"(?i)\b(?:authenticate|authentication failed|login|logon|credentials|creds|bind)(?:[ ]"
+    r"(?:as|with|for))?:?[ ]"
+    r"[\"'(]{0,2}+[\w.@\\-]{1,60}+[ ]?[:/,][ ]?(?P<secret>[^\s:/\"',;()]{4,100}+)"
+)
+_SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
+
+# --- keys and hashes ------------------------------------------------------------------------------
 
 _PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"[^-]*+(?:-(?!----END)[^-]*+)*+(?:-----END [A-Z0-9 ]{0,40}-----)?"
 )
-_SLASHES = r"\\{0,8}+/\\{0,8}+/"
-_USERINFO = (  # JSON may have a backslash before a slash
-    rf"(:{_SLASHES})([^\s:/@?#\"'<>`\]]*+)(?::((?:[^\s\"'<>`:]|:(?!{_SLASHES}))*))?@"
+_PUTTY = (
+    r"Private-(?:Lines: [0-9]{1,4}\r?\n(?P<secret>(?:[\w+/=]{1,80}+(?:\r?\n|\Z))++)|MAC: "
+    r"(?P<mac>\w{8,128}+))"
 )
-_ENCODED = r"(%3a%2f%2f(?:(?!%3a|%40|%2f)[\w.~%+-]){0,100}+%3a)(?:(?!%40)[\w.~!*%+-]){1,200}+%40"
-_LOGIN = (
-    r"(?<![\w/:@.%+-])([\w.%+-]++:)(?!//)[^\s@\"'<>/]{1,200}"
-    r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
-)
-_USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a group are numbers
-    r"(?<![\w-])((?:-u|-U|--user|--proxy-user)(?:[\"']?,)?[ =]?[\"']?"
-    r"[^\s:\"',=-][^\s:\"',]{0,99}+:)(?![0-9]{1,10}+(?:[\s\"']|\Z))[^\s\"']{1,200}+"
-)
-_PAIR = (  # auth=("ann", "hunter2")
-    r"(?i)(auth[\"']?[ ]?[=:][ ]?[(\[][ ]?[bru]?[\"'][^\"'\r\n]{0,200}+[\"'],[ ]?[bru]?([\"']))"
-    r"(?:(?!\2)[^\r\n]){1,200}+"
-)
-_SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
 _JWT = r"eyJ(?:(?!eyJ)[\w-]){5,}\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
-_HOOK = r"(hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/)[\w/-]{8,}+"
+_JWK = r"[\"'](?:d|k|p|q|dp|dq|qi|oth)[\"']\s{0,9}+:\s{0,9}+[\"'](?P<secret>[\w+/=-]{16,}+)"
+_HASHED = (
+    r"(?<![\w$])(?:\$(?:2[abxy]?|1|5|6|7|y|gy|apr1|argon2\w{0,3}|scrypt|pbkdf2[\w-]{0,10}|P|H)\$"
+    r"[\w./$=,+-]{16,400}+|pbkdf2_sha[0-9]{1,3}\$[\w./$=+-]{16,400}+"
+    r"|SCRAM-SHA-[0-9]{1,3}\$[\w+/=:$]{16,400}+)"
+)
+_LDAP = (
+    r"\{(?:SSHA|SHA|SMD5|MD5|CRYPT|PBKDF2|ARGON2|PLAIN|CLEAR)[0-9A-Za-z-]{0,12}\}"
+    r"(?P<secret>[^\s:,]{4,400}+)"
+)
+_HOOK = (
+    r"(?i)(?:hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/(?:[0-9]{1,30}/)?"
+    r"|hooks\.zapier\.com/hooks/catch/|\.webhook\.office\.com/webhookb?2?/|api\.telegram\.org/bot"
+    r"|maker\.ifttt\.com/trigger/\w{1,60}/with/key/|outlook\.office\.com/webhook/"
+    r"|open\.feishu\.cn/open-apis/bot/v2/hook/|hooks\.chime\.aws/incomingwebhooks/)"
+    r"(?P<secret>[\w/@:-]{8,}+)"
+)
+_PGPASS = (
+    r"(?m)^[\w.*-]{1,255}+:(?:[0-9]{1,5}|\*):[\w*-]{1,63}+:[\w*.@-]{1,63}+:(?P<secret>\S{4,200}+)$"
+)
+_ACL = (
+    r"(?i)\b(?:set)?user \S{1,60}+ (?:on|off|reset|nopass|[~&+-]\S{1,60}+| ){0,9}?"
+    r"(?P<secret>[#>][^\s]{4,128}+)"
+)
+_PROTOCOL = (  # FTP, POP3, IRC, Redis
+    r"(?m)(?:^(?:[>*<]{0,3}|C:|-->)[ ]?(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
+    r"|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
+    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
+    r"(?P<secret>[^\s\"]{3,200}+)"
+)
+_NETRC = (
+    r"(?i)\b(?:(?:login|user|username|account)[ \t=:]{1,4}\S{1,100}+|default"
+    r"|machine \S{1,200}+),?\s{1,20}+"
+    r"(?:password|passwd|pass|pw)\s{1,20}+(?:[0-9]{1,2}[ ])?(?!(?:is|was|for|has|must|not|not"
+    r"|in|and|or)\b)(?P<secret>[^\s\"']{1,200}+)"
+)
+_IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM) \"(?P<secret>[^\"\r\n]{1,200}+)\""
+_CURLRC = r"(?m)^[ ]{0,8}user[ ]{0,4}=[ ]{0,4}\"[^\s:\"]{1,60}+:(?P<secret>[^\"\r\n]{1,200}+)\""
+_TRACK = r"%B(?P<secret>[0-9]{12,19}\^[^?\r\n]{2,80}+)|;(?P<second>[0-9]{12,19}=[0-9]{4,40})"
 
-_SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Replace], ...] = (
-    (("-----begin",), re.compile(_PEM), MARK),
+
+def _command(found: re.Match[str]) -> list[Span]:
+    """What a client sends after its name; a test that passed is written so too."""
+    is_login = "USER " in found.string or found[0].startswith('"')
+    return _group(found) if is_login else _if_random(found)
+
+
+def _groups(found: re.Match[str]) -> list[Span]:
+    return [found.span(number) for number in (1, 2) if found[number]]
+
+
+SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
+    (("-----begin",), re.compile(_PEM), _whole),
     (("://", ":\\"), re.compile(_USERINFO), _url),
-    (("%3a%2f%2f",), re.compile(_ENCODED, re.IGNORECASE), rf"\1{MARK}%40"),
-    (("@",), re.compile(_LOGIN), rf"\1{MARK}@"),
-    (("-u", "-user"), re.compile(_USER), rf"\1{MARK}"),
-    (("auth",), re.compile(_PAIR), rf"\1{MARK}"),
-    (("hooks.", "/webhooks/"), re.compile(_HOOK), rf"\1{MARK}"),
+    (("@",), re.compile(_LOGIN), _group),
+    (("@",), re.compile(_LOGIN_OF_NO_PORT), _if_random),
+    (("://",), re.compile(_SPACED), _group),
+    (("@",), re.compile(_ORACLE), _oracle),
+    (("-u", "-user"), re.compile(_USER), _group),
+    (("auth", "cred", "login"), re.compile(_PAIR), _group),
+    (("pdo", "mysql", "oci_", "getconn"), re.compile(_POSITION), _group),
+    (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_random),
+    (("hook", "telegram", "ifttt"), re.compile(_HOOK), _group),
     (
         ("bearer ", "basic ", "token ", "apikey ", "negotiate ", "ntlm "),
         re.compile(
@@ -132,65 +240,43 @@ _SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Replace], ...] = (
     ),
     (
         ("digest ",),
-        re.compile(r"(?i)\b(digest )(?:\w{1,40}+=(?:\"[^\"\r\n]*+\"|[^\s,\"]++)(?:,[ ]?)?+)++"),
+        re.compile(r"(?i)\b(digest )(?:\w{1,40}+=(?:\"[^\"\r\n]*+\"|[^\s,\"]++)(?:,\s{0,9}+)?+)++"),
         _digest,
     ),
-    (("eyj",), re.compile(_JWT, re.ASCII), MARK),
+    (("eyj",), re.compile(_JWT, re.ASCII), _whole),
+    (("kty",), re.compile(_JWK, re.ASCII), _group),
     (
-        (":aa",),
-        re.compile(r"(?<![0-9A-Za-z])[0-9]{8,10}:AA[\w-]{33}(?![\w-])", re.ASCII),
-        MARK,
+        (
+            "$2",
+            "$1$",
+            "$5$",
+            "$6$",
+            "$7$",
+            "$y$",
+            "$apr1",
+            "$argon2",
+            "$scrypt",
+            "pbkdf2",
+            "scram-",
+        ),
+        re.compile(_HASHED, re.ASCII),
+        _whole,
+    ),
+    (
+        ("{ss", "{sh", "{sm", "{md", "{cr", "{pb", "{ar", "{pl", "{cl"),
+        re.compile(_LDAP, re.ASCII | re.IGNORECASE),
+        _group,
+    ),
+    (("private-",), re.compile(_PUTTY), _groups),
+    ((":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"), re.compile(_PGPASS), _if_random),
+    ((" on #", " on >", "~* #", "~* >"), re.compile(_ACL), _group),
+    (("pass", "auth", "identify"), re.compile(_PROTOCOL), _command),
+    (("pass", "pw"), re.compile(_NETRC), _group),
+    ((": eap", ": psk", ": xauth", ": ntlm"), re.compile(_IPSEC), _group),
+    (("user",), re.compile(_CURLRC), _group),
+    (
+        ("%b2", "%b3", "%b4", "%b5", "%b6", ";2", ";3", ";4", ";5", ";6"),
+        re.compile(_TRACK),
+        _groups,
     ),
 )
-
-# --- tokens that are known by how they begin ------------------------------------------------------
-
-_ISSUERS: tuple[tuple[str, str], ...] = (
-    (  # AWS
-        "AKIA ASIA ABIA ACCA AGPA AIDA AIPA ANPA ANVA APKA AROA",
-        r"[A-Z0-9]{16}(?![A-Za-z0-9])",
-    ),
-    ("AIza ya29. GOCSPX-", r"[\w.-]{20,}+"),  # Google
-    ("ghp_ gho_ ghu_ ghs_ ghr_ github_pat_", r"\w{16,}+"),
-    (
-        "glpat- gldt- glrt- glcbt- glptt- glft- glimt- glagent- glsoat- gloas- glsa_ glc_",
-        r"[\w.=-]{16,}+",
-    ),  # GitLab and Grafana
-    ("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-", r"[\w.%-]{10,}+"),
-    ("sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ whsec_", r"\w{8,}+"),  # Stripe
-    ("sk-", r"(?=[A-Za-z_-]{0,60}[0-9])[\w-]{16,}+"),  # OpenAI, Anthropic
-    ("gsk_ xai- pplx- r8_ npm_ hf_ dckr_pat_", r"[A-Za-z0-9]{24,}+"),
-    ("pypi-Ag", r"[\w-]{16,}+"),
-    ("hvs. hvb. hvr.", r"[\w-]{16,}+"),  # Vault
-    ("dop_v1_ doo_v1_ dor_v1_ shpat_ shpss_ shpca_ shppa_ dapi", r"[a-f0-9]{32,}+"),
-    ("SG.", r"[\w-]{16,64}\.[\w-]{16,}+"),  # SendGrid
-    ("lin_api_ sbp_ pscale_tkn_ pscale_pw_ ATATT3 NRAK- PMAK- dp.pt.", r"[\w=-]{16,}+"),
-    ("AGE-SECRET-KEY-1", r"[A-Z0-9]{30,}+"),
-)
-_ISSUED = tuple(prefix for prefixes, _ in _ISSUERS for prefix in prefixes.split())
-_TOKEN = re.compile(
-    "(?<![A-Za-z0-9])(?:"
-    + "|".join(
-        f"(?:{'|'.join(map(re.escape, prefixes.split()))}){rest}" for prefixes, rest in _ISSUERS
-    )
-    + ")",
-    re.ASCII,
-)
-_LONG = re.compile(r"[\w.%+/=-]{15}", re.ASCII)
-"""The shortest of those tokens; most texts have no word as long."""
-
-# --- card numbers ---------------------------------------------------------------------------------
-
-_DIGITS = re.compile(r"[2-6][0-9]{3}[ -]?[0-9]{4}")
-_CARD = re.compile(
-    r"(?<![\w.+-])(?:(?:2[2-7]|[3-6][0-9])[0-9]{11,17}"
-    r"|(?:2[2-7]|[3-6][0-9])[0-9]{2}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}"
-    r"|3[0-9]{3}([ -])[0-9]{6}\2[0-9]{4,5})(?!\w|[.-][0-9])"
-)
-
-
-def _card(match: re.Match[str]) -> str:
-    """Card numbers satisfy Luhn's check (ISO/IEC 7812-1); nine in ten other numbers do not."""
-    digits = [int(char) for char in reversed(match[0]) if char.isdigit()]
-    total = sum(digits[::2]) + sum(2 * digit - 9 * (digit > 4) for digit in digits[1::2])
-    return match[0] if total % 10 else MARK

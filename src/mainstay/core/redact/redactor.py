@@ -1,7 +1,7 @@
 """Takes secrets out of what a person or a log may read, before it is written anywhere.
 
-Two rules: values of fields with a secret name (fields.py), and what looks like a secret by
-itself (patterns.py). What is found becomes `[redacted]`; the rest stays. If a rule could
+Two rules: values of fields with a secret name (fields.py), and what looks like a secret by itself
+(patterns.py). What is found becomes `[redacted]`; the rest stays. If a rule could
 err, it hides too much rather than too little.
 
 Redacting what was redacted changes nothing, so texts may pass here more than once on their way.
@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
-from mainstay.core.redact.fields import SecretNames, squashed
-from mainstay.core.redact.patterns import MARK, without_secrets
+from mainstay.core.redact.finders import Finders
+from mainstay.core.redact.names import SECRET, SecretNames, squashed
+from mainstay.core.redact.patterns import MARK
+from mainstay.core.redact.plain import is_secret_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,10 +54,11 @@ class Redactor(Value):
     {'patientId': '[redacted]', 'by': '[redacted]'}
     """
 
-    __slots__ = ("_names", "_seen", "builtin", "fields", "patterns")
+    __slots__ = ("_finders", "_names", "_seen", "builtin", "fields", "patterns")
     patterns: tuple[re.Pattern[str], ...]
     fields: tuple[str, ...]
     builtin: bool
+    _finders: Finders
     _names: SecretNames
     _seen: dict[str, str]
 
@@ -71,11 +74,13 @@ class Redactor(Value):
         if type(builtin) is not bool:
             check.note("builtin", builtin, "True or False")
         check.close()
+        secret = SecretNames(names, builtin=builtin)
         self._fill(
             patterns=found,
             fields=names,
             builtin=builtin,
-            _names=SecretNames(names, builtin=builtin),
+            _finders=Finders(secret, builtin=builtin),
+            _names=secret,
             _seen={},
         )
 
@@ -117,8 +122,7 @@ class Redactor(Value):
     def _once(self, text: str) -> str:
         for pattern in self.patterns:  # first: they may match what surrounds a secret
             text = _replaced(pattern, text)
-        text = self._names.redact(text)
-        return without_secrets(text) if self.builtin else text
+        return self._finders.hide(text)
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -142,8 +146,9 @@ class Redactor(Value):
                 self._copied(name, seen): self._field(name, each, seen)
                 for name, each in value.items()
             }
-            if "value" in value and any(map(self._is_named, (value.get("name"), value.get("key")))):
-                copied["value"] = _hidden(value["value"])
+            for name in (value.get("name"), value.get("key")):
+                if "value" in value and self._is_secret(name, value["value"]):
+                    copied["value"] = _hidden(value["value"])
             return copied
         names = getattr(value, "_fields", None)
         if isinstance(value, tuple) and names is not None:  # a named tuple
@@ -158,15 +163,21 @@ class Redactor(Value):
         """The value of a field."""
         if isinstance(name, bytes):
             name = name.decode("latin-1")
-        if self._is_named(name):
+        if self._is_secret(name, value):
             return _hidden(value)
         if isinstance(value, list | tuple) and len(value) == 2 and _is_login(name):
             pair = [self._copied(value[0], seen), MARK]
             return pair if isinstance(value, list) else tuple(pair)
         return self._copied(value, seen)
 
-    def _is_named(self, name: UserValue) -> bool:
-        return isinstance(name, str) and self._names.is_secret(name)
+    def _is_secret(self, name: UserValue, value: UserValue) -> bool:
+        """Whether the name is a secret one, and the value can be a secret if that decides."""
+        kind = self._names.kind(name) if isinstance(name, str) else ""
+        if kind in ("", SECRET, "code", "key"):
+            return kind == SECRET
+        return isinstance(value, str | int | bytes) and is_secret_value(
+            kind, name, str(value), is_quoted=True
+        )
 
     def _bytes(self, value: bytes | bytearray) -> bytes | bytearray:
         text = value.decode("utf-8", "surrogateescape")

@@ -1,0 +1,143 @@
+"""All that looks for secrets in a text, and what becomes of what they find.
+
+Most texts hold nothing that could begin a secret: one search finds that out. In the others each
+finder yields places, in the text as it is and without its escapes; each place gets a mark.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact import commands, patterns
+from mainstay.core.redact.commands import in_commands
+from mainstay.core.redact.fields import named_values
+from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
+from mainstay.core.redact.names import OneOf, SecretNames
+from mainstay.core.redact.patterns import MARK, shaped
+from mainstay.core.redact.plain import is_random
+from mainstay.core.redact.prose import around_words, in_sentences, in_validation
+from mainstay.core.redact.records import (
+    in_elements,
+    in_multipart,
+    in_siblings,
+    in_tables,
+    listed,
+)
+from mainstay.core.redact.sql import in_parameters, in_rows, in_sql
+from mainstay.core.redact.views import views
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Span = tuple[int, int]
+    Finder = Callable[[str, SecretNames], Iterator[Span]]
+
+
+class Finders:
+    """Finds what has a secret name and, if the built-in rules count, what looks like a secret.
+
+    >>> finders = Finders(SecretNames())
+    >>> finders.hide("GET https://ann:hunter2@example.org/?token=x9 failed")
+    'GET https://ann:[redacted]@example.org/?token=[redacted] failed'
+    """
+
+    __slots__ = ("_any", "_builtin", "_named", "_names")
+
+    def __init__(self, names: SecretNames, *, builtin: bool = True) -> None:
+        self._names = names
+        self._builtin = builtin
+        self._named = OneOf(names.stems)
+        self._any = OneOf((*names.stems, *_SIGNS)) if builtin else self._named
+
+    def hide(self, text: str) -> str:
+        """The text with a mark in the place of each secret."""
+        spans: list[Span] = []
+        if self._any.is_in(text.lower()):
+            for view in views(text):
+                spans += [
+                    (view.origin(start), view.origin(end)) for start, end in self._found(view.text)
+                ]
+        elif self._builtin and (LONG.search(text) or DIGITS.search(text)):
+            spans += (*issued(text), *cards(text))
+        return _marked(text, [*spans, *_repeated(text, spans)]) if spans else text
+
+    def _found(self, text: str) -> Iterator[Span]:
+        lowered = _lowered(text)
+        if self._named.is_in(lowered):
+            for signs, finder in _NAMED:
+                if not signs or any(sign in lowered for sign in signs):
+                    yield from finder(text, self._names)
+            if self._builtin:
+                yield from in_sentences(text, lowered)
+                yield from around_words(text, lowered)
+        if self._builtin:
+            yield from shaped(text, lowered)
+            yield from in_commands(text, lowered)
+            yield from issued(text)
+            yield from cards(text)
+
+
+_NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
+    ((), named_values),
+    (("val", "content", "input", "given", "secretstring", "received", "actual", "data"), listed),
+    (("\n",), in_tables),
+    (("input", "given="), in_validation),
+    (("form-data",), in_multipart),
+    (("</", "<![", "<"), in_elements),
+    (("</",), in_siblings),
+    (("'", '"', "identified", "sp_"), in_sql),
+    ((")=(", "values"), in_rows),
+    (("param", "args", "bind", "failing row", "duplicate entry"), in_parameters),
+)
+"""What looks for values by their names, and the signs of which a text must have one."""
+
+_SIGNS = (
+    *(sign for signs, _, _ in patterns.SHAPES for sign in signs),
+    *(sign for signs, _ in commands.OPTIONS for sign in signs),
+    *("%40", "%3a", "\\u00", "\\x", "&#"),
+)
+"""What a text must hold that has a secret without a name, or escapes."""
+
+_UPPER = re.compile(r"[A-Z]+")
+
+
+def _lowered(text: str) -> str:
+    """The text in lower case, with each character where it was."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return _UPPER.sub(lambda found: found[0].lower(), text)
+
+
+_MOST = 20
+
+
+def _repeated(text: str, spans: list[Span]) -> Iterator[Span]:
+    """Where a secret stands once more without its name: a message repeats what it rejects."""
+    values = {text[start:end] for start, end in spans if 5 < end - start < 200}
+    for value in sorted(values, key=len, reverse=True)[:_MOST]:
+        if is_random(value, is_named=True) and MARK not in value:
+            at = text.find(value)
+            while at >= 0:
+                yield at, at + len(value)
+                at = text.find(value, at + len(value))
+
+
+_MARKS = re.compile(re.escape(MARK))
+
+
+def _marked(text: str, spans: Iterable[Span]) -> str:
+    """The text with one mark for all spans, and marks from before, that touch each other."""
+    parts: list[str] = []
+    done = 0
+    start = end = -1
+    for each in sorted((*spans, *(found.span() for found in _MARKS.finditer(text)))):
+        if start >= 0 and each[0] <= end:
+            end = max(end, each[1])
+            continue
+        if start >= 0:
+            parts += (text[done:start], MARK)
+            done = end
+        start, end = each
+    return "".join((*parts, text[done:start], MARK, text[end:]))

@@ -1,0 +1,180 @@
+"""Tokens by their issuers' prefixes, alphabets and lengths; card numbers by Luhn's check."""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.names import OneOf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEX = r"[a-f0-9]{32,}+"
+_WORDS = r"\w{16,}+"
+_DASHED = r"[\w=.-]{16,}+"
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+
+ISSUERS: tuple[tuple[str, str], ...] = (
+    (  # AWS
+        "AKIA ASIA ABIA ACCA AGPA AIDA AIPA ANPA ANVA APKA AROA",
+        r"[A-Z0-9]{16}(?![A-Za-z0-9])",
+    ),
+    ("ABSK bedrock-api-key-", r"[\w+/=-]{32,}+"),  # AWS Bedrock
+    ("AIza ya29. GOCSPX-", r"[\w.-]{20,}+"),  # Google
+    ("1//0", r"[\w-]{20,}+"),  # Google, to refresh
+    ("ghp_ gho_ ghu_ ghs_ ghr_ github_pat_", _WORDS),
+    ("glpat- gldt- glrt- glcbt- glptt- glft- glimt- glagent- glsoat- gloas-", _DASHED),  # GitLab
+    ("glffct- glwt- GR1348941", _DASHED),
+    ("glsa_ glc_", r"[\w.=+/-]{16,}+"),  # Grafana
+    (
+        "xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-",
+        r"[\w.%-]{10,}+",
+    ),  # Slack
+    ("sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ whsec_", r"\w{8,}+"),  # Stripe
+    ("sk-", r"(?=[A-Za-z_-]{0,60}[0-9])[\w-]{16,}+"),  # OpenAI, Anthropic, OpenRouter
+    (
+        "gsk_ xai- pplx- r8_ npm_ hf_ dckr_pat_ dckr_oat_ api_org_ tgp_v1_ fw_ csk-",
+        r"[A-Za-z0-9]{24,}+",
+    ),
+    ("pypi-Ag", r"[\w-]{16,}+"),
+    ("hvs. hvb. hvr.", r"[\w-]{16,}+"),  # Vault
+    ("dop_v1_ doo_v1_ dor_v1_ shpat_ shpss_ shpca_ shppa_ shptka_ dapi", _HEX),
+    ("SG.", r"[\w-]{16,64}\.[\w-]{16,}+"),  # SendGrid
+    ("xkeysib- xsmtpsib-", r"[a-f0-9]{32,}-\w{8,}+"),  # Brevo
+    ("key-", r"[a-f0-9]{32}(?![\w-])"),  # Mailgun
+    (
+        "lin_api_ lin_oauth_ sbp_ sb_secret_ ATATT3 ATCTT3 ATBB NRAK- NRII- NRAL- PMAK- PMAT-",
+        _DASHED,
+    ),
+    ("pscale_tkn_ pscale_pw_ pscale_oauth_ npg_ napi_", r"[\w=.-]{10,}+"),
+    ("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", r"[\w.-]{20,}+"),  # Doppler
+    ("dt0c01. dt0s01.", r"[A-Z0-9]{8,}\.[A-Z0-9]{16,}+"),  # Dynatrace
+    ("sntrys_ sntryu_ sntrya_", r"[\w+/=-]{20,}+"),  # Sentry
+    ("EAAA EAAC EAAB EAAG EAAM EAAE EAAJ", r"[\w-]{40,}+"),  # Square, Facebook
+    ("sq0csp- sq0atp- sq0idp-", r"[\w-]{20,}+"),
+    ("HRKU-", rf"(?:{_UUID}|[\w-]{{20,}}+)"),  # Heroku
+    ("figd_ figdr_ figo_", r"[\w-]{20,}+"),
+    ("cio", r"(?=[A-Za-z]{0,32}[0-9])[A-Za-z0-9]{32}(?!\w)"),  # crates.io
+    ("bkua_ bkaj_ bkct_", r"[a-f0-9]{40}"),  # Buildkite
+    ("CCIPAT_ CCIPRJ_", r"\w{16,}+"),  # CircleCI
+    ("CFPAT-", r"[\w-]{30,}+"),  # Contentful
+    (
+        "duffel_live_ duffel_test_ ntn_ secret_ pnu_ nfp_ nfc_ nfo_ nfb_ nfu_ vcp_ vck_ vercel_",
+        r"(?=[\w-]{0,60}[0-9])[\w-]{24,}+",
+    ),
+    ("FLWSECK- FLWSECK_TEST-", r"\w{10,}(?:-X)?"),  # Flutterwave
+    ("tskey-", r"[\w-]{16,}+"),  # Tailscale
+    ("fm1a_ fm1r_ fm2_ fo1_", r"[\w+/=,-]{30,}+"),  # Fly.io
+    ("sk.eyJ pk.eyJ tk.eyJ", r"[\w.-]{20,}+"),  # Mapbox
+    ("xprv yprv zprv tprv", r"[A-HJ-NP-Za-km-z0-9IlO]{80,}+"),  # Bitcoin wallets
+    ("nsec1", r"[a-z0-9]{50,}+"),  # Nostr
+    ("AGE-SECRET-KEY-1", r"[A-Z0-9]{30,}+"),
+    ("WPL_AP1.", r"[\w.=]{16,}+"),  # LinkedIn
+    ("AKCp cmVmd", r"[A-Za-z0-9]{50,}+"),  # Artifactory
+    ("EZAK EZTK", r"[A-Za-z0-9]{50,}+"),  # EasyPost
+    ("LTAI", r"[A-Za-z0-9]{16,24}(?!\w)"),  # Alibaba
+    ("AKID", r"[A-Za-z0-9]{32}(?!\w)"),  # Tencent
+    ("ops_eyJ", r"[\w+/=-]{60,}+"),  # 1Password
+    ("A3-", r"[A-Z0-9]{6}-(?:[A-Z0-9]{5,11}-){3,4}[A-Z0-9]{5}"),
+    ("p8e-", r"[a-z0-9]{32}"),  # Adobe
+    (
+        "pul- ico- rdme_ rubygems_ nvapi- lsv2_pt_ lsv2_sk_ phc_ phx_ re_ sgp_ oy2",
+        r"(?=[\w-]{0,80}[0-9])[\w-]{28,}+",
+    ),
+    (
+        "dnkey- tfp_ bbdc- pco- ZAPTOK- whk_ cal_live_ ctx7sk- mdb_sa_sk_ jfrog-",
+        r"(?=[\w-]{0,80}[0-9])[\w-]{24,}+",
+    ),
+    ("shippo_live_ shippo_test_ live_ test_", r"[a-f0-9]{30,}+"),
+    ("access-sandbox- access-development- access-production-", _UUID),  # Plaid
+    ("amzn.mws.", _UUID),
+    ("sha256~", r"[\w-]{43}"),  # OpenShift
+    ("v1.0-", r"[a-f0-9]{24}-[a-f0-9]{100,}+"),  # Cloudflare
+    ("sl.", r"[\w=-]{100,}+"),  # Dropbox
+    ("PRIVATE- API-", r"[A-Z0-9]{24,}+(?!\w)"),  # Octopus
+)
+"""Prefixes and what follows them."""
+
+INNER: tuple[tuple[str, str], ...] = (
+    (".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}+"),  # Terraform
+    ("*", r"\*[0-9A-F]{40}(?![0-9A-Fa-f])"),  # a password of MySQL
+    ("s.", r"s\.(?=[A-Za-z]{0,24}[0-9])(?=[a-z0-9]{0,24}[A-Z])[A-Za-z0-9]{24}(?![\w.])"),  # Vault
+    ("v1.", r"v1\.[a-f0-9]{40}(?!\w)"),  # GitHub, of old apps
+    ("AC", r"AC(?=[a-f]{0,31}[0-9])[a-f0-9]{32}(?!\w)"),  # Twilio
+    ("SK", r"SK(?=[a-f]{0,31}[0-9])[a-f0-9]{32}(?!\w)"),
+    ("-us", r"[a-f0-9]{32}-us[0-9]{1,2}(?!\w)"),  # Mailchimp
+    (":AA", r"(?:bot)?[0-9]{8,10}:AA[\w-]{33}(?![\w-])"),  # Telegram
+    ("Q~", r"[\w.~]{3}[0-9]Q~[\w.~-]{31,34}"),  # Microsoft Entra
+    ("pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),  # Airtable
+    ("at.", r"[ps]at\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}"),  # Harness
+    ("_mmk", r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),  # MaxMind
+    ("$production$", r"access_token\$production\$[0-9a-z]{16}\$[0-9a-f]{32}"),  # Braintree
+    (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-])"),  # Discord
+    ("|", r"[0-9]{15,16}\|[\w-]{27,40}(?![\w-])"),  # Facebook
+)
+"""Parts of tokens that stand elsewhere, and the whole."""
+
+ISSUED = tuple(prefix for prefixes, _ in ISSUERS for prefix in prefixes.split())
+
+_TOKEN = re.compile(
+    "(?<![A-Za-z0-9])(?:"
+    + "|".join(
+        f"(?:{'|'.join(map(re.escape, prefixes.split()))}){rest}" for prefixes, rest in ISSUERS
+    )
+    + ")",
+    re.ASCII,
+)
+_PREFIX = OneOf(ISSUED)
+LONG = re.compile(r"[\w.%+/=~-]{15}", re.ASCII)
+"""The shortest of those tokens; most texts have no word as long."""
+_PARTS = tuple((part, re.compile(f"(?<![A-Za-z0-9]){whole}", re.ASCII)) for part, whole in INNER)
+
+
+def issued(text: str) -> Iterator[tuple[int, int]]:
+    """Where a token with the mark of its issuer stands."""
+    if LONG.search(text) is None:
+        return
+    if _PREFIX.is_in(text):
+        for found in _TOKEN.finditer(text):
+            yield found.span()
+    for part, whole in _PARTS:
+        if part in text:
+            for found in whole.finditer(text):
+                yield found.span()
+
+
+# --- card numbers ---------------------------------------------------------------------------------
+
+DIGITS = re.compile(r"[2-6][0-9]{3}[ .-]?[0-9]{4}")
+_CARD = re.compile(
+    r"(?<![\w.+-])(?:(?:2[2-7]|[3-6][0-9])[0-9]{11,17}"
+    r"|(?:2[2-7]|[3-6][0-9])[0-9]{2}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}"
+    r"|3[0-9]{3}([ .-])[0-9]{6}\2[0-9]{4,5})(?!\w|[.-][0-9])"
+)
+_OTHER = re.compile(
+    r"""(?i)(?:\b|_)(?:order|tracking|track|parcel|invoice|shipment|shipping|consignment|ticket|booking
+    |reservation|case|reference|ref|receipt|serial|imei|isbn|ean|gtin|upc|sku|batch|lot|thread|offset
+    |row|bytes|timestamp|epoch|nanos|matrix|iban|phone|tel|fax|delivery|waybill|awb|contract|policy
+    |customer|member|account|request|trace|span|message|event|job|run|build|measured|device)
+    [a-z_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids))?[.:#="' (\[]{0,5}\Z""",
+    re.VERBOSE,
+)
+_LEAD = 48
+
+
+def cards(text: str) -> Iterator[tuple[int, int]]:
+    """Where the number of a card stands."""
+    if DIGITS.search(text) is None:
+        return
+    for found in _CARD.finditer(text):
+        before = text[max(0, found.start() - _LEAD) : found.start()]
+        if _satisfies_luhn(found[0]) and _OTHER.search(before) is None:
+            yield found.span()
+
+
+def _satisfies_luhn(number: str) -> bool:
+    """The check of ISO/IEC 7812-1, which nine in ten other numbers fail."""
+    digits = [int(char) for char in reversed(number) if char.isdigit()]
+    total = sum(digits[::2]) + sum(2 * digit - 9 * (digit > 4) for digit in digits[1::2])
+    return total % 10 == 0

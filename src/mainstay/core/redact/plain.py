@@ -1,0 +1,171 @@
+"""What stands where a secret could, and is none: words, placeholders, paths, code, numbers.
+
+And the other way round: what no word, number, time or path looks like (`is_random`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.names import SECRET, squashed
+
+_WORDS = frozenset(
+    """
+    none null nil true false undefined empty missing required expired invalid unknown unset
+    wrong not is was are has have must may can cannot should could expected unexpected too the a
+    an no yes and or for from in of on to with failed ok denied rejected accepted revoked set
+    this that str string bytes int bool any optional text object varchar char number integer
+    float uuid await kerberos ldap local n/a na - on off files strong weak enabled disabled
+    allowed blocked strict lax present absent valid authentication authorization changed updated
+    reset incorrect mismatch redacted hidden masked removed filtered secret password
+    """.split()
+)
+"""Words that stand after a name in prose, in code and where there is no value."""
+_SCHEMES = frozenset("basic bearer digest negotiate oauth oauth2 ntlm token apikey".split())
+"""Words that are no value by themselves, and go before one."""
+_HOLDER = re.compile(
+    r"""\?|\$[0-9]{1,3}|%s|\*+|\.{3}|…|[•●*xX.-]{3,}+|-+
+    | \$\{[^}]{1,80}+\}?|\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
+    | \$[A-Z_]{2,60}|\$[a-z_]{2,60};?|\$\([^)]{1,80}+\)
+    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@[a-z_]{2,40}
+    | <[A-Za-z][A-Za-z_\x20'-]{0,80}+(?:>.{0,40}+)?|\[(?:redacted|filtered|hidden|masked)\]
+    | \((?:known\ after\ apply|sensitive[\w\x20]{0,20}|redacted|hidden)\)
+    | (?i:\[(?:redacted|filtered|hidden|masked)\]|your[_-]?\w{0,40}
+        |(?:change|replace)[_-]?me\w{0,20}
+        |todo|placeholder|insert[_-]\w{1,40}|\w{0,12}[_-]?\.{3}|!vault|!reference|!ref)
+    | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>
+    | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden)
+    | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
+        (?:true|false|null|none|strict|lax|[0-9]{1,5})["']?,?\s*+)++[\]}])
+    | SIG[A-Z]{2,6}[0-9+]{0,3}
+    | (?:~|\.{0,2})/[a-z0-9_.-]{1,60}+(?:/[a-z0-9_.-]{0,60}+)*+|[A-Za-z]:\\[\w\\.\x20-]{1,200}
+    | (?:file|env|vault|ref|arn|ssm|secretsmanager|op|doppler|gsm):[/:]?[\w./:-]{1,200}
+    """,
+    re.VERBOSE,
+)
+"""What stands for a value in SQL, templates, shells and code, and where one was hidden before."""
+_CODE = re.compile(
+    r"(?:[A-Za-z_]++(?:\.|->|::))*+[A-Za-z_]++[\[(](?:[\w\"'`({\[)\]$*&.,: -].*+)?+", re.DOTALL
+)
+_TYPES = frozenset(
+    "null none redacted int str float list dict bool bytes nonetype string object".split()
+)
+_MESSAGE = re.compile(
+    r"""[\[{(]?+[\s"'“]*+(?:This|That|The|These|Field|Value|Must|Not|Ensure|Enter|Password|Passwords|Token
+    |Invalid|Your|Please|String|Input|It|Is|May|Cannot|Required|Too|Should|Only|Unable|No|Missing
+    |Expected|Given|Provided|A|An|must|may|cannot|is|should|too|invalid|does|not|field|required|value)
+    (?:[ ][\w'’,.-]++){2,40}+[\s"'”\])}]*+""",
+    re.VERBOSE,
+)
+_SCHEMA = re.compile(r"\{\s*+[\"'](?:type|\$ref|oneOf|anyOf|title|description|required)[\"']\s*+:")
+"""What describes a field: a part of JSON Schema, not its value."""
+_REFERENCE = re.compile(
+    r"(?:var|locals?|data|module|self|this|env|process|secrets|config|settings|cfg|opts"
+    r"|options|args"
+    r"|request|req|params|ctx|os|app|cls|props|state)\.[A-Za-z_][\w.]*+|[a-z_]++(?:\.[a-z_]++){2,}+"
+)
+"""A variable and its attributes."""
+_ORDINARY = re.compile(
+    r"""[0-9.,:/%+-]++|0x[0-9a-fA-F]{1,16}+
+    | v?[0-9]{1,6}+(?:[.-][0-9a-z]{1,8}+)*+|[0-9.]{1,12}+[a-zA-Z%]{1,4}
+    | [0-9]{8}T[0-9]{4,6}Z?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.+Z-]{0,30}
+    | (?:[0-9]{1,2}(?:st|nd|rd|th|[hms]))+
+    | (?:utf|sha|md|x|ipv|http|base|tls|ssl|rsa|aes|ed|http|v|p|python|java|oauth|s3v|line|port|pid)
+      [-/.]?[0-9]{1,5}(?:[-_/.][a-z0-9.]{1,12}){0,3}
+    | [a-z]{1,10}://\S*+|[\w.+-]{1,60}@[\w.-]{1,80}|[\w.-]{1,80}:[0-9]{1,5}
+    | [A-Z][A-Z_]{2,40}[0-9]{0,6}|[A-Z]{1,6}-?[0-9]{1,6}
+    | (?:[A-Za-z_]++[./:]){1,12}[A-Za-z_]++(?:\(\))?(?::[0-9]{1,6}){0,2}
+    | [\w-]{1,40}\.(?:py|go|rs|java|php|js|ts|rb|c|h|txt|json|ya?ml
+        |toml|ini|key|pem|crt|log|com|org|net|io)(?::[0-9]{1,6}){0,2}
+    """,
+    re.VERBOSE,
+)
+"""Numbers, times, versions, addresses, names in code."""
+_NUMBERED = re.compile(r"[A-Za-z]{1,20}[-_]?[0-9]{1,4}")
+"""A word and a number: `user42`, and also `hunter2`."""
+_LOWER = re.compile(r"[a-z_./:-]+")
+_SCORE = re.compile(r"[0-9.,/]{1,6}+%?")
+_LONGEST = 400
+"""No placeholder or message is longer, and long values are not read once for each name in them."""
+_COUNTED = ("sessionid", "sessid", "tokens", "secrets", "keys", "cookies", "passwords", "codes")
+_SHORT_ID = re.compile(r"[0-9]{1,7}")
+_LETTER = re.compile(r"[^\W\d_]")
+_DIGIT = re.compile(r"[0-9]")
+_SIGN = re.compile(r"\w[!#$%^&*~+]\w")
+
+
+def is_secret_value(
+    kind: str, name: str, value: str, *, is_quoted: bool, is_assigned: bool = False
+) -> bool:
+    """Whether the value of a name can be a secret."""
+    if is_plain(value, name, is_quoted=is_quoted):
+        return False
+    if kind == SECRET:
+        return not (_SHORT_ID.fullmatch(value) and squashed(name).endswith(_COUNTED))
+    value = value.strip()
+    if kind in ("pin", "otp", "cvv", "cvc"):
+        digits = len(_DIGIT.findall(value))
+        is_word = _ORDINARY.fullmatch(value) is not None or len(value) < 6
+        return digits >= 3 + (kind == "pin") or (digits > 0 and not is_word)
+    if kind == "pass":
+        is_word = not (is_quoted or is_assigned) and _LOWER.fullmatch(value) is not None
+        return not is_word and not _SCORE.fullmatch(value)
+    return is_random(value, least=8)
+
+
+def is_plain(value: str, name: str, *, is_quoted: bool) -> bool:
+    """Whether a value is none: a word of prose, a placeholder, a sign, the name itself."""
+    if len(value) > _LONGEST:
+        return False
+    value = value.strip()
+    scheme, _, rest = value.partition(" ")
+    if scheme.lower() in _SCHEMES and (rest or is_quoted):
+        value = rest.strip()
+    if not value or (len(value) == 1 and not value.isalnum()) or _HOLDER.fullmatch(value):
+        return True
+    if is_quoted:
+        return value.lower() in _TYPES or _is_message(value)
+    return _is_code(value, name) or _is_word(value)
+
+
+def _is_code(value: str, name: str) -> bool:
+    """Whether it is a variable, a call or an option; one with the name of the field, or any."""
+    if _REFERENCE.fullmatch(value) or _CODE.fullmatch(value) or value.startswith("--"):
+        return True
+    last = squashed(name.rpartition(".")[2])
+    return last != "" and squashed(value.removesuffix(")s").rpartition(".")[2]) == last
+
+
+def _is_word(value: str) -> bool:
+    """Whether it is a word of prose, or begins a sentence."""
+    word = value.strip(".,:;!?()").lower()
+    if word in _WORDS or word in _SCHEMES or not word:
+        return True
+    first = word.partition(" ")[0]
+    return first in _WORDS and "=" not in word and not _DIGIT.search(word)
+
+
+def _is_message(value: str) -> bool:
+    """Whether it is a sentence about a field, or its description: validators list them by name."""
+    if _SCHEMA.match(value):
+        return True
+    return _MESSAGE.fullmatch(value) is not None and not any(
+        is_random(word.strip("\"'.,()“”")) for word in value.split()
+    )
+
+
+def is_random(value: str, least: int = 6, *, is_named: bool = False) -> bool:
+    """Whether no word, number, time, version, address or path looks so.
+
+    >>> [is_random(text) for text in ("x9Qz-1aP", "token", "10.0.0.1:80", "utf-8", "2026-01-31")]
+    [True, False, False, False, False]
+    """
+    if len(value) < least or " " in value or "\n" in value or _ORDINARY.fullmatch(value):
+        return False
+    if not is_named and _NUMBERED.fullmatch(value):
+        return False
+    if not _LETTER.search(value):
+        return is_named and len(value) >= 8
+    if _DIGIT.search(value) or _SIGN.search(value):
+        return True
+    return len(value) >= 20 and value != value.lower() and "_" not in value and "/" not in value

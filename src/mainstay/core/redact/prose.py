@@ -1,0 +1,163 @@
+"""Secrets in sentences: `token x9… was revoked`, `password 'x' is too common`.
+
+A sentence names a secret and quotes it, or ends with it. A word counts as a secret if no ordinary
+word is written so; after `password`, what stands in quotes does too.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.names import SECRET
+from mainstay.core.redact.plain import is_plain, is_random
+from mainstay.core.redact.values import value_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.redact.names import SecretNames
+
+    Span = tuple[int, int]
+
+_NOUNS = (
+    r"(?:(?P<password>pass(?:words?|wds?|phrases?|codes?)|passwor[dt]e?|kennwort"
+    r"|contrase[ñn]a|senha|wachtwoord|mot de passe|пароль|pswd|pwd|bindpw)"
+    r"|(?P<code>(?:backup|recovery|unlock|verification|access|security|one-time"
+    r"|authorization) codes?|pin|otp)"
+    r"|(?P<token>secrets?|tokens?|(?:api|access|secret|private|signing|encryption|license|account"
+    r"|master|subscription|deploy|shared|auth)[ _-]?keys?|bearer|session(?:[ _]?id)?|cookies?"
+    r"|credentials?|signature|jwt|requirepass|masterauth|psk)"
+    r"|(?P<key>keys?))"
+)
+_NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
+_NO_SECRET = re.compile(
+    r"(?i)(?:unexpected|expecting|expected|syntax|near|primary|foreign|public|host|cache"
+    r"|partition|sort|routing|idempotency|object|redis|the key)\W{1,3}\Z"
+)
+_REACH = 160
+_QUOTED = re.compile(
+    r"(?<![\w\"'`])(?:[\"'`\u2018“«]([^\"'`\u2019”»\r\n]{3,200}+)[\"'`\u2019”»]"
+    r"|\[([^\"'`\[\]\r\n]{3,200}+)\])(?!\w)"
+)
+_WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\[\]<>,;\\]{4,4000}+")
+"""A word that has more than letters in it."""
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_PATH = re.compile(r"[/:]")
+_LINK = re.compile(
+    r"(?i)(?:\b(?:value|values|is|was|be|to|from|got|given|provided|supplied|received|entered|input"
+    r"|using|equals|as|matches|and|or|with|than|not)[ :=]{1,3}|[:=][ ]{0,2}|\()\Z"
+)
+_OTHER = re.compile(
+    r"(?i)\b(?:user|users|username|host|hostname|file|path|column|field|table|database|role"
+    r"|realm|account"
+    r"|server|client|id|uid|request|trace|status|code|line|version|type|at|by|in|on"
+    r"|mode|algorithm"
+    r"|module|url|uri|key|service|app|argument|attribute|parameter|option|pattern|regex|permitted)"
+    r"[ _]?(?:id)?[\"']?[:= ]{1,3}\Z"
+)
+_DIRECT = re.compile(
+    r"[\"'`]?(?:[ ]?<[A-Z_]{1,40}>)?[\"'`]?[ ]{1,2}(?:-[ ])?[(<]?(?:(?:no|nr|number|id"
+    r"|value)[. :]{1,2})?\Z"
+)
+_STRUCTURE = re.compile(
+    r"[{}|\\&]|[\"'],[ ]?[\"']|[\"']:[ ]?[\"'{\[]|(?<!value)(?<!given)(?<!input)="
+)
+"""What stands in data, not in sentences."""
+_KEY_IS = re.compile(r"[ ]|[ ]?(?:was|is)?[: ]{1,2}")
+_CODE = re.compile(r"[0-9][0-9-]{2,14}[0-9]")
+_CHANGE = re.compile(r"[ ]from[ ](\S{3,100}+)[ ]to[ ](\S{3,100}+)")
+_SURE = _NOUNS.replace("|(?P<key>keys?)", "")
+_BEFORE = re.compile(
+    rf"""(?i)(?<![\w"'`])(?:(["'`])(?P<quoted>[^"'`\r\n]{{3,200}}+)\1|(?P<word>[^\s"'`]{{8,400}}+))
+    [ ](?:(?:is|was|isn't|of|for|as|does|did|into|expected)(?:[ ][\w'-]{{1,20}}+){{0,4}}?)
+    [ ]["'`<]?[\w.$-]{{0,40}}?{_SURE}(?![\w.$(/])""",
+    re.VERBOSE,
+)
+_FIELD = re.compile(
+    r"(?m)^(?P<path>[\w.\[\]-]{1,200}+)\r?\n[ \t]{1,20}+[^\r\n]{0,600}?(?:input_value=|given="
+    r"|input=)"
+)
+_END = re.compile(r", input_type=|;[ ]permitted=|\)?\Z", re.MULTILINE)
+
+
+def in_sentences(text: str, lowered: str) -> Iterator[Span]:
+    """Where secrets stand in prose."""
+    noun = _NOUN.search(lowered)
+    while noun is not None:
+        following = _NOUN.search(lowered, noun.end())
+        other = following
+        while other is not None and other.lastgroup == "key" and other.end() < noun.end() + _REACH:
+            other = _NOUN.search(lowered, other.end())
+        before = text[max(0, noun.start() - 24) : noun.start()]
+        if noun.lastgroup not in ("token", "key") or _NO_SECRET.search(before) is None:
+            end = len(text) if other is None else other.start()
+            yield from _after(text, noun, min(end, noun.end() + _REACH))
+        noun = following
+
+
+def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
+    """What a sentence quotes, or ends with, after the word for it."""
+    start = noun.end()
+    data = _STRUCTURE.search(text, start, end)
+    if data is not None:
+        end = data.start()
+    for quoted in _QUOTED.finditer(text, start, end):
+        place = quoted.lastindex or 0
+        if _is_meant(text[start : quoted.start()], noun, quoted[place], is_quoted=True):
+            yield quoted.span(place)
+    line = text.find("\n", start, end)
+    for part in _WORD.finditer(text, start, end if line < 0 else line):
+        word = _WORD.match(text, part.start()) or part
+        written = word[0].rstrip(".:!?")
+        if _is_meant(text[start : word.start()], noun, written, is_quoted=False):
+            yield word.start(), word.start() + len(written)
+
+
+def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: bool) -> bool:
+    """Whether this is the secret that the sentence is about."""
+    is_direct = _DIRECT.fullmatch(between) is not None
+    tail = between[-24:]
+    if not is_direct and (_LINK.search(tail) is None or _OTHER.search(tail) is not None):
+        return False
+    if is_plain(written, noun[0], is_quoted=is_quoted):
+        return False
+    if noun.lastgroup == "password" and is_quoted:
+        return is_direct or " " not in written or any(map(is_random, written.split()))
+    return _is_such(noun, between, written)
+
+
+def _is_such(noun: re.Match[str], between: str, written: str) -> bool:
+    """Whether a secret of that sort is written so."""
+    kind = noun.lastgroup
+    if noun[0] == "session" and _UUID.fullmatch(written):
+        return False
+    if kind == "code":
+        return _CODE.fullmatch(written) is not None or is_random(written)
+    if kind == "key":
+        is_key = is_random(written, 20) and written != written.lower()
+        return is_key and _KEY_IS.fullmatch(between) is not None and _PATH.search(written) is None
+    return is_random(written, 6 if kind == "password" else 8, is_named=kind == "password")
+
+
+def around_words(text: str, lowered: str) -> Iterator[Span]:
+    """What stands before the word for it, and what was changed from one to another."""
+    for found in _CHANGE.finditer(text):
+        before = lowered[max(0, found.start() - 60) : found.start()]
+        if _NOUN.search(before) is not None and (is_random(found[1]) or is_random(found[2])):
+            yield from (found.span(1), found.span(2))
+    for found in _BEFORE.finditer(text):
+        place = "quoted" if found["quoted"] else "word"
+        is_password = place == "quoted" and found["password"] is not None
+        is_secret = is_password or is_random(found[place], 8)
+        if is_secret and not is_plain(found[place], "", is_quoted=False):
+            yield found.span(place)
+
+
+def in_validation(text: str, names: SecretNames) -> Iterator[Span]:
+    """The input that a validation error repeats, below the name of its field."""
+    for found in _FIELD.finditer(text):
+        if any(names.kind(part) == SECRET for part in re.split(r"[.\[\]]", found["path"])):
+            value = value_at(text, found.end(), 2000)
+            end = _END.search(text, found.end())
+            yield value.start, value.end if value.is_quoted or end is None else end.start()

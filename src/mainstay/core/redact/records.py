@@ -1,0 +1,213 @@
+"""Secrets whose name is a value itself: `{"Name": "DB_PASSWORD", "Value": "…"}`, in either order.
+
+Also attributes of a tag, keyword arguments, entries of YAML, `loc` and `input` of validation
+errors, the rows of a table under the name of a column, and XML, HTML and multipart forms.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.plain import is_random, is_secret_value
+from mainstay.core.redact.values import Value, value_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.redact.names import SecretNames
+
+    Span = tuple[int, int]
+
+_FIELD = re.compile(
+    r"""(?<![\w$])(?:[A-Za-z@#][\w.:]{0,60}?)?(?<![a-z](?=[a-z]))
+    (?:(?P<name>(?i:name|key|field|id|loc|param|parameter|property|variable|attribute|header|path
+      |label)s?)
+      |(?P<value>(?i:value|val|content|input|input_value|given|rejectedvalue|secretstring
+      |received|actual|data)s?))
+    (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
+      |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ])""",
+    re.VERBOSE,
+)
+_BOUNDARY = re.compile(r"[{}<>]|\)[ ]?,\s{0,9}(?:\w{0,40}\(|[{(])|\n\s{0,40}-\s|\n\n")
+_LAST = re.compile(r"[\w$./:-]{1,100}(?=[\"'\\`\])},\s]{0,12}\Z)")
+_NEAR = 400
+_SECRET_PATH = re.compile(r"[/:]")
+
+
+def listed(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where the values of records stand whose name is a secret one."""
+    known = ""
+    waiting: Value | None = None
+    at = 0
+    end = 0
+    while (found := _FIELD.search(text, at)) is not None:
+        value = value_at(text, found.end(), _NEAR)
+        if _BOUNDARY.search(text, end, found.start()) is not None:
+            known, waiting = "", None
+        if found["name"]:
+            known = _secret_name(text[value.start : value.end], names)
+            if known and waiting is not None:
+                yield from _hidden(text, waiting, known, names)
+                waiting = None
+        elif known:
+            yield from _hidden(text, value, known, names)
+            known = ""
+        else:
+            waiting = value
+        end = value.end
+        at = (
+            found.end() if text.startswith(("[", "{"), found.end()) else max(value.end, found.end())
+        )
+
+
+def _secret_name(written: str, names: SecretNames) -> str:
+    """The last name in what is written, if it is a secret one."""
+    last = _LAST.search(written[-120:])
+    name = "" if last is None else _SECRET_PATH.split(last[0])[-1]
+    return name if names.kind(name) else ""
+
+
+def _hidden(text: str, value: Value, name: str, names: SecretNames) -> Iterator[Span]:
+    written = text[value.start : value.end]
+    if value.start < value.end and is_secret_value(
+        names.kind(name), name, written, is_quoted=value.is_quoted
+    ):
+        yield value[:2]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+_LINES = re.compile(r"[^\r\n]{1,2000}+")
+_RULE = re.compile(r"[-+=|:\s─┼│]+")
+_CELL = re.compile(r"[\s\"'`]*([\w .#-]{1,40}?)[\s\"'`]*")
+_MOST_ROWS = 100
+
+
+def in_tables(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where cells stand under the name of a secret column."""
+    columns: list[int] = []
+    sign, width, rows = "", 0, 0
+    for line in _LINES.finditer(text):
+        if columns and rows < _MOST_ROWS and line[0].count(sign) == width:
+            rows += 1
+            yield from _cells(line, sign, columns)
+        elif not _RULE.fullmatch(line[0]):
+            columns, sign = _header(line[0], names)
+            width, rows = line[0].count(sign) if sign else 0, 0
+
+
+def _header(line: str, names: SecretNames) -> tuple[list[int], str]:
+    """The numbers of secret columns, and what is between the columns."""
+    for sign in "|\t;,":
+        cells = line.split(sign) if sign in line else []
+        found = [_CELL.fullmatch(cell) for cell in cells]
+        if any(is_random(cell.strip()) for cell in cells):
+            continue
+        if all(
+            cell is not None or not written.strip()
+            for cell, written in zip(found, cells, strict=True)
+        ):
+            secret = [
+                number
+                for number, cell in enumerate(found)
+                if cell is not None and cell[1].strip() and names.kind(cell[1])
+            ]
+            if secret:
+                return secret, sign
+    return [], ""
+
+
+def _cells(line: re.Match[str], sign: str, columns: list[int]) -> Iterator[Span]:
+    at = line.start()
+    for number, cell in enumerate(line[0].split(sign)):
+        if number in columns:
+            start = at + len(cell) - len(cell.lstrip(" \t\"'`"))
+            end = at + len(cell.rstrip(" \t\"'`"))
+            if start < end and is_secret_value(
+                "secret", "", cell.strip(" \t\"'`"), is_quoted=False
+            ):
+                yield start, end
+        at += len(cell) + 1
+
+
+# --- XML, HTML and forms --------------------------------------------------------------------------
+
+_ELEMENT = re.compile(r"<([A-Za-z_][\w:.-]{0,100}+)((?:\s[^<>]{0,1000}+)?+)>")
+_NAMING = re.compile(r"(?i)(?:name|key|id|property|field)=[\"']([^\"']{1,100})[\"']")
+_TEXT = re.compile(
+    r"(?:<!\[CDATA\[)?+((?:[^<\]]++|\](?!\]>))++)(?=</|\]\]>|\Z)|<!\[CDATA\[(.{1,2000}?)\]\]>",
+    re.DOTALL,
+)
+_SIBLING = re.compile(
+    r"<(?:[\w.-]{1,40}:)?(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)>\s{0,40}+"
+    r"([\w$.-][\w$. -]{0,98}[\w$.-])\s{0,40}+:?\s{0,40}+"
+    r"</[^<>]{1,100}+>\s{0,200}+(?:<[\w:.-]{1,100}+"
+    r"(?:\s[^<>]{0,400}+)?+>)?+\s{0,40}+([^<]{1,4000}+)",
+    re.IGNORECASE,
+)
+_VALUE_BEFORE = re.compile(
+    r"<value>([^<]{1,4000}+)</value>\s{0,200}+<(?:key|name)>\s{0,40}+([\w$.:-]{1,100}+)",
+    re.IGNORECASE,
+)
+_PART = re.compile(
+    r"form-data;[^\r\n]{0,100}?name=\\*+\"?([\w$.\[\]-]{1,100}+)[^\r\n]{0,400}+"
+    r"(?:\r?\n[^\r\n]{1,400}+){0,8}+"
+    r"\r?\n\r?\n((?:(?!\r?\n--).){1,16000}+)",
+    re.DOTALL,
+)
+_INSIDE = 4000
+
+
+def in_elements(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where the contents of secret elements stand."""
+    at = 0
+    while (found := _ELEMENT.search(text, at)) is not None:
+        at = found.end()
+        name = _name_of(found, names)
+        if not name or found[2].endswith("/"):
+            continue
+        span = _content(text, found)
+        kind = names.kind(name)
+        if span and span[1] == len(text) and not is_random(text[slice(*span)]):
+            continue  # `<password>` of a usage line, and no element
+        if span and is_secret_value(kind, name, text[slice(*span)], is_quoted=True):
+            yield span
+            at = span[1]
+
+
+def _name_of(found: re.Match[str], names: SecretNames) -> str:
+    """The secret name of an element: its tag, or its attribute `name`."""
+    tag = found[1].rpartition(":")[2]
+    if names.kind(tag):
+        return tag
+    naming = _NAMING.search(found[2])
+    return naming[1] if naming is not None and names.kind(naming[1]) else ""
+
+
+def _content(text: str, found: re.Match[str]) -> Span | None:
+    """What stands in an element, without the space around it."""
+    start = found.end()
+    content = _TEXT.match(text, start)
+    if content is not None and content[content.lastindex or 0].strip():
+        start, end = content.span(content.lastindex or 0)
+    else:
+        end = text.find(f"</{found[1]}", start, start + _INSIDE)
+    written = text[start:end] if end > 0 else ""
+    start += len(written) - len(written.lstrip())
+    return (start, start + len(written.strip())) if written.strip() else None
+
+
+def in_siblings(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where the value stands beside an element with a secret name: `<key>password</key>`."""
+    for pattern, name, value in ((_SIBLING, 1, 2), (_VALUE_BEFORE, 2, 1)):
+        for found in pattern.finditer(text):
+            if names.kind(found[name]) and found[value].strip():
+                yield found.span(value)
+
+
+def in_multipart(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where the secret fields of a multipart form stand."""
+    for found in _PART.finditer(text):
+        if names.kind(found[1]):
+            yield found.span(2)

@@ -1,0 +1,141 @@
+"""Secrets in statements and messages of databases: `IDENTIFIED BY x`, `Key (token)=(x)`."""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.plain import is_plain, is_random
+from mainstay.core.redact.values import value_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.redact.names import SecretNames
+
+    Span = tuple[int, int]
+
+_CLAUSE = re.compile(
+    r"""(?i)(?:\bIDENTIFIED\s{1,9}+(?:WITH\s{1,9}+\S{1,60}+\s{1,9}+)?(?:BY|AS|USING)\s{1,9}+(?:RANDOM\s|PASSWORD\s{1,9}+|VALUES\s{1,9}+)?
+      |\bPRAGMA\s{1,9}+(?:re)?key\s{0,9}+=\s{0,9}+(?=["'])
+      |\bSET\s{1,9}+PASSWORD\s{1,9}+(?:FOR\s{1,9}+\S{1,100}+\s{1,9}+)?=\s{0,9}+(?=["'])
+      |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"]))""",
+    re.VERBOSE,
+)
+_NAMED = re.compile(
+    r"(?i)(?<![\w\"'`$-])([A-Za-z_]\w{2,60}+)"
+    r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
+    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=N?E?'[^'\s])"
+)
+_PROCEDURE = re.compile(
+    r"(?i)\b(sp_password|sp_addlogin|sp_addlinkedsrvlogin|sp_addapprole|xp_cmdshell_proxy)\b[ ]"
+)
+_ARGUMENT = re.compile(r"N?'((?:[^']|'')*+)'")
+_KEY = re.compile(
+    r"\(((?:[^()]|\([^()]{0,100}+\)){1,400}+)\)=\(((?:[^()]|\([^()]{0,60}+\)){1,4000}+)\)"
+)
+_INSERT = re.compile(
+    r"(?i)\b(?:INTO|REPLACE)\s{1,9}+[^\s(]{1,200}+\s{0,9}+\(([^()]{1,2000}+)\)\s{0,20}+"
+    r"(?:OUTPUT\s\S{1,80}\s{1,9}+)?VALUES\s{0,20}+"
+)
+_ROW = re.compile(r"\s{0,20}+,?\s{0,20}+\(")
+_CELL = re.compile(
+    r"\s{0,20}+((?:N?E?'(?:[^'\\]|''|\\.)*+'|\"[^\"]*+\"|\([^()]{0,200}+\)|[^,()'\"])*+)([,)])"
+)
+_PARAMETERS = re.compile(
+    r"(?i)\[SQL:(?P<sql>(?:(?!\[parameters:)[\s\S]){1,4000}+)\[parameters:[ ](?P<secret>[(\[]"
+    r"(?:[^\]]|\](?!\Z|\s|\]))*+)"
+)
+_WORD = re.compile(r"[A-Za-z_][\w$]{1,60}+")
+_FAILING = re.compile(
+    r"(?i)(?:Failing row contains|Duplicate entry) ?[('](?P<row>[^\r\n]{1,2000}+)"
+)
+_ITEM = re.compile(r"[^\s,()']{12,}+")
+
+
+_REPLACED = re.compile(r"(?i)\bIDENTIFIED\s{1,9}+BY\s{1,9}+\S{1,100}+\s{1,9}+REPLACE\s{1,9}+")
+
+
+def in_sql(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where the secrets of statements stand."""
+    for clause in (*_CLAUSE.finditer(text), *_REPLACED.finditer(text)):
+        value = value_at(text, clause.end(), _NEAR)
+        if not is_plain(text[value.start : value.end], "", is_quoted=value.is_quoted):
+            yield value[:2]
+    for named in _NAMED.finditer(text) if "'" in text else ():
+        if names.is_secret(named[1]):
+            value = value_at(text, named.end(), _NEAR)
+            written = text[value.start : value.end]
+            is_password = "pass" in named[1].lower() or is_random(written)
+            if is_password and not is_plain(written, named[1], is_quoted=True):
+                yield value[:2]
+    for call in _PROCEDURE.finditer(text):
+        for argument in _ARGUMENT.finditer(text, call.end(), call.end() + 400):
+            if len(argument[1]) > 5:
+                yield argument.span(1)
+
+
+def in_rows(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where the values of secret columns stand, by their place."""
+    for key in _KEY.finditer(text):
+        if any(names.kind(word[0]) for word in _WORD.finditer(key[1])):
+            yield key.span(2)
+    for insert in _INSERT.finditer(text):
+        columns = [names.kind(column.strip(' "`[]\r\n')) for column in insert[1].split(",")]
+        if any(columns):
+            yield from _inserted(text, insert.end(), columns)
+
+
+def _inserted(text: str, at: int, columns: list[str]) -> Iterator[Span]:
+    """The secret cells of the rows of an INSERT."""
+    while (row := _ROW.match(text, at)) is not None:
+        at = row.end()
+        for column in columns:
+            cell = _CELL.match(text, at)
+            if cell is None:
+                return
+            at = cell.end()
+            if column and not is_plain(cell[1].strip("'\" "), "", is_quoted=False):
+                start, end = cell.span(1)
+                is_quoted = cell[1][:1] in "'\""
+                yield (start + is_quoted, end - is_quoted)
+            if cell[2] == ")":
+                break
+
+
+_BOUND = re.compile(
+    r"(?i)(?<!\[)\b(?:parameters?|params|bind(?:s|ings?)?"
+    r"|args)\b[^\r\n:=({\[$]{0,30}+[\"']?[ ]?[:=-]{0,2}[ ]?"
+    r"(?P<secret>[(\[](?!\d{1,3}[\])])[^\r\n]{1,2000}+|\$1 = [^\r\n]{1,2000}+"
+    r"|[^\r\n]{1,400}?\(String\)[^\r\n]{0,400}+)"
+)
+_STATEMENT = re.compile(r"(?i)\b(?:select|insert|update|delete|merge|statement)\b")
+_AROUND = 1000
+
+
+def _is_statement(text: str, names: SecretNames) -> bool:
+    """Whether it is a statement with a secret column."""
+    return _STATEMENT.search(text) is not None and any(
+        names.is_secret(word[0]) for word in _WORD.finditer(text)
+    )
+
+
+def in_parameters(text: str, names: SecretNames) -> Iterator[Span]:
+    """The parameters of a statement with a secret column, and the secrets of a failing row."""
+    for found in _PARAMETERS.finditer(text):
+        if any(names.is_secret(word[0]) for word in _WORD.finditer(found["sql"])):
+            yield found.span("secret")
+    for found in _BOUND.finditer(text):
+        start, end = found.span("secret")
+        around = text[max(0, start - _AROUND) : start] + text[end : end + _AROUND]
+        if _is_statement(around, names):
+            yield start, end
+    for found in _FAILING.finditer(text):
+        start = found.start("row")
+        for item in _ITEM.finditer(text, start, found.end("row")):
+            if is_random(item[0], 16) and not _UUID.fullmatch(item[0]):
+                yield item.span()
+
+
+_NEAR = 400
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -1,0 +1,154 @@
+"""Where a value begins and ends in the notation it is written in.
+
+Quotes of every sort, escaped or doubled; a wrapper around them (`Some("…")`, `string(7) "…"`);
+brackets; blocks of YAML; the line of a header with its folds; a bare word. Whether what stands
+there can be a secret is decided elsewhere (plain.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mainstay.core.redact.patterns import MARK
+
+
+class Value(NamedTuple):
+    """Where a value stands, without its quotes."""
+
+    start: int
+    end: int
+    is_quoted: bool = False
+
+
+_WRAPPER = re.compile(
+    r"""(?:(?:Some|Optional|Just|Ok|Right|[Ss]tring|str|bytes|bytearray|Box|Cow|Buffer|array
+      |Secret\w{0,20}+|Sensitive\w{0,20}+|Masked\w{0,20}+|Plain\w{0,20}+|new[ ]\w{1,30}+)
+      \((?:[0-9]{1,9}+\)[ ]?|\s{0,40}+)
+    | ![\w/!:.-]{1,40}+[ ]                 # a tag of YAML
+    | [a-zA-Z]:[0-9]{1,9}+:                # PHP's serialize
+    | (?:const[ ])?[A-Za-z&*][\w<>\[\]?|&*.]{0,30}+[ ]?=[ ]?   # a type, then the value
+    )(?=\\*+["'`])""",
+    re.VERBOSE,
+)
+_OPENING = re.compile(r"[bBrRuUfFNE@$]{0,2}+(\\*+)(\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„])")
+_CLOSING = {"\u2018": "\u2019", "“": "”", "«": "»", "„": "“"}
+_NESTED = re.compile(
+    r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}]""", re.VERBOSE | re.DOTALL
+)
+_BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
+"""A block of YAML: the lines that follow, as far as they are indented as the first."""
+_LINE = re.compile(
+    r"""(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`])
+    |\r?\n[ \t]++(?![\w-]{1,60}+:[ \t\r\n]))*+""",
+    re.VERBOSE,
+)
+"""The value of a header: to the end of the line, with its folds, or of the string it stands in."""
+_BARE = re.compile(
+    r"""(?:(?i:bearer|basic|digest|token|apikey)[ \t]{1,8}+(?=\S))?+
+    (?: \[redacted\]
+      | [^\s"'`,;&)\]}>\\|]++
+      | \\\r?\n[ \t]*+
+      | \\++ (?!["'`])
+      | ["'`)\]}>|] (?![\s"'`,;&)\]}>|]|\Z)
+      | & (?=&\S)
+      | [,;] (?![\s"'`,;&)\]}>|]|\Z|[\w.\x20-]{1,60}+=)
+      | & (?![\s"'`,;&)\]}>|]|\Z|(?:amp;)?[\w.%\[\]-]{1,60}+=)
+    )*+""",
+    re.VERBOSE,
+)
+"""A value without quotes: what would close something ends it only if nothing follows."""
+_SPACED = {
+    quote: re.compile(rf"(?:[^{quote}\r\n\s]++|[ \t](?![\w.-]{{1,40}}+=))*+(?={quote})")
+    for quote in "\"'"
+}
+"""The rest of a word of a shell: `"PASSWORD=two words"`."""
+_CHANGED = re.compile(r"[\"'`]?[ ]{0,4}->[ ]{0,4}")
+_JOINED = re.compile(
+    r"[\"'](?:\\'|\"'\"|'\"'|\s{0,20}+(?:\+|\.\.?|&|\|\||\\\n)\s{0,20}+)[bru]?(?=[\"'])"
+)
+"""Between the parts of a text that a shell or a language puts together."""
+_ITEM = re.compile(r",[ ]?([^\s,:=\"'()\[\]{}]{3,100}+)(?![:=]|[ ]?[:=])")
+
+
+def value_at(text: str, at: int, most: int | None = None) -> Value:
+    """The value that begins here, as far as it is looked at.
+
+    A caller that may find it to be no secret gives a bound, or the rest is read for each name.
+    """
+    last = len(text) if most is None else min(len(text), at + most)
+    wrapped = _WRAPPER.match(text, at)
+    opened = _OPENING.match(text, at if wrapped is None else wrapped.end())
+    if opened is not None:
+        start = opened.end()
+        end = closing(text, start, opened[2], len(opened[1]), last)
+        return Value(start, end, is_quoted=True)
+    block = _BLOCK.match(text, at, last)
+    if block is not None:
+        return Value(block.start(2), block.end(2), is_quoted=True)
+    if text.startswith(("[", "{"), at) and not text.startswith(MARK, at):
+        return Value(at, _balanced(text, at, last), is_quoted=True)
+    found = _BARE.match(text, at, last)
+    return Value(at, at if found is None else found.end())
+
+
+def line_at(text: str, at: int) -> Value:
+    """The rest of a header: its line, and the lines that are folded into it."""
+    found = _LINE.match(text, at)
+    end = at if found is None else found.end()
+    return Value(at, at + len(text[at:end].rstrip()))
+
+
+def word_of_shell(text: str, name: int, value: Value) -> Value:
+    """The value with its spaces, if a quote opens before the name: `-e "PASSWORD=two words"`."""
+    quote = text[name - 1 : name]
+    if value.is_quoted or quote not in _SPACED:
+        return value
+    found = _SPACED[quote].match(text, value.start)
+    return value if found is None else Value(value.start, max(value.end, found.end()), True)
+
+
+def more_values(text: str, value: Value, *, is_list: bool) -> list[Value]:
+    """The values behind the first: what it was changed to, and the other items of a list."""
+    found = [value]
+    changed = _CHANGED.match(text, value.end) if value.is_quoted else None
+    if changed is not None:
+        found.append(value_at(text, changed.end()))
+    while found[-1].is_quoted and (joined := _JOINED.match(text, found[-1].end)) is not None:
+        found.append(value_at(text, joined.end()))
+    while is_list and (item := _ITEM.match(text, found[-1].end)) is not None:
+        found.append(Value(*item.span(1)))
+    return found
+
+
+def closing(text: str, start: int, quote: str, escapes: int, last: int) -> int:
+    """Where a quoted value ends: at a quote neither doubled nor escaped more than the first."""
+    quote = _CLOSING.get(quote, quote)
+    at = text.find(quote, start, last)
+    while at >= 0:
+        before = at
+        while before > start and text[before - 1] == "\\":
+            before -= 1
+        slashes = at - before
+        if slashes <= escapes if escapes else slashes % 2 == 0:
+            behind = text[at + 1 : at + 3]
+            if (
+                len(quote) > 1
+                or escapes
+                or behind[:1] != quote
+                or not (behind[1:].isalnum() or behind[1:] == " ")
+            ):
+                return before if escapes else at
+            at += 1  # doubled, as in SQL
+        at = text.find(quote, at + 1, last)
+    return last
+
+
+def _balanced(text: str, at: int, last: int) -> int:
+    """The end of what the bracket here opens; the end of the text, if nothing closes it."""
+    depth = 0
+    for part in _NESTED.finditer(text, at, last):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(part[0], 0)
+        if depth == 0:
+            return part.end()
+    return last
