@@ -17,6 +17,8 @@ ORDER = 17
 LIMIT = 5.0  # milliseconds for one record
 BASE = "json.dumps of the event"
 WRITTEN = "LoggingSink with JsonFormatter, to a file"
+HALF, WHOLE = 2000, 4000  # characters
+LINEAR = "a text of 4 kB looked at for secrets, beside one of 2 kB"
 
 
 def run(effort: Effort) -> Table:
@@ -24,11 +26,14 @@ def run(effort: Effort) -> Table:
     # req: NFR-041-05
     with tempfile.TemporaryDirectory() as folder:
         results = race(_contenders(Path(folder) / "log.jsonl"), effort.scaled(0.6))
+    half, whole = results.pop(f"{HALF}"), results.pop(f"{WHOLE}")
     written = results[WRITTEN]
     rows = ratios(results, BASE, {WRITTEN: at_most(8)})
     if isinstance(written, Timing):
         worst = max(written.parts) * 1000.0
         rows.append(Row("one record, in milliseconds", worst, at_most(LIMIT), "ms"))
+    if isinstance(half, Timing) and isinstance(whole, Timing):
+        rows.append(Row(LINEAR, whole.over(half), at_most(3)))
     return Table("log_write", "A log record", f"× one json.dumps. {METHOD}", rows)
 
 
@@ -38,6 +43,8 @@ def _contenders(path: Path) -> list[Contender]:
         Contender(WRITTEN, partial(_written, path), calls),
         Contender("a text looked at for secrets, new", partial(_redacted, "_settled"), calls),
         Contender("a text looked at for secrets, seen before", partial(_redacted, "text"), calls),
+        Contender(f"{HALF}", partial(_long, HALF), calls),
+        Contender(f"{WHOLE}", partial(_long, WHOLE), calls),
     ]
 
 
@@ -79,4 +86,12 @@ def _redacted(verb: str) -> tuple[Any]:
     from mainstay import Redactor
 
     look, text = getattr(Redactor(), verb), recorded().exception_message
+    return (lambda a, b: look(text),)
+
+
+def _long(size: int) -> tuple[Any]:
+    """A text of names and values: each is looked at, and nothing twice."""
+    from mainstay import Redactor
+
+    look, text = Redactor()._settled, ("key=a, 'token' [" * size)[:size]
     return (lambda a, b: look(text),)
