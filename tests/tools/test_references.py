@@ -134,9 +134,7 @@ def claims():
 def names_of_tests():
     """Every test of the project."""
     for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node.name
+        yield from re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from mainstay.core.redact.plain import is_reference
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,5 +79,7 @@ def in_commands(text: str, lowered: str) -> Iterator[tuple[int, int]]:
         for sign in signs:
             if sign in lowered:
                 for found in expression.finditer(text):
-                    yield found.span(found.lastindex or 0)
+                    group = found.lastindex or 0
+                    if not is_reference(found[group]):
+                        yield found.span(group)
                 break

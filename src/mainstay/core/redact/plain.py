@@ -113,6 +113,15 @@ def is_secret_value(
     return is_random(value, least=8)
 
 
+def is_reference(value: str) -> bool:
+    """Whether it stands for a value that is elsewhere, as a variable of a shell does.
+
+    >>> is_reference("$REDIS"), is_reference("hunter2")
+    (True, False)
+    """
+    return _HOLDER.fullmatch(value) is not None
+
+
 def is_plain(value: str, name: str, *, is_quoted: bool) -> bool:
     """Whether a value is none: a word of prose, a placeholder, a sign, the name itself."""
     if len(value) > _LONGEST:
