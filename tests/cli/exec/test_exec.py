@@ -493,12 +493,15 @@ def test_a_command_is_run_exactly_once_on_request_if_the_file_is_wrong(mainstay,
 
 @pytest.mark.req("IT-041-09")
 def test_what_gives_up_can_ask_a_person(mainstay, tmp_path):
-    """76, and an item without secrets; the same matter again is the same item."""
+    """76, and an item without secrets; the same matter again is the same item.
+
+    By the option, or by the configuration.
+    """
     from mainstay import Engine
 
     command = (*sh("exit 4"), "--password", "hunter2")
     first = mainstay(*QUICK, "--escalate", *command)
-    again = mainstay("--set", "circuitBreaker.enabled=false", *QUICK, "--escalate", *command)
+    again = mainstay("--set", "inbox.escalate=true", *QUICK, *command)
     assert (first.returncode, again.returncode) == (76, 76)
     path = tmp_path / "state" / "mainstay" / "mainstay.db"
     with Engine(f"sqlite:///{path}", sinks=[]) as engine:
