@@ -24,11 +24,18 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from mainstay import Engine
+from mainstay.core.base.change import Change
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Succeeded, encode_outcome
 from mainstay.core.idempotency.record import Begin, RecordState, Renew, Settle, reduce
-from mainstay.errors import PolicyError, StoreUnavailable, UsageError, ValueTooLarge
+from mainstay.errors import (
+    PolicyError,
+    StoredValueError,
+    StoreUnavailable,
+    UsageError,
+    ValueTooLarge,
+)
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from mainstay.integrations.asgi_record import SPACE
 from mainstay.stores.memory import MemoryStore
@@ -543,6 +550,66 @@ def test_a_count_that_cannot_be_written_is_a_store_that_is_away():
     (failed,) = ask(app, keyed(1))
     assert (failed.status_code, failed.text, shop.runs) == (503, "no", 1)
     assert len(engine.store.scan(COUNTS)) == 1
+
+
+def test_a_key_whose_lease_was_lost_stays_counted():
+    """Its record is of who runs it now, who has not counted it again."""
+    engine = Engine(sinks=[])
+    address = canonical(["ann", "http.request", "k-1"]).decode()
+
+    async def app(scope, receive, send):
+        theirs = Begin("they", json.loads(engine.store.read(SPACE, address)[0])["fingerprint"],
+                       30.0, 3, "retry")  # fmt: skip
+        engine.store.transact(SPACE, address, lambda value, now: reduce(value, theirs, now + 60))
+        await PlainTextResponse("late", 503)(scope, receive, send)
+
+    with virtual_time():
+        (late,) = ask(guarded(app, engine, max_keys=1, on_crash="retry"), keyed(1))
+    assert late.status_code == 503
+    assert engine.store.read(SPACE, address)[0] is not None
+    assert len(engine.store.scan(COUNTS)) == 1
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def damage_item(engine, space, address, value, app):
+    """The inbox item of a request that finds a damaged record."""
+    engine.store.transact(space, address, lambda _value, _now: (Change(value), None))
+    with pytest.raises(StoredValueError) as caught:
+        ask(app, post())
+    (item,) = engine.inbox
+    assert (item.kind, item.id, item.data["address"]) == (
+        "corrupted_state",
+        caught.value.item_id,
+        address,
+    )
+    return item
+
+
+@pytest.mark.parametrize("part", ["record", "response"])
+def test_a_damaged_record_is_an_item_of_the_inbox(part):
+    """A person must look: no request with this key runs, or is replayed, until then."""
+    shop, engine = Shop(), Engine(sinks=[])
+    app = guarded(shop.app, engine)
+    ask(app, post())
+    ((address, value),) = engine.store.scan(SPACE)
+    kept = json.loads(value)
+    kept["outcome"]["value"] = {"$bytes": "?"}
+    damaged = value[:-9] if part == "record" else json.dumps(kept).encode()
+    item = damage_item(engine, SPACE, address, damaged, app)
+    assert item.operation == "http.request"
+    assert "http.request with key 'k-1': its record is damaged" in item.text
+    assert shop.runs == 1
+
+
+def test_a_damaged_count_of_keys_is_an_item_of_the_inbox():
+    """It is not the record of the request, which was let go again."""
+    shop, engine = Shop(), Engine(sinks=[])
+    address = canonical(["ann", "http.request"]).decode()
+    item = damage_item(engine, COUNTS, address, b"{", guarded(shop.app, engine, max_keys=1))
+    assert "the count of a caller's keys is damaged" in item.text
+    assert (shop.runs, engine.store.scan(SPACE)) == (0, [])
 
 
 def test_a_body_beyond_the_limit_is_refused():

@@ -36,7 +36,7 @@ from mainstay.core.idempotency.call import Keyed
 from mainstay.core.idempotency.record import Begin, Busy, Replay, Run, Unknown
 from mainstay.core.inbox.items import Item
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.errors import StoreUnavailable, UsageError
+from mainstay.errors import StoredValueError, StoreUnavailable, UsageError
 from mainstay.integrations.asgi_identity import checked_caller, identity_of, known_caller
 from mainstay.integrations.asgi_messages import (
     NEVER_REPLAYED,
@@ -171,7 +171,7 @@ class IdempotencyKeyMiddleware:
         if claim is None or answer is None:
             await self._app(scope, body.receive, send)
         elif isinstance(answer, Replay):
-            await self._replay(answer, send)
+            await self._replay(claim, answer, send)
         else:
             await self._run(claim, scope, body, send)
 
@@ -234,6 +234,9 @@ class IdempotencyKeyMiddleware:
             reason = REDACTOR.text(str(error))
             _log.warning("a request was passed on without an idempotency record: %s", reason)
             return None
+        except StoredValueError as error:
+            await claim.report_damage(error)
+            raise
         if isinstance(answer, Run | Replay):
             return answer
         raise refusal(answer, self._header)
@@ -264,9 +267,13 @@ class IdempotencyKeyMiddleware:
 
     # --- after -----------------------------------------------------------------------------------
 
-    async def _replay(self, answer: Replay, send: Send) -> None:
+    async def _replay(self, claim: Claim, answer: Replay, send: Send) -> None:
         """Sends the recorded response again, or a problem if it was too large to keep."""
-        outcome: Any = decode_outcome(answer.outcome)
+        try:
+            outcome: Any = decode_outcome(answer.outcome)
+        except StoredValueError as error:
+            await claim.report_damage(error)
+            raise
         if isinstance(outcome, Failed):
             await abandoned().send(send, self._docs)
             return

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainstay.core.idempotency.key_count import SPACE, Full, count_key, discount_key
+from mainstay.core.inbox.items import Item
 from mainstay.errors import StoreUnavailable
 from mainstay.integrations.asgi_messages import too_many_keys
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.base.validate import Checker
+    from mainstay.core.idempotency.call import Keyed
     from mainstay.ports import Store
 
 _MOST = 1_000_000_000
@@ -43,6 +45,17 @@ class Quota:
         if isinstance(answer, Full):
             raise too_many_keys(self._header, self._most, answer.retry_after)
         self._at = answer.at
+
+    def damaged(self, call: Keyed) -> Item:
+        """The item of a count that nothing can read."""
+        return Item(
+            kind="corrupted_state",
+            subject=self._address,
+            operation=call.operation,
+            text=f"{call.operation}: the count of a caller's keys is damaged. No new key of this"
+            " caller is taken until the record is restored or removed",
+            data={"address": self._address},
+        )
 
     async def give_back(self, store: Store) -> None:
         """Takes the key out of the count again; without the store, its time ends it."""

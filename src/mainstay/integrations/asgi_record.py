@@ -28,8 +28,9 @@ from mainstay.core.idempotency.record import (
     glimpse,
     reduce,
 )
+from mainstay.core.inbox.items import damaged_item
 from mainstay.core.redact.redactor import REDACTOR
-from mainstay.errors import StoreUnavailable, ValueTooLarge
+from mainstay.errors import StoredValueError, StoreUnavailable, ValueTooLarge
 from mainstay.integrations.asgi_identity import earlier_fingerprint
 from mainstay.integrations.asgi_messages import Problem, declared_length, lasting, leads_on
 from mainstay.runtime.reports.logs import logger
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         """Where items for an operator go."""
 
         async def aput(self, item: Item) -> Item: ...
+        async def aput_damage(self, error: StoredValueError, item: Item) -> None: ...
 
     class Engine(Protocol):
         """What the middleware needs of an engine."""
@@ -127,6 +129,8 @@ class Claim:
                 earlier = earlier_fingerprint(self._identity)
                 if seen.recorded == earlier:
                     seen = await self.step(replace(begin, fingerprint=earlier))
+        except StoredValueError:  # nothing has begun: the record cannot be read
+            raise
         except BaseException:  # cut off, or the reply was lost: it may have begun
             is_optimistic = not getattr(self._engine.store, "locks", True)
             self.later(Release(self.call.owner, fence=is_optimistic))
@@ -146,9 +150,16 @@ class Claim:
         except Problem:
             await self.finish(release)
             raise
-        except BaseException:
+        except BaseException as error:
             self.later(release)
+            if isinstance(error, StoredValueError):
+                await self._engine.inbox.aput_damage(error, self._quota.damaged(self.call))
             raise
+
+    async def report_damage(self, error: StoredValueError) -> None:
+        """Puts an item into the inbox, if the record is damaged."""
+        item = damaged_item(self.call.operation, self.call.key, self.address)
+        await self._engine.inbox.aput_damage(error, item)
 
     async def step(self, command: Command) -> Any:
         """One step of the store."""
@@ -182,7 +193,8 @@ class Claim:
         """The last step; without the body if the store does not take the response."""
         try:
             answer = await self.step(command)
-            if self._quota is not None and isinstance(command, Release):
+            is_released = isinstance(command, Release) and not isinstance(answer, Lost)
+            if self._quota is not None and is_released:  # if lost, another request has the key
                 await self._quota.give_back(self._engine.store)
             return answer, command
         except ValueTooLarge as error:

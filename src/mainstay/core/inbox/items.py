@@ -132,6 +132,22 @@ class Item(Struct, frozen=True, kw_only=True):
         return max(0.0, now - self.created)
 
 
+def damaged_item(operation: str, key: str, address: str) -> Item:
+    """The item of a keyed call whose record nothing can read.
+
+    >>> damaged_item("charge", "k-1", "a").severity
+    'critical'
+    """
+    return Item(
+        kind="corrupted_state",
+        subject=address,
+        operation=operation,
+        text=f"{operation} with key {key!r}: its record is damaged. No call with this key runs"
+        " until the record is restored or removed",
+        data={"address": address},
+    )
+
+
 def put(value: bytes | None, item: Item, now: float, *, is_new: bool = True) -> tuple[Change, Item]:
     """Raises a matter: a new item, or one more time for one that is not over.
 

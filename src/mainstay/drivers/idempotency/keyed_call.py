@@ -25,7 +25,7 @@ from mainstay.core.idempotency.record import (
     glimpse,
     reduce,
 )
-from mainstay.core.inbox.items import Item
+from mainstay.core.inbox.items import Item, damaged_item
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.deadline import remaining
@@ -387,18 +387,6 @@ class KeyedCall:
     def cancelled(self) -> CallCancelled:
         """The error of a set cancel event, while another call had the key."""
         return CallCancelled(self.call.operation, self.attempts)
-
-
-def damaged_item(operation: str, key: str, address: str) -> Item:
-    """The inbox item of a record that nothing can read."""
-    return Item(
-        kind="corrupted_state",
-        subject=address,
-        operation=operation,
-        text=f"{operation} with key {key!r}: its record is damaged. No call with this key runs"
-        " until the record is restored or removed",
-        data={"address": address},
-    )
 
 
 def new_owner() -> str:

@@ -15,10 +15,11 @@ from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
 from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.idempotency.record import Record, RecordState, encode, lease_of
+from mainstay.core.inbox.items import damaged_item
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.call.listeners import listeners_of
-from mainstay.drivers.idempotency.keyed_call import SPACE, damaged_item, new_owner
+from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
 from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.idempotency.purging import Purging
 from mainstay.drivers.idempotency.records import Records
