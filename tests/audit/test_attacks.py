@@ -237,6 +237,18 @@ def test_a_forged_record_at_the_end_is_no_cut_write(log):
     assert not verify_log(path).ok
 
 
+@pytest.mark.parametrize(
+    "odd", [b"1e999", b"nan", b"01", b"1.", b'"\xff"', b'"\0"', b'"\t"', b"1}}\x1e{"]
+)
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_what_one_reader_of_json_takes_is_no_cut_write(log, odd, is_marked):
+    """Readers differ: jq prints a record with 1e999 or with half a character."""
+    path, data, _ = log
+    forged = LINK + b'"record":{"forged":%b}}\n' % odd
+    path.write_bytes(data + (torn(forged) if is_marked else forged))
+    assert not verify_log(path).ok
+
+
 def test_a_first_file_goes_on_from_no_other(log):
     """A line before the first block is found, and be it one of ours."""
     path, data, _ = log

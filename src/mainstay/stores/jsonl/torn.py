@@ -25,6 +25,10 @@ HEAD, TORN = b'{"head":', b'{"torn":'
 AFTER = len(BEGINS) + 2 * SIZE
 BLOCK, RECORD = b'","block":', b'","record":'
 _MARK = TORN + b'{"bytes":'
+_STRUCTURE = re.compile(rb'[][{}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""Brackets, and strings, which may hold some."""
+_CONTROL = re.compile(rb"[\x01-\x1f]")
+"""What JSON escapes; a record separator (0x1e) makes jq begin anew."""
 _MARKED = re.compile(re.escape(_MARK) + rb"\d+\}{0,2}")
 
 
@@ -86,9 +90,20 @@ def _header_in(line: bytes, tail: Tail) -> Header | None:
 
 
 def _is_cut(line: bytes) -> bool:
-    """Whether a line begins as ours and has no end; a power cut may leave zeros behind it."""
+    """Whether a line begins as ours and has no end; a power cut may leave zeros behind it.
+
+    That is a matter of its brackets: readers of JSON differ in what else they take (`nan`, `1e999`,
+    half characters), and what one of them would read is no cut line.
+    """
     text = line.rstrip(b"\0")
-    return is_begun(text) and not is_json(text)
+    if not is_begun(text) or _CONTROL.search(text):
+        return False
+    depth = 0
+    for token in _STRUCTURE.findall(text):
+        depth += 1 if token in b"{[" else -1 if token in b"}]" else 0
+        if depth <= 0:
+            return False
+    return True
 
 
 def is_begun(line: bytes) -> bool:
