@@ -34,6 +34,24 @@ IN_SQLITE = {
             " BEGIN SELECT RAISE(IGNORE); END"
         ),
     ),
+    "a trigger on a table in other letters": (
+        "CREATE TRIGGER loud BEFORE INSERT ON MAINSTAY_AUDIT_BLOCKS BEGIN SELECT 1; END",
+    ),
+    "a trigger on the view in other letters": (
+        "CREATE TRIGGER loud INSTEAD OF INSERT ON Mainstay_Audit BEGIN SELECT 1; END",
+    ),
+    "a block that no block comes before": (
+        (
+            "INSERT INTO mainstay_audit_blocks SELECT -5, header, links, '[{\"forged\":1}]'"
+            " FROM mainstay_audit_blocks WHERE block = 2"
+        ),
+    ),
+    "a plan that nothing was pruned for": (
+        (
+            "INSERT INTO mainstay_audit_anchor VALUES"
+            " ('', 0, 0, zeroblob(32), '[' || char(10) || '{\"forged\":1}' || char(10) || ']')"
+        ),
+    ),
     "a trigger on the heads": (
         (
             "CREATE TRIGGER other AFTER INSERT ON mainstay_audit_heads"
@@ -74,6 +92,30 @@ IN_POSTGRES = {
         ),
     ),
     "a rule": ("CREATE RULE quiet AS ON INSERT TO mainstay_audit_blocks DO INSTEAD NOTHING",),
+    "a block that no block comes before": (
+        (
+            "INSERT INTO mainstay_audit_blocks SELECT -5, header, links, '[{\"forged\":1}]'"
+            " FROM mainstay_audit_blocks WHERE block = 2"
+        ),
+    ),
+    "a block without a number": (
+        "ALTER TABLE mainstay_audit_blocks DROP CONSTRAINT mainstay_audit_blocks_pkey",
+        "ALTER TABLE mainstay_audit_blocks ALTER block DROP NOT NULL",
+        (
+            "INSERT INTO mainstay_audit_blocks SELECT NULL, header, links, '[{\"forged\":1}]'"
+            " FROM mainstay_audit_blocks WHERE block = 2"
+        ),
+    ),
+    "numbers that need not differ": (
+        "ALTER TABLE mainstay_audit_blocks DROP CONSTRAINT mainstay_audit_blocks_pkey",
+        "ALTER TABLE mainstay_audit_blocks ADD PRIMARY KEY (links)",
+    ),
+    "a plan that nothing was pruned for": (
+        (
+            "INSERT INTO mainstay_audit_anchor VALUES"
+            " ('', 0, 0, decode(repeat('00', 32), 'hex'), E'[\\n{\"forged\":1}\\n]'::bytea)"
+        ),
+    ),
     "policies on rows": ("ALTER TABLE mainstay_audit_blocks ENABLE ROW LEVEL SECURITY",),
     "a table that inherits": ("CREATE TABLE more () INHERITS (mainstay_audit_blocks)",),
     "no view": ("DROP VIEW mainstay_audit",),

@@ -161,10 +161,11 @@ def _schema_flaw(journal: Journal) -> str:
     if flaws:
         return f"{flaws[0]}: what is read is not what was written"
     try:
-        journal.anchor()
+        anchor = journal.anchor()
     except msgspec.MsgspecError as error:
         return f"the anchor, with which the log begins, cannot be read: {error}"
-    return ""
+    has_more = anchor is not None and not anchor.block and bool(anchor.carried)
+    return "records stand before the log that nothing was pruned for" if has_more else ""
 
 
 class _Check:

@@ -22,7 +22,10 @@ _COLUMNS = {
     "mainstay_audit_heads": "block bigint,head bytea",
     "mainstay_audit_anchor": "log text,block bigint,number bigint,link bytea,carried bytea",
 }
+_BLOCKS = "mainstay_audit_blocks"
 _VIEW = "mainstay_audit"
+_NO_NUMBER = "SELECT block FROM mainstay_audit_blocks WHERE block < 1 LIMIT 1"
+"""Such a row is in the view, and a reader of the log begins with block 1."""
 _OURS = """
 SELECT wanted.name, c.relkind::text, c.relrowsecurity,
     (SELECT string_agg(
@@ -33,7 +36,10 @@ SELECT wanted.name, c.relkind::text, c.relrowsecurity,
      WHERE t.tgrelid = c.oid AND NOT t.tgisinternal),
     (SELECT string_agg(r.rulename::text, ', ') FROM pg_rewrite AS r
      WHERE r.ev_class = c.oid AND (c.relkind <> 'v' OR r.rulename <> '_RETURN')),
-    EXISTS (SELECT FROM pg_inherits AS i WHERE c.oid IN (i.inhparent, i.inhrelid))
+    EXISTS (SELECT FROM pg_inherits AS i WHERE c.oid IN (i.inhparent, i.inhrelid)),
+    (SELECT string_agg(a.attname::text, ',') FROM pg_index AS i
+     JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+     WHERE i.indrelid = c.oid AND i.indisprimary)
 FROM unnest(%(names)s::text[]) AS wanted (name)
 LEFT JOIN pg_class AS c ON c.oid = to_regclass(wanted.name)
 """
@@ -61,14 +67,17 @@ def schema_flaws() -> Steps[list[str]]:
     if all(row[1] is None for row in rows):
         return []
     flaws = [flaw for row in rows for flaw in _flaws_of(row)]
-    if flaws or (yield from _shown(_VIEW)) == _SHOWN:
+    if flaws:
         return flaws
-    return [OTHER_VIEW]
+    below = yield RoundTrip(_NO_NUMBER)
+    if below:
+        return [f"the table {_BLOCKS} has a row {below[0][0]}, and begins with 1"]
+    return [] if (yield from _shown(_VIEW)) == _SHOWN else [OTHER_VIEW]
 
 
 def _flaws_of(row: Sequence[Any]) -> list[str]:
     """What is wrong with a table or the view."""
-    name, kind, has_policies, columns, triggers, rules, inherits = row
+    name, kind, has_policies, columns, triggers, rules, inherits, key = row
     what, wanted = ("view", "v") if name == _VIEW else ("table", "r")
     if kind is None:
         return [f"the {what} {name} is missing"]
@@ -78,6 +87,8 @@ def _flaws_of(row: Sequence[Any]) -> list[str]:
     flaws = [f"the {word} {names} on {name} was added" for word, names in found.items() if names]
     if has_policies:
         flaws.append(f"{name} has policies on its rows, which hide some from some users")
+    if name == _BLOCKS and key != "block":
+        flaws.append(f"the primary key of {name}, the number of a block, was removed")
     if inherits:
         flaws.append(f"the table {name} shares its rows with another")
     return flaws

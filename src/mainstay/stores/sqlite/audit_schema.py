@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
 _OURS = (
     "SELECT type, name, tbl_name, sql FROM sqlite_master"
-    " WHERE instr(name, 'mainstay_audit') = 1 OR instr(tbl_name, 'mainstay_audit') = 1"
+    " WHERE instr(lower(name), 'mainstay_audit') = 1"
+    " OR instr(lower(tbl_name), 'mainstay_audit') = 1"
 )
+"""A trigger has the name of its table as the user wrote it, in any letters."""
+_NO_NUMBER = "SELECT block FROM mainstay_audit_blocks WHERE block < 1 LIMIT 1"
+"""Such a row is in the view, and a reader of the log begins with block 1."""
 _NO_TEXT = (
     "SELECT block FROM mainstay_audit_blocks"
     " WHERE typeof(header) <> 'text' OR typeof(body) <> 'text' OR typeof(links) <> 'blob' LIMIT 1"
@@ -45,13 +49,17 @@ def schema_flaws(connection: sqlite3.Connection) -> list[str]:
         for kind, name, table, _ in there
         if kind == "trigger"
     ]
-    return flaws or _of_another_type(connection)
+    return flaws or _flaws_of_rows(connection)
 
 
-def _of_another_type(connection: sqlite3.Connection) -> list[str]:
-    """JSON in a BLOB is read by the view in another way than as text."""
-    row = connection.execute(_NO_TEXT).fetchone()
-    return [] if row is None else [f"the columns of block {row[0]} are of another type"]
+def _flaws_of_rows(connection: sqlite3.Connection) -> list[str]:
+    """What the view shows and verification does not: JSON in a BLOB is read in another way."""
+    found = {
+        "the table of blocks has a row {}, and begins with 1": _NO_NUMBER,
+        "the columns of block {} are of another type": _NO_TEXT,
+    }
+    rows = [(text, connection.execute(query).fetchone()) for text, query in found.items()]
+    return [text.format(row[0]) for text, row in rows if row is not None]
 
 
 def _made() -> list[str]:
