@@ -31,11 +31,15 @@ _LOCAL = [
         "::1/128",
         "fe80::/10",
         "100.100.100.200/32",  # the metadata service of Alibaba Cloud
-        "fd00:ec2::254/128",  # that of AWS, on IPv6
+        "192.0.0.192/32",  # that of Oracle Cloud, beside 169.254.169.254
+        "168.63.129.16/32",  # that of Azure for the machine itself
+        "fd00:ec2::/32",  # those of AWS on IPv6: metadata, credentials of pods
+        "fd20:ce::254/128",  # that of Google Cloud on IPv6
     )
 ]
-_TRANSLATED = [ip_network("::/96"), ip_network("64:ff9b::/96")]
-"""IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, NAT64 (RFC 6052)."""
+_TRANSLATED = [ip_network(text) for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
+"""IPv6 networks whose last 32 bits are an IPv4 address: IPv4-compatible, IPv4-translated
+(RFC 2765), NAT64 (RFC 6052)."""
 ALLOWS = "allow_local=True (in a configuration allowLocal: true) allows it"
 
 
