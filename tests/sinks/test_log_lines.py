@@ -76,6 +76,14 @@ def test_what_mainstay_reports_of_itself_is_one_line_before_its_traceback(lines)
     assert r"ERROR a sink failed: OSError: down\r\n" in lines()
 
 
+def test_a_traceback_holds_nothing_that_a_terminal_obeys(lines):
+    """It has its own lines; what else is in the text of the exception is shown."""
+    report(OSError(EVIL), "a sink failed")
+    _, _, traceback = lines().partition("\n")
+    assert r"all is well\x1b[2J\x9b1m\u202e\u2028" in traceback
+    assert traceback.replace("\n", "").isprintable()
+
+
 def test_a_message_whose_arguments_do_not_fit_is_left_to_the_handler(lines, monkeypatch):
     """As logging does with every record."""
     monkeypatch.setattr(logging, "raiseExceptions", False)

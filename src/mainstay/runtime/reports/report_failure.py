@@ -2,7 +2,7 @@
 
 The exception itself is not on the record: a formatter would print its text, and some show
 the arguments of every frame. The record carries the traceback as text, in `exc_text`, which the
-standard library's formatters print.
+standard library's formatters print. It has its own lines; what else a terminal obeys is escaped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import traceback
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.printable import printable_lines
 from mainstay.core.events.describe import describe
 from mainstay.core.redact.redactor import REDACTOR
 from mainstay.runtime.reports.logs import logger, write
@@ -38,7 +39,7 @@ def report(
     arguments = (redact.text(text),)
     record = _log.makeRecord(_log.name, level, file, line, "%s", arguments, None, function)
     if error is not None:
-        record.exc_text = redact.text(_traceback(error))
+        record.exc_text = printable_lines(redact.text(_traceback(error)))
     try:
         write(_log.handle, record)
     except Exception:  # a handler or a filter of the program's: a broken log costs no call
