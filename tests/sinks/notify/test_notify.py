@@ -421,3 +421,23 @@ def test_who_answers_byte_by_byte_is_cut_and_tried_again(tmp_path, make, text):
         wait_until(lambda: len(calls) >= 2, "a second try")
         assert sink.stats()["failures"] >= 1
         sink.close()
+
+
+def test_a_connection_that_is_made_when_the_time_is_up_is_cut_too(tmp_path):
+    """The first address of a name may not answer, and the second byte by byte."""
+    sink = NotifyWebhook("https://example.org/", secret=None, spill=tmp_path, timeout=0.01)
+    ours, theirs = socket.socketpair()
+    found = []
+    with ours, theirs:
+        ours.settimeout(5.0)
+
+        def connect():
+            if found:
+                return ours
+            found.append("asked while there was none")
+            return None
+
+        with pytest.raises(TimeoutError, match=r"within 0\.01 s"), sink._in_time(connect):
+            found.append(ours.recv(1))
+    assert found == ["asked while there was none", b""]
+    sink.close()

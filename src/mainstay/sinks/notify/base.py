@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import Seconds
 
 
+_AGAIN = 0.05
+"""Seconds until a connection is cut again."""
+
+
 class Refused(Exception):
     """The receiver will never accept this notification."""
 
@@ -74,14 +78,19 @@ class Notifier(BufferedSink):
         """Cuts a connection when the time for the delivery is up.
 
         A socket's own timeout is for one read: a server that answers byte by byte would hold up
-        every later notification without limit.
+        every later notification without limit. It is cut until the delivery has ended: at first
+        there may be no connection yet, or one that TLS is just taking over.
         """
-        is_late = threading.Event()
+        is_late, is_over = threading.Event(), threading.Event()
 
         def cut() -> None:
             is_late.set()
-            with suppress(OSError, AttributeError):  # it is closed, or not open yet
-                Socket.shutdown(open_socket(), SHUT_RDWR)  # type: ignore[arg-type]
+            while not is_over.is_set():
+                with suppress(OSError, AttributeError):  # it is closed, or not open yet
+                    found = open_socket()
+                    if found is not None:
+                        Socket.shutdown(found, SHUT_RDWR)
+                is_over.wait(_AGAIN)
 
         timer = threading.Timer(self._timeout, cut)
         timer.daemon = True
@@ -91,6 +100,7 @@ class Notifier(BufferedSink):
             yield
         finally:
             timer.cancel()
+            is_over.set()
             if is_late.is_set():
                 raise TimeoutError(f"no answer within {self._timeout:g} s")
 
