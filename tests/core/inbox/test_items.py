@@ -4,7 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from mainstay.core.base.change import DROP, KEEP, Change
-from mainstay.core.inbox.items import ACTIONS, MOST_HISTORY, Item, decode, encode, noted, put
+from mainstay.core.inbox.items import (
+    ACTIONS,
+    MOST_HISTORY,
+    Item,
+    damaged_item,
+    decode,
+    encode,
+    noted,
+    put,
+)
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="?", attempts=3)
 
@@ -145,3 +154,12 @@ def test_a_matter_is_raised_in_the_place_of_a_damaged_item():
     assert (raised.times, raised.created) == (1, 5.0)
     assert "is damaged" in raised.history[0].text
     assert decode(change.value).id == item.id
+
+
+def test_a_damaged_record_is_one_matter_however_often_it_is_found():
+    """Its item has the key for people, and the address for whoever mends it."""
+    item = damaged_item("charge", "k-1", "charge:k-1")
+    assert item.id == damaged_item("charge", "other words", "charge:k-1").id
+    assert (item.kind, item.severity) == ("corrupted_state", "critical")
+    assert "charge with key 'k-1': its record is damaged" in item.text
+    assert item.data == {"address": "charge:k-1"}
