@@ -2,12 +2,13 @@
 
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from mainstay.errors import PolicyError
 from mainstay.events import InboxRaised
+from mainstay.sinks.notify import targets
 from mainstay.sinks.notify.sink import NotifySink, NotifyWebhook
 from mainstay.sinks.notify.targets import CheckedConnection, is_local, is_local_literal
 from tests.processes import wait_until
@@ -160,3 +161,26 @@ def test_a_local_target_that_is_allowed_is_reached(tmp_path):
         sink.close()
     assert sink.stats()["delivered"] == 1
     assert calls[0].startswith(b"POST / HTTP/1.1")
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch):
+    """Else all the time of a delivery would go to it, and no repetition would get further."""
+    ours, theirs = socket.socketpair()
+    places = [("2001:db8::1", 443), ("203.0.113.1", 443), ("203.0.113.2", 443)]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+    tried = []
+
+    def opened(_family, place, timeout):
+        tried.append((place, timeout))
+        if len(tried) < 3:
+            raise TimeoutError("timed out")
+        return ours
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: found)
+    monkeypatch.setattr(targets, "_opened", opened)
+    connection = CheckedConnection("example.org", 443, timeout=9.0)
+    with theirs, closing(connection):
+        connection.connect()
+        assert [place for place, _ in tried] == places
+        assert tried[0][1] <= 3.0 < tried[1][1] <= 4.5 < tried[2][1] <= 9.0
+        assert ours.gettimeout() == 9.0

@@ -17,7 +17,10 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from ssl import create_default_context
 from typing import TYPE_CHECKING
 
+from mainstay.runtime.clock import SYSTEM
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from ipaddress import IPv4Address
     from typing import Any
 
@@ -101,15 +104,8 @@ class CheckedConnection(HTTPConnection):
             places = [(family, place) for family, place in places if not is_local(str(place[0]))]
         if not places:
             raise LocalTargetError(f"{self.host} leads to this machine; {ALLOWS}")
-        errors: list[OSError] = []
-        for family, place in places:
-            try:
-                self.sock = _opened(family, place, self.timeout)
-            except OSError as error:
-                errors.append(error)
-            else:
-                return
-        raise errors[0]
+        self.sock = _first_opened(places, self.timeout)
+        self.sock.settimeout(self.timeout)
 
 
 class CheckedTlsConnection(CheckedConnection):
@@ -121,6 +117,23 @@ class CheckedTlsConnection(CheckedConnection):
         """Connects, and makes sure of whom to."""
         super().connect()
         self.sock = create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+
+def _first_opened(places: Sequence[tuple[int, Any]], timeout: float | None) -> socket.socket:
+    """A connection to the first place that answers; each has its share of the time that is left.
+
+    Else one that does not answer would take all the time of a delivery, and no repetition would
+    get further than that.
+    """
+    until = None if timeout is None else SYSTEM.monotonic() + timeout
+    errors: list[OSError] = []
+    for left, (family, place) in zip(range(len(places), 0, -1), places, strict=True):
+        share = None if until is None else max(0.001, (until - SYSTEM.monotonic()) / left)
+        try:
+            return _opened(family, place, share)
+        except OSError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _opened(family: int, place: Any, timeout: float | None) -> socket.socket:
