@@ -9,7 +9,7 @@ import pytest
 from mainstay.errors import PolicyError
 from mainstay.events import InboxRaised
 from mainstay.sinks.notify import targets
-from mainstay.sinks.notify.sink import NotifySink, NotifyWebhook
+from mainstay.sinks.notify.sink import NotifyMail, NotifySink, NotifyWebhook
 from mainstay.sinks.notify.targets import CheckedConnection, is_local, is_local_literal
 from tests.processes import wait_until
 
@@ -184,3 +184,23 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch):
         assert [place for place, _ in tried] == places
         assert tried[0][1] <= 3.0 < tried[1][1] <= 4.5 < tried[2][1] <= 9.0
         assert ours.gettimeout() == 9.0
+
+
+@pytest.mark.parametrize("security", ["none", "tls"])
+def test_mail_is_sent_to_the_first_address_that_answers(monkeypatch, security):
+    """By itself smtplib gives each address all the time of a delivery."""
+    tried = []
+
+    def opened(_family, place, timeout):
+        tried.append((place, timeout))
+        raise TimeoutError("timed out")
+
+    places = [("127.0.0.1", 25), ("127.0.0.2", 25)]
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: found)
+    monkeypatch.setattr(targets, "_opened", opened)
+    mail = NotifyMail("localhost", sender="a@example.org", to="b@example.org", security=security)
+    with pytest.raises(TimeoutError), closing(mail):
+        mail._send(InboxRaised(item="i"))
+    assert [place for place, _ in tried] == places
+    assert tried[0][1] <= mail._timeout / 2 < tried[1][1]

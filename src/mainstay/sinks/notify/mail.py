@@ -10,6 +10,7 @@ from mainstay.core.base.printable import printable, printable_lines
 from mainstay.core.base.validate import Checker
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
+from mainstay.sinks.notify.targets import addresses_of, first_opened
 
 if TYPE_CHECKING:
     import os
@@ -99,6 +100,13 @@ class NotifyMail(Notifier):
             def connect(self, *given: Any, **named: Any) -> Any:
                 servers.append(self)
                 return super().connect(*given, **named)
+
+            def _get_socket(self, host: str, port: int, timeout: float) -> Any:
+                opened = first_opened(addresses_of(host, port), timeout)
+                opened.settimeout(timeout)
+                if kind is smtplib.SMTP_SSL:
+                    return self.context.wrap_socket(opened, server_hostname=self._host)
+                return opened
 
         context = None if self._tls == "none" else ssl.create_default_context()
         host, port = self._where

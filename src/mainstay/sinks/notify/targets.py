@@ -98,13 +98,12 @@ class CheckedConnection(HTTPConnection):
 
     def connect(self) -> None:
         """Resolves the name once, and connects to an address that was checked."""
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        places = [(each[0], each[4]) for each in found]
+        places = addresses_of(self.host, self.port)
         if not self.allow_local:
             places = [(family, place) for family, place in places if not is_local(str(place[0]))]
         if not places:
             raise LocalTargetError(f"{self.host} leads to this machine; {ALLOWS}")
-        self.sock = _first_opened(places, self.timeout)
+        self.sock = first_opened(places, self.timeout)
         self.sock.settimeout(self.timeout)
 
 
@@ -119,7 +118,17 @@ class CheckedTlsConnection(CheckedConnection):
         self.sock = create_default_context().wrap_socket(self.sock, server_hostname=self.host)
 
 
-def _first_opened(places: Sequence[tuple[int, Any]], timeout: float | None) -> socket.socket:
+def addresses_of(host: str, port: int) -> list[tuple[int, Any]]:
+    """The addresses of a host, with their families.
+
+    >>> addresses_of("127.0.0.1", 25) == [(socket.AF_INET, ("127.0.0.1", 25))]
+    True
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, place) for family, _, _, _, place in found]
+
+
+def first_opened(places: Sequence[tuple[int, Any]], timeout: float | None) -> socket.socket:
     """A connection to the first place that answers; each has its share of the time that is left.
 
     Else one that does not answer would take all the time of a delivery, and no repetition would
