@@ -5,6 +5,7 @@ import pytest
 from mainstay import ConfigWarning, Engine
 from mainstay.engine.registry import STANDARD
 
+pytestmark = pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
 SHOP = """\
 retry:
   policies:
@@ -47,15 +48,47 @@ EVERYTHING = {
     "given twice": "retry: {}\n" + SHOP,
     "another operation twice": SHOP + "    charge: patient\n",
     "all of retry": SHOP + "  nested: colapse\n",
+    "no colon": SHOP.replace("charge:", "charge"),
+    "no YAML, and a list": SHOP.replace("    charge", "    - charge") + "\tstore: x\n",
+    "something before the key": SHOP.replace("    charge", "{   charge"),
+    "the key of the map": SHOP.replace("  operationPolicies:\n", ""),
 }
 
 
 @pytest.mark.req("AG-01.invalid")
-@pytest.mark.filterwarnings("ignore::mainstay.PolicyNotFoundWarning")
 @pytest.mark.parametrize("text", EVERYTHING.values(), ids=EVERYTHING)
 def test_an_operation_that_the_file_maps_runs_once_unless_its_policy_is_valid(attempts, text):
     """Wherever the mistake is; and what the file does not name has the built-in policy."""
     assert attempts(text, "charge", "other") == [1, STANDARD.max_attempts]
+
+
+@pytest.mark.parametrize("name", ["orders:create", "a b", "a=b", "*.create"])
+@pytest.mark.parametrize(
+    "text", ["  {}: once\n", "  - {}: once\n", "  {{x: y, {}: once}}\n", '"{}" = "once"\n']
+)
+def test_every_text_that_may_be_a_key_of_a_broken_file_is_one(attempts, name, text):
+    """A key may have spaces, colons and equals signs, and stand in a list or in braces."""
+    operation = name.replace("*", "orders")
+    broken = text.format(name) + "\tstore: x\n"
+    assert attempts(broken, operation, "other") == [1, STANDARD.max_attempts]
+
+
+def test_a_field_among_the_policies_may_belong_to_any_of_them(attempts):
+    """If its indentation is wrong, the policy above has lost it."""
+    text = SHOP.replace("once: {maxAttempts: 1}", "once:\n    maxAttempts: 1")
+    assert attempts(text, "charge", "once", "other") == [1, 1, STANDARD.max_attempts]
+
+
+def test_an_entry_of_the_map_may_stand_in_a_policy(attempts):
+    """Where the header of a table is missing, its entries belong to the table before."""
+    text = SHOP.replace("maxDelay: 9}", 'maxDelay: 9, charge.*: once, "pay": once}')
+    assert attempts(text, "charge.a", "pay", "other") == [1, 1, STANDARD.max_attempts]
+
+
+def test_a_list_of_everything_in_a_broken_file_maps_nothing(attempts):
+    """A star is a pattern only if it is a key."""
+    broken = SHOP + '\tstore: x\ntargets:\n  - "*"\n  - *\n'
+    assert attempts(broken, "charge", "other") == [1, STANDARD.max_attempts]
 
 
 def test_a_policy_without_a_problem_holds_for_what_is_mapped_to_it(attempts):

@@ -9,9 +9,11 @@ may every key of a file that cannot be parsed.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mainstay.config.fields import CONFIG, RETRY
+from mainstay.config.retry_fields import POLICY
 from mainstay.config.tree import Node, joined
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.registry import STANDARD
@@ -26,12 +28,17 @@ ONE_ATTEMPT = "one attempt"
 """The policy of operations whose own is not valid."""
 _MOST = 10_000
 """Names that are taken from a file which cannot be parsed."""
-_KEYS = re.compile(
-    r"""(?m)("[^"\n]+"|'[^'\n]+'|(?<![^\s"'{},:=#])[^\s"'{},:=#]+)[ \t]*[:=]"""
-    r"""|^[ \t]*([^\s:=#][^:=#\n]*)[:=]"""
-)
-"""A word or a quoted text before a colon or an equals sign, or all of a line before it. A word is
-tried from its beginning alone, so that a long one takes linear time."""
+_LONGEST = 1000
+"""Characters of such a name."""
+_SEPARATORS = 8
+"""Colons and equals signs of a line that may end a key: a key may have some itself."""
+_QUOTED = re.compile(r"""("[^"\n]+"|'[^'\n]+')[ \t]*[:=]""")
+_WORD = re.compile(r"""(?<![^\s"'{}\[\],:=#])([^\s"'{}\[\],:=#]+)[ \t]*[:=]""")
+"""A word is tried from its beginning alone, so that a long one takes linear time."""
+_PARTS = re.compile(r"[{}\[\],]")
+_AROUND = "\"' \t-?"
+"""What may stand around a key and be no part of it."""
+_NOTHING = Node({}, None, "")
 _HARMLESS = ("policies", "operation_policies", "default_policy", "circuit_breaker")
 """The parts of `retry` in which a problem makes no other policy invalid."""
 
@@ -69,6 +76,9 @@ def _mapped_in(retry: Node, paths: list[str]) -> Iterator[tuple[str, str]]:
                 is_right = isinstance(leaf.value, str)
                 is_right &= not _is_below(("retry", key, name), paths)
                 yield name, leaf.value if is_right else ""
+        elif RETRY.keys[key][0].name == "policies":  # entries of a map whose own key is missing
+            others = ((n, leaf) for n, leaf in _leaves(child, key) if n not in POLICY.keys)
+            yield from ((name, "") for name, leaf in others if isinstance(leaf.value, str))
 
 
 def _leaves(node: Node, key: str) -> Iterator[tuple[str, Node]]:
@@ -87,19 +97,40 @@ def _unclear(loaded: Loaded, named: list[str]) -> Iterator[str]:
     """What may be an operation in a file whose structure is broken: each of its keys."""
     if loaded.report.is_sound:
         return
-    for count, found in enumerate(_KEYS.finditer(loaded.text.replace("\0", ""))):
-        if count >= _MOST:
-            return
-        names = [name.strip("\"' \t") for name in found.groups() if name]
-        yield from (name for name in names if name and name not in named)
+    for name in islice(_possible_keys(loaded.text.replace("\0", "")), _MOST):
+        if name not in named:
+            yield name
+
+
+def _possible_keys(text: str) -> Iterator[str]:
+    """Each text that is a key in some reading of a text which is neither YAML nor TOML.
+
+    What stands before a colon or an equals sign: a quoted text, a word, all of the line, all since
+    the last bracket or comma. And a line's first word, whose colon may be missing.
+    """
+    for line in text.splitlines():
+        found = [*_QUOTED.findall(line), *_WORD.findall(line)]
+        for part in (line, *_PARTS.split(line)):
+            ends = islice(re.finditer(r"[:=]", part), _SEPARATORS)
+            found += [part[: end.start()] for end in ends if end.start() <= _LONGEST]
+        found += [word for word in line.lstrip(_AROUND).split(maxsplit=1)[:1] if word.strip(_ANY)]
+        names = (name.strip(_AROUND) for name in found)
+        yield from (name for name in names if name and len(name) <= _LONGEST)
+
+
+_ANY = "*?\"'#[]{}"
+"""A word of these alone is a pattern of everything, or none: only before a colon is it a key."""
 
 
 def _named(tree: Node) -> list[str]:
     """The policies that the file names, valid or not."""
-    retry = dict(_entries(tree)).get("retry")
-    policies = dict(_entries(retry)).get("policies") if retry is not None else None
-    names = [name for name, _ in _entries(policies)] if policies is not None else []
-    return [name for name in names if name and name == name.strip()]
+    return [name for name, _ in _policies_in(tree) if name and name == name.strip()]
+
+
+def _policies_in(tree: Node) -> Iterable[tuple[str, Node]]:
+    for key in ("retry", "policies"):
+        tree = dict(_entries(tree)).get(key) or _NOTHING
+    return _entries(tree)
 
 
 def _valid(loaded: Loaded, named: list[str]) -> dict[str, RetryPolicy]:
@@ -121,8 +152,16 @@ def _concerns_all(problem: Any, loaded: Loaded) -> bool:
         return True
     if problem.path != "retry" and not problem.path.startswith("retry."):
         return False
+    if _is_stray_field(problem.path, loaded):
+        return True
     key = problem.path.removeprefix("retry").lstrip(".").partition(".")[0].partition("[")[0]
     return key not in RETRY.keys or RETRY.keys[key][0].name not in _HARMLESS
+
+
+def _is_stray_field(path: str, loaded: Loaded) -> bool:
+    """Whether it stands among the policies and is none: a field whose indentation is wrong."""
+    stray = (n for n, child in _policies_in(loaded.tree) if not isinstance(child.value, dict))
+    return any(path == joined(("retry", "policies", name)) for name in stray)
 
 
 def _checked(loaded: Loaded) -> dict[str, dict[str, Any]]:
