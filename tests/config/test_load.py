@@ -1,5 +1,6 @@
 """From files, the environment and options to settings."""
 
+import os
 import re
 from pathlib import Path
 
@@ -402,6 +403,24 @@ def test_the_search_ends_at_home(put, tmp_path):
     assert list(candidates(inner, home)) == []
     mine = put("ann/mainstay.yml", "")
     assert list(candidates(inner, home)) == [mine]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
+def test_a_home_behind_a_link_is_the_home(put, tmp_path):
+    """`/home` may be a link to another disk; the working directory has no links in it."""
+    inner = put("disk/ann/project/a.txt", "").parent
+    mine = put("disk/ann/mainstay.yml", "")
+    (tmp_path / "home").symlink_to("disk")
+    assert list(candidates(inner, tmp_path / "home/ann")) == [mine]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
+@pytest.mark.parametrize("name", ["mainstay.yml", "agent/config.yml", "pyproject.toml"])
+def test_a_link_to_nothing_is_a_problem_and_not_no_file(put, tmp_path, name):
+    """What it led to may have mapped an operation to one attempt."""
+    put("agent/notes.txt", "")
+    (tmp_path / name).symlink_to("/nowhere/on/this/machine.yml")
+    assert problems() == [f"{name}: is a link to a file that is not there"]
 
 
 def test_outside_of_a_project_only_the_working_directory_counts(put, tmp_path, monkeypatch):

@@ -96,7 +96,9 @@ def _content(path: Path, source: str, report: Report) -> tuple[bytes, os.stat_re
                     return file.read(LARGEST), status
         report.file(source, None, problem)
     except FileNotFoundError:
-        report.file(source, None, "there is no such file")
+        is_link = path.is_symlink()
+        text = "is a link to a file that is not there" if is_link else "there is no such file"
+        report.file(source, None, text)
     except (OSError, ValueError) as error:
         words = getattr(error, "strerror", None) or str(error)
         report.file(source, None, f"cannot be read: {words}")

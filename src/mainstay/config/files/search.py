@@ -13,6 +13,7 @@ shared folder of temporary files, is not the user's.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,18 +42,20 @@ def candidates(start: Path, home: Path | None = None) -> Iterator[Path]:
 def search_folders(start: Path, home: Path | None = None) -> list[Path]:
     """The working directory and those above it, as far as they are the project's or the user's."""
     found, home = [], _home() if home is None else home
+    homes = () if home is None else (home, Path(os.path.realpath(home)))  # cwd is without links
     for folder in (start, *start.parents):
         found.append(folder)
-        if folder == home or any(_is_there(folder / root) for root in ROOTS):
+        if folder in homes or any(_is_there(folder / root) for root in ROOTS):
             return found
     return [start]
 
 
 def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a folder that may not be looked into
-        return False
+    """Also a link that leads nowhere: what it led to may have decided.
+
+    False in a folder that may not be looked into.
+    """
+    return os.path.lexists(path)
 
 
 def _home() -> Path | None:
