@@ -405,6 +405,30 @@ def test_the_search_ends_at_home(put, tmp_path):
     assert list(candidates(inner, home)) == [mine]
 
 
+@pytest.mark.parametrize("table", ["tools.mainstay", "tool.mainsaty", "mainstay", "Tool.mainstay"])
+def test_a_table_of_a_project_that_is_not_read_is_a_problem(put, table):
+    """The built-in policy would hold for what the table maps to one attempt."""
+    ours = "[tool.mainstay.retry.policies.once]\nmaxAttempts = 1\n"
+    put("pyproject.toml", f'{ours}[{table}.retry.operationPolicies]\ncharge = "once"\n')
+    (problem,) = problems()
+    assert f"has [{table}], which is not read: the table is [tool.mainstay]" in problem
+
+
+def test_a_dependency_of_a_project_is_no_table_of_ours(put):
+    """Other tools have tables of that name for where the package comes from."""
+    put("pyproject.toml", '[tool.uv.sources]\nmainstay = {path = "../mainstay"}\n'
+        '[project.optional-dependencies]\nmainstay = ["mainstay"]\n')  # fmt: skip
+    assert problems() == []
+
+
+@pytest.mark.parametrize("key", ["operationPolicies", "operation_policies", "perationPolicies"])
+def test_a_map_one_level_too_high_in_the_agents_file_is_a_problem(put, key):
+    """What is not ours is passed over; this can be nothing else."""
+    put("agent/config.yml", f"model: x\n{AGENT}{key}:\n  charge: noRetry\n")
+    (problem,) = problems()
+    assert f"{key}: unknown key" in problem
+
+
 @pytest.mark.skipif(os.name != "posix", reason="links need rights on Windows")
 def test_a_home_behind_a_link_is_the_home(put, tmp_path):
     """`/home` may be a link to another disk; the working directory has no links in it."""

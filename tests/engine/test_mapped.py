@@ -49,6 +49,7 @@ EVERYTHING = {
     "another operation twice": SHOP + "    charge: patient\n",
     "all of retry": SHOP + "  nested: colapse\n",
     "no colon": SHOP.replace("charge:", "charge"),
+    "a semicolon": SHOP.replace("charge:", "charge;"),
     "no YAML, and a list": SHOP.replace("    charge", "    - charge") + "\tstore: x\n",
     "something before the key": SHOP.replace("    charge", "{   charge"),
     "the key of the map": SHOP.replace("  operationPolicies:\n", ""),

@@ -36,7 +36,7 @@ _QUOTED = re.compile(r"""("[^"\n]+"|'[^'\n]+')[ \t]*[:=]""")
 _WORD = re.compile(r"""(?<![^\s"'{}\[\],:=#])([^\s"'{}\[\],:=#]+)[ \t]*[:=]""")
 """A word is tried from its beginning alone, so that a long one takes linear time."""
 _PARTS = re.compile(r"[{}\[\],]")
-_AROUND = "\"' \t-?"
+_AROUND = "\"' \t-?;#"
 """What may stand around a key and be no part of it."""
 _NOTHING = Node({}, None, "")
 _HARMLESS = ("policies", "operation_policies", "default_policy", "circuit_breaker")

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import stat
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.config.fields import CONFIG
 from mainstay.config.report import nearest
-from mainstay.config.tree import Node
+from mainstay.config.tree import Node, joined
 
 if TYPE_CHECKING:
     from mainstay.config.report import Report
@@ -28,6 +29,11 @@ _OPEN: int = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
+
+_CLOSE = 0.85
+"""How like a name of ours another is, at most a few letters apart."""
+_OF_RETRY = ("operationPolicies", "operation_policies")
+"""A part of `retry` that means nothing else: one level too high it is a mistake in indentation."""
 
 
 class Read(NamedTuple):
@@ -125,6 +131,7 @@ def _of_toml(path: Path, text: str, source: str, report: Report, *, is_given: bo
     tree = read_toml(text, source, report)
     if tree is None or not is_project:
         return tree
+    _report_elsewhere(tree, (), report)
     tool = tree.value.get("tool")
     tables = tool.value if tool is not None and isinstance(tool.value, dict) else {}
     if "mainstay" in tables:
@@ -136,6 +143,21 @@ def _of_toml(path: Path, text: str, source: str, report: Report, *, is_given: bo
     return None
 
 
+def _report_elsewhere(node: Node, path: tuple[str, ...], report: Report) -> None:
+    """Reports tables that look like ours and have another name: they would not be read."""
+    for key, child in node.value.items():
+        at = (*path, key)
+        if not isinstance(child.value, dict) or at == ("tool", "mainstay"):
+            continue
+        if child.value.keys() & CONFIG.keys.keys() and get_close_matches(
+            key.lower(), ("mainstay",), cutoff=_CLOSE
+        ):
+            text = f"has [{joined(at)}], which is not read: the table is [tool.mainstay]"
+            report.file(child.source, child.line, text)
+        else:
+            _report_elsewhere(child, at, report)
+
+
 def _of_agent(tree: Node, *, is_given: bool) -> Node | None:
     """Our part of the agent's file; a key that looks like one of ours is kept, to be reported."""
     if not isinstance(tree.value, dict):
@@ -145,7 +167,7 @@ def _of_agent(tree: Node, *, is_given: bool) -> Node | None:
 
 
 def _is_ours(key: str, there: dict[str, Node]) -> bool:
-    if key in CONFIG.keys:
+    if key in CONFIG.keys or get_close_matches(key, _OF_RETRY, cutoff=_CLOSE):
         return True
     meant = nearest(key, CONFIG.names)
     return bool(meant) and meant not in there and len(meant) > 4 and abs(len(meant) - len(key)) < 2
