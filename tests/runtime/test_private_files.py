@@ -66,6 +66,18 @@ def test_without_a_home_the_temporary_folder_is_what_is_left(monkeypatch):
     assert [each.name for each in private_folders()] == [f"mainstay-{os.geteuid()}"]
 
 
+def test_a_system_without_a_temporary_folder_has_a_name_for_one(monkeypatch, tmp_path):
+    """In a read-only container nothing can be written: who needs a file has the error of the disk."""
+
+    def nowhere():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", nowhere)
+    *_, temporary = private_folders()
+    assert temporary.is_absolute()
+    assert temporary.name == f"mainstay-{os.geteuid()}"
+
+
 # --- folders -------------------------------------------------------------------------------------
 
 

@@ -84,7 +84,11 @@ def private_folders() -> Iterator[Path]:
     with suppress(RuntimeError):  # the home folder is not known
         yield state_folder()
     user = os.geteuid() if _HAS_OWNERS else "user"
-    yield Path(tempfile.gettempdir()).absolute() / f"mainstay-{user}"
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except FileNotFoundError:  # no folder can be written: so a caller finds, who needs one
+        temporary = Path(os.sep, "tmp")
+    yield temporary.absolute() / f"mainstay-{user}"
 
 
 # --- folders -------------------------------------------------------------------------------------
