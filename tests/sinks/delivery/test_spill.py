@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import stat
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +149,24 @@ def test_a_record_that_was_not_sealed_is_set_aside(places, caplog):
     assert (found.files, found.aside) == (0, 1)
 
 
+@pytest.mark.parametrize("what", ["000000000001.jsonl", "spill.key"])
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_what_cannot_be_read_for_want_of_means_waits(places, monkeypatch, what, error):
+    """A process with no descriptor left has found no forgery: the file is read later."""
+    path = left_behind()
+    opened, refusals = os.open, [error]
+
+    def short(file, *rest, **options):
+        if os.fspath(file).endswith(what) and refusals:
+            raise refusals.pop()
+        return opened(file, *rest, **options)
+
+    monkeypatch.setattr("os.open", short)
+    assert delivered() == ["mine", "new"]
+    assert refusals == []
+    assert not path.with_suffix(".bad").exists()
+
+
 def test_many_files_that_are_set_aside_are_reported_in_one_line(places, caplog):
     """An upgrade does not fill the log."""
     path = left_behind()
@@ -268,6 +289,47 @@ def test_adopting_overwrites_no_other_file(places):
     path.with_suffix(".bad").write_bytes(FORGED)
     assert adopt(path.with_suffix(".bad"))
     assert sorted(delivered()) == ["forged", "mine", "new"]
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_kill_while_a_file_is_adopted_loses_and_doubles_nothing(places, monkeypatch, step):
+    """Between any two changes of names there is one file with the records."""
+    path = left_behind().with_suffix(".bad")
+    path.write_bytes(FORGED)
+    path.with_suffix(".jsonl").unlink()
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        left = [step]
+        for name in ("replace", "rename", "unlink"):
+            patch.setattr(Path, name, killed_at(left, getattr(Path, name)))
+        adopt(path)
+    for file in spill_files_in():
+        if file.can_be_adopted:
+            assert adopt(Path(file.path))
+    assert delivered() == ["forged", "new"]
+
+
+def killed_at(left, change):
+    """The change of a name, before which the process ends if it is the one."""
+
+    def changed(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return change(*arguments)
+
+    return changed
+
+
+def test_a_folder_that_is_left_at_this_moment_is_not_adopted_from(places, monkeypatch):
+    """Its lock was removed: it keeps no other process out."""
+    path = left_behind()
+
+    def locked(file):
+        (path.parent / "lock").unlink()
+        return True
+
+    monkeypatch.setattr("mainstay.sinks.delivery.adopt.try_lock", locked)
+    assert not adopt(path)
 
 
 def test_a_place_of_another_user_is_named_and_not_looked_into(places):

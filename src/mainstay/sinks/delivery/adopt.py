@@ -114,7 +114,7 @@ def adopt(path: Path) -> bool:
     """
     guard = open_private(path.parent / LOCK, os.O_RDWR | os.O_CREAT)
     try:
-        if not try_lock(guard):
+        if not try_lock(guard) or not (path.parent / LOCK).exists():
             return False
         whole = _free(path)
         data = Seal().seal(whole, _plain(read_private(path, LARGEST)))
@@ -123,9 +123,9 @@ def adopt(path: Path) -> bool:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(whole)
+        draft.replace(path)  # at each moment there is one file with these records
         if path != whole:
-            path.unlink()
+            path.rename(whole)
         return True
     finally:
         os.close(guard)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from mainstay.core.events.describe import describe
 from mainstay.runtime.reports.deferred_events import Facts
+from mainstay.sinks.delivery.seal import is_shortage
 from mainstay.sinks.delivery.slices import Slices
 
 if TYPE_CHECKING:
@@ -151,7 +152,10 @@ class Backlog:
                 self.refused += [describe(each)[1] for each in new]
 
     def next(self) -> Batch | None:
-        """The oldest batch; the same one until it is done."""
+        """The oldest batch; the same one until it is done.
+
+        Raises OSError or MemoryError if its file cannot be read for want of means.
+        """
         with self._order:
             while self.current is None and self._files:
                 self.current = self._read(self._files[0])
@@ -258,6 +262,8 @@ class Backlog:
         try:
             return Batch(0, self.spill.read(file), [], file)
         except Exception as error:  # not ours, or damaged: it must not keep others from delivery
+            if is_shortage(error):
+                raise
             self.unreadable.append((self.spill.set_aside(file), describe(error)[1]))
             return None
 

@@ -343,13 +343,16 @@ class Buffer:
             began = SYSTEM.monotonic()
             self.pressure.begin()
             self.slices.begin()
-            while (batch := self._next()) is not None:
+            while True:
                 try:
-                    if batch.events:
+                    batch = self._next()
+                    if batch is not None and batch.events:
                         self._deliver(batch.events)
                 except Exception as error:
                     self._failed(error)
                     return
+                if batch is None:
+                    break
                 self._backlog.done(batch)
                 self._counts["delivered"] += len(batch.events)
                 self._in_a_row = 0

@@ -8,6 +8,7 @@ there is no state folder. A user who can read the key can seal: this user, and r
 
 from __future__ import annotations
 
+import errno
 import hmac
 import os
 from contextlib import suppress
@@ -36,6 +37,8 @@ _PATIENCE = 5.0
 """Seconds to wait for another process that creates the key; it needs milliseconds."""
 _NAMES = 3
 """Parts of a path that are sealed: destination, folder of the process, file."""
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 
 
 class NotSealedError(Exception):
@@ -136,13 +139,25 @@ def own_key() -> bytes:
 
 
 def known_keys() -> list[bytes]:
-    """The keys of this user; nothing is created."""
+    """The keys of this user; nothing is created.
+
+    Raises:
+        OSError: there may be one, but the process has no descriptor or memory left to read it.
+    """
     found = []
     for folder in private_folders():
-        with suppress(OSError):
+        try:
             check_private(folder, 1)
             found.append(_read(folder))
+        except OSError as error:
+            if is_shortage(error):
+                raise
     return found
+
+
+def is_shortage(error: Exception) -> bool:
+    """Whether a file could not be read for want of means: later it can, and nothing is wrong."""
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in _SHORTAGES
 
 
 def _key_in(folder: Path) -> bytes:
