@@ -66,8 +66,8 @@ def test_without_a_home_the_temporary_folder_is_what_is_left(monkeypatch):
     assert [each.name for each in private_folders()] == [f"mainstay-{os.geteuid()}"]
 
 
-def test_a_system_without_a_temporary_folder_has_a_name_for_one(monkeypatch, tmp_path):
-    """In a read-only container nothing can be written: who needs a file has the error of the disk."""
+def test_a_system_without_a_temporary_folder_has_a_name_for_one(monkeypatch):
+    """As in a read-only container; whoever needs a file then has the error of the disk."""
 
     def nowhere():
         raise FileNotFoundError(2, "No usable temporary directory found")

@@ -100,6 +100,30 @@ def test_a_mistake_is_told(shop, mainstay, arguments, message):
     assert (code, message in out) == (2, True)
 
 
+@pytest.mark.parametrize("arguments", [[], ["--list"], ["--revoke"]], ids=str)
+def test_a_damaged_list_is_named_with_the_way_out(shop, mainstay, arguments):
+    """As an earlier loss of power may have left it."""
+    assert mainstay("config", "trust")[0] == 0
+    kept = shop.parent / "state" / "mainstay" / "trusted-configurations.json"
+    kept.write_bytes(b"")
+    code, out = mainstay("config", "trust", *arguments)
+    assert (code, f"{kept} is damaged" in out, "move it elsewhere" in out) == (2, True, True)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--list"], ["--revoke"]], ids=str)
+def test_without_a_state_folder_nothing_can_be_trusted(shop, mainstay, monkeypatch, arguments):
+    """A user without an account has no home; the file can be named."""
+
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    monkeypatch.setattr("pathlib.Path.home", unknown)
+    code, out = mainstay("config", "trust", *arguments)
+    assert (code, "neither read nor kept" in out, "--config" in out) == (2, True, True)
+
+
 def test_without_a_file_there_is_nothing_to_trust(shop, mainstay):
     shop.unlink()
     code, out = mainstay("config", "trust")

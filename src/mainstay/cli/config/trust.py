@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from mainstay.cli.options import example, json_option
 from mainstay.cli.screen.output import shielded, write, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mainstay.config.load import Found
 
 
@@ -46,6 +49,20 @@ def trust(ctx: click.Context, file: str | None, lists: bool, revoke: bool, as_js
         _trust(_found(file), as_json)
 
 
+@contextmanager
+def _using_list() -> Iterator[None]:
+    """The list of trusted files may be damaged, another user's, or have no folder."""
+    try:
+        yield
+    except ValueError as error:
+        hint = "move it elsewhere, and trust again what you trust"
+        raise CommandError(str(error), hint=hint) from error
+    except (OSError, RuntimeError) as error:
+        hint = "correct that, set XDG_STATE_HOME, or name the file with --config"
+        text = f"which files are trusted can be neither read nor kept: {error}"
+        raise CommandError(text, hint=hint) from error
+
+
 def _trust(found: Found, as_json: bool) -> None:
     from mainstay.config.files.trust import in_short, reach, trust, why_not_safe
 
@@ -58,7 +75,8 @@ def _trust(found: Found, as_json: bool) -> None:
             hint="change the owner or the mode if it is yours; else name the file with --config",
         )
     names = reach(tree)
-    entry = trust(found.path, tree) if names else None
+    with _using_list():
+        entry = trust(found.path, tree) if names else None
     if as_json:
         write_json(
             {
@@ -113,7 +131,8 @@ def _path(file: str | None) -> Path:
 def _revoke(path: Path, as_json: bool) -> int:
     from mainstay.config.files.trusted import revoke_trusted
 
-    removed = revoke_trusted(os.path.realpath(path))
+    with _using_list():
+        removed = revoke_trusted(os.path.realpath(path))
     if as_json:
         write_json({"file": str(path), "trusted": False, "revoked": removed})
     else:
@@ -124,7 +143,9 @@ def _revoke(path: Path, as_json: bool) -> int:
 def _list(as_json: bool) -> None:
     from mainstay.config.files.trusted import trusted_files
 
-    rows = [(each.path, each.at, _state(each.path, each.sha256)) for each in trusted_files()]
+    with _using_list():
+        entries = trusted_files()
+    rows = [(each.path, each.at, _state(each.path, each.sha256)) for each in entries]
     if as_json:
         write_json([dict(zip(("file", "since", "content"), row, strict=True)) for row in rows])
         return

@@ -103,4 +103,6 @@ def _replace(path: Path, content: bytes) -> None:
     draft = path.with_name(f"{path.name}.new")
     with os.fdopen(create_anew(draft), "wb") as file:
         file.write(content + b"\n")
+        file.flush()
+        os.fsync(file.fileno())  # or a loss of power leaves an empty list
     draft.replace(path)
