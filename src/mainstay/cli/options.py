@@ -61,10 +61,19 @@ def _remember(ctx: click.Context, _parameter: click.Parameter, value: bool) -> b
 
 def config_options(function: F) -> F:
     """Adds `--config` and `--set`, for configured(). On a group they hold for what is inside."""
+    return _config_options(function, click.Path(exists=True, dir_okay=False))
+
+
+def lenient_config_options(function: F) -> F:
+    """The same; but a file that is not there is a problem of the configuration, as any other."""
+    return _config_options(function, click.Path())
+
+
+def _config_options(function: F, path: click.Path) -> F:
     file = click.option(
         "--config",
         "config_file",
-        type=click.Path(exists=True, dir_okay=False),
+        type=path,
         callback=_remember_file,
         expose_value=False,
         help="The configuration file; by default it is searched for.",

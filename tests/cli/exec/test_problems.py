@@ -62,6 +62,19 @@ def test_on_request_it_runs_once_whatever_the_mistake(folder, text, capsys):
     assert "is run once, without retries" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("named", ["nowhere.yml", "."])
+def test_a_file_that_is_not_there_is_a_mistake_as_any_other(folder, named, capsys):
+    """It runs nothing, is listed with the others, and on request the command is run once."""
+    assert guard.run(["exec", "--config", named, "--set", "retry.x=1", *RUN]) == 2
+    told = capsys.readouterr().err
+    assert f"{named}: " in told
+    assert "--set retry.x" in told
+    assert not (folder / "ran").exists()
+    assert guard.run(["exec", "--config", named, "--on-config-error=once", *RUN]) == 1
+    assert (folder / "ran").read_text(encoding="utf-8") == "ran\n"
+    assert "\\n" not in capsys.readouterr().err  # the problems are in one line
+
+
 def test_every_mistake_is_listed_at_once(folder, capsys):
     """Of the file, --set, --policy and --store; as JSON too."""
     (folder / "mainstay.yml").write_text(MISTAKES["the policy"], encoding="utf-8")

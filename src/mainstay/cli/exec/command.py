@@ -10,7 +10,7 @@ import click
 from mainstay.cli.completion import operation_names, policy_names
 from mainstay.cli.exec.exit_codes import exit_codes
 from mainstay.cli.exec.sizes import size
-from mainstay.cli.options import Seconds, config_options, example, json_option
+from mainstay.cli.options import Seconds, example, json_option, lenient_config_options
 
 if TYPE_CHECKING:
     from typing import Any
@@ -52,7 +52,7 @@ SECONDS = Seconds(0.0, 31_622_400.0, above=True)
 @click.option("--lease", type=Seconds(1.0, 86_400.0), default="15s", show_default=True,
               metavar="TIME", help="With --key: take over a killed run after this.")  # fmt: skip
 @click.option("--store", metavar="URL", help="The store of circuits, keys and inbox items.")
-@config_options
+@lenient_config_options
 @click.option("--on-config-error", type=click.Choice(["stop", "once"]), default="stop",
               show_default=True, help="If the configuration or an option that names a part of it"
               " is wrong: do not run the command, or run it exactly once.")  # fmt: skip

@@ -39,7 +39,7 @@ def engine_of(request: ExecRequest, loaded: Loaded, reporter: Reporter) -> Engin
     except UsageError as error:
         if request.on_config_error != "once":
             raise
-        reporter.warn(str(error))
+        reporter.warn(" ".join(line.strip() for line in str(error).splitlines()))
     return _for_one_run(request, reporter)
 
 
