@@ -108,13 +108,13 @@ def test_a_failing_script_stops_itself_and_no_other_of_its_interpreter(execute, 
 def test_a_policy_is_found_by_the_bare_name_of_the_command(execute, tmp_path):
     """Also where the circuit has the whole path as its name."""
     count = script(tmp_path / "charge.sh", f"echo x >> {tmp_path}/ran; exit 1")
-    config = tmp_path / "own.yml"
-    config.write_text(
+    named = tmp_path / "mainstay.yml"
+    named.write_text(
         ASKED + "retry: {policies: {once: {maxAttempts: 1}},"
         " operationPolicies: {charge.sh: once}}\n",
         encoding="utf-8",
     )
-    assert execute("--quiet", "--config", str(config), "--", count)[0] == 1
+    assert execute("--quiet", "--config", str(named), "--", count)[0] == 1
     assert (tmp_path / "ran").read_text() == "x\n"
 
 
@@ -192,6 +192,8 @@ def programs(tmp_path, monkeypatch):
         ("bash -eu -o pipefail job.sh", "{bin}/bash {here}/job.sh"),
         ("node --max-old-space-size=1 app.js", "{bin}/node {here}/app.js"),
         ("java -jar app.jar", "{bin}/java {here}/app.jar"),
+        ("python3 -u deploy.py app.js", "{bin}/python3 {here}/deploy.py"),
+        ("python3 -um shop app.js", "{bin}/python3 -m shop"),
         ("perl -Ilib -MData::Dumper job.sh", "{bin}/perl {here}/job.sh"),
         ("make deploy", "{bin}/make {here}/Makefile"),
         ("env A=1 -u B python3 deploy.py", "{bin}/python3 {here}/deploy.py"),
@@ -213,8 +215,10 @@ def test_a_circuit_is_named_by_the_program_and_its_script(programs, line, wanted
         "python3", "python3 -", "python3 -c 'exit(1)'", "python3 -Ic 'exit(1)' deploy.py",
         "python3 -m", "python3 missing.py", "sh -ec 'exit 1'", "bash", "node -e 1 app.js",
         "node --eval=1", "perl -ne 1 job.sh", "ruby -e 1", "php -r 1", "java shop.Main",
-        "make -C elsewhere", "docker run x", "xargs tool", "env -S 'python3 deploy.py'",
-        "sudo --user app tool", "env", "timeout 5", "missing", "env " * 20 + "tool",
+        "node -r ./app.js job.sh", "node --require ./app.js job.sh", "java -cp app.jar shop.Main",
+        "bash --rcfile deploy.py job.sh", "perl -s -I deploy.py job.sh", "sh -s job.sh",
+        "java shop.Main app.jar", "make -C elsewhere", "docker run x", "xargs tool",
+        "env -S 'python3 deploy.py'", "sudo --user app tool", "env", "timeout 5", "missing", "env " * 20 + "tool",
     ],
 )  # fmt: skip
 def test_what_a_program_runs_must_be_known(programs, line):

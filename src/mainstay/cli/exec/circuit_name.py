@@ -31,7 +31,7 @@ class _Interpreter(NamedTuple):
     rest: str = ""
 
 
-_SHELL, _PYTHON = _Interpreter("c", "oO"), _Interpreter("c", "WXQ")
+_SHELL, _PYTHON = _Interpreter("cs", "oO"), _Interpreter("c", "WXQ")
 _PERL, _JAVASCRIPT = _Interpreter("eE", "IMmF0i"), _Interpreter("ep", "r")
 _OTHER = _Interpreter("eErBRc")
 _INTERPRETERS = (
@@ -143,16 +143,38 @@ def _after(wrapper: tuple[str, int], words: list[str]) -> list[str]:
 
 
 def _script(interpreter: _Interpreter, arguments: Sequence[str]) -> str | None:
-    """The file that an interpreter runs, or its module; None for code, or if there is none."""
+    """The file that an interpreter runs, or its module; None for code, or if it is in doubt."""
+    before = ""
     for at, word in enumerate(arguments):
-        if interpreter is _PYTHON and word.startswith("-m"):
-            module = word[2:] or "".join(arguments[at + 1 : at + 2])
+        if interpreter is _PYTHON and (named := _MODULE.match(word)):
+            module = named[1] or "".join(arguments[at + 1 : at + 2])
             return f"-m {module}" if module else None
         if word == "-" or _is_code(interpreter, word):
             return None
-        if not word.startswith("-") and Path(word).is_file():
-            return os.path.abspath(word)  # noqa: PTH100  as above
+        if not word.startswith("-"):
+            if Path(word).is_file():
+                has_more = not all(each.startswith("-") for each in arguments[at + 1 :])
+                if has_more and _may_take(interpreter, before):
+                    return None  # node -r hook.js app.js
+                return os.path.abspath(word)  # noqa: PTH100  as above
+            if not before.startswith("-") and word not in _SUBCOMMANDS:
+                return None  # awk PROGRAM data.txt
+        before = word
     return None
+
+
+_MODULE = re.compile(r"-[A-VYZa-ln-z]*m(.*)", re.DOTALL)
+"""`-m` of Python, also behind flags; what follows -W and -X is their value."""
+_SUBCOMMANDS = ("run", "exec")
+
+
+def _may_take(interpreter: _Interpreter, option: str) -> bool:
+    """Whether the word after an option may be its value, as far as is known."""
+    if not option.startswith("-") or "=" in option:
+        return False
+    if option.startswith("--") or interpreter not in (_SHELL, _PYTHON, _PERL):
+        return True
+    return option[-1] in interpreter.rest
 
 
 def _is_code(interpreter: _Interpreter, word: str) -> bool:
