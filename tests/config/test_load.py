@@ -414,6 +414,14 @@ def test_a_table_of_a_project_that_is_not_read_is_a_problem(put, table):
     assert f"has [{table}], which is not read: the table is [tool.mainstay]" in problem
 
 
+@pytest.mark.parametrize("table", ["toolmainstay.retry", "tool.mainstayretry", "tool.x.retry"])
+def test_a_map_in_another_table_of_a_project_is_a_problem(put, table):
+    """Nothing else has that name."""
+    put("pyproject.toml", f'[tool.mainstay.retry]\n[{table}.operationPolicies]\ncharge = "x"\n')
+    (problem,) = problems()
+    assert f"has [{table}], which is not read" in problem
+
+
 def test_a_dependency_of_a_project_is_no_table_of_ours(put):
     """Other tools have tables of that name for where the package comes from."""
     put("pyproject.toml", '[tool.uv.sources]\nmainstay = {path = "../mainstay"}\n'

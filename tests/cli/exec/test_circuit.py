@@ -218,7 +218,8 @@ def test_a_circuit_is_named_by_the_program_and_its_script(programs, line, wanted
         "node -r ./app.js job.sh", "node --require ./app.js job.sh", "java -cp app.jar shop.Main",
         "bash --rcfile deploy.py job.sh", "perl -s -I deploy.py job.sh", "sh -s job.sh",
         "java shop.Main app.jar", "make -C elsewhere", "docker run x", "xargs tool",
-        "env -S 'python3 deploy.py'", "sudo --user app tool", "env", "timeout 5", "missing", "env " * 20 + "tool",
+        "env -S 'python3 deploy.py'", "sudo --user app tool", "env", "timeout 5", "missing",
+        "env " * 20 + "tool",
     ],
 )  # fmt: skip
 def test_what_a_program_runs_must_be_known(programs, line):

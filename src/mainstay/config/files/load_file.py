@@ -149,13 +149,17 @@ def _report_elsewhere(node: Node, path: tuple[str, ...], report: Report) -> None
         at = (*path, key)
         if not isinstance(child.value, dict) or at == ("tool", "mainstay"):
             continue
-        if child.value.keys() & CONFIG.keys.keys() and get_close_matches(
-            key.lower(), ("mainstay",), cutoff=_CLOSE
-        ):
+        if _is_close(key, child.value) or child.value.keys() & set(_OF_RETRY):
             text = f"has [{joined(at)}], which is not read: the table is [tool.mainstay]"
             report.file(child.source, child.line, text)
         else:
             _report_elsewhere(child, at, report)
+
+
+def _is_close(key: str, table: dict[str, Node]) -> bool:
+    """Whether it has a name like ours, and a section of ours."""
+    is_close = bool(get_close_matches(key.lower(), ("mainstay",), cutoff=_CLOSE))
+    return is_close and not table.keys().isdisjoint(CONFIG.keys)
 
 
 def _of_agent(tree: Node, *, is_given: bool) -> Node | None:
