@@ -153,7 +153,8 @@ _POSITION = (  # the third argument of those that connect to a database
 _TRIED = (  # failed to authenticate ann:hunter2
     r"(?i)\b(?:authenticate|authentication failed|login|logon|credentials|creds|bind)(?:[ ]"
     r"(?:as|with|for))?:?[ ]"
-    r"[\"'(]{0,2}+[\w.@\\-]{1,60}+[ ]?[:/,][ ]?(?P<secret>[^\s:/\"',;()]{4,100}+)"
+    r"[\"'(]{0,2}+[\w.@\\-]{1,60}+[ ]?[:/,][ ]?(?![\w-]{1,40}+=\w)"
+    r"(?P<secret>[^\s:/\"',;()]{4,100}+)"
 )
 _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
 
