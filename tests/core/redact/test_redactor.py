@@ -142,6 +142,7 @@ SECRETS = {
 }
 
 HARMLESS = [
+    "session 3f2a9c1e-7b44-4d0a-9e1f-0123456789ab was closed by the server",
     "",
     "Connection refused",
     "[Errno 111] Connect call failed ('127.0.0.1', 5432)",
