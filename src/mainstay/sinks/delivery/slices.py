@@ -18,7 +18,7 @@ from mainstay.runtime.clock import SYSTEM
 if TYPE_CHECKING:
     from mainstay.ports import Clock
 
-SHORT, LONG = 0.002, 0.004
+SHORT, LONG = 0.006, 0.012
 """Seconds of a slice: if others use the pause, and at most. Shorter ones cost more than they gain:
 after each change of threads the caches are cold."""
 _PAUSE = 0.000_001
