@@ -304,7 +304,7 @@ def test_a_file_that_is_open_in_another_way_is_refused_in_the_child(tmp_path, ow
 
 
 HOOKS = ["pass"]
-if sys.version_info < (3, 14):  # from 3.14 on Python ends a child that has called only this one
+if sys.version_info < (3, 13):  # from 3.13 on Python ends a child that has called only this one
     HOOKS.append("ctypes.pythonapi.PyOS_AfterFork_Child()")
 
 
