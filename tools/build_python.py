@@ -83,9 +83,20 @@ def configure(version: str, prefix: Path) -> list[str]:
 
 def download(number: str, release: str, scratch: Path) -> Path:
     """The source of the newest such Python in a release, as upstream published it."""
+    apt = apt_of("deb-src", release, scratch)
+    (scratch / "source").mkdir()
+    run([*apt, "source", "--download-only", f"python{number}"], scratch / "source")
+    found = sorted((scratch / "source").glob("*.orig.tar.*z"))
+    if not found:
+        raise CannotBuild(f"the source package of python{number} has no archive of upstream's")
+    return found[0]
+
+
+def apt_of(kind: str, release: str, scratch: Path) -> list[str]:
+    """An apt-get that knows the packages ("deb") or sources ("deb-src") of a release alone."""
     sources = scratch / "sources.list"
-    sources.write_text(f"deb-src [signed-by={KEYRING}] {mirror()} {release} main\n", "utf-8")
-    for folder in ("lists/partial", "cache/archives/partial", "source"):
+    sources.write_text(f"{kind} [signed-by={KEYRING}] {mirror()} {release} main\n", "utf-8")
+    for folder in ("lists/partial", "cache/archives/partial"):
         (scratch / folder).mkdir(parents=True)
     apt = [
         "apt-get",
@@ -95,11 +106,7 @@ def download(number: str, release: str, scratch: Path) -> Path:
         f"-oDir::Cache={scratch / 'cache'}",
     ]
     run([*apt, "update"], scratch)
-    run([*apt, "source", "--download-only", f"python{number}"], scratch / "source")
-    found = sorted((scratch / "source").glob("*.orig.tar.*z"))
-    if not found:
-        raise CannotBuild(f"the source package of python{number} has no archive of upstream's")
-    return found[0]
+    return apt
 
 
 def mirror() -> str:

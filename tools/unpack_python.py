@@ -22,7 +22,7 @@ from pathlib import Path
 
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parents[1]))
-from tools.build_python import KEYRING, CannotBuild, mirror, run
+from tools.build_python import CannotBuild, apt_of, run
 from tools.pythons import built
 
 PARTS = (
@@ -82,18 +82,8 @@ def unpack(version: str, release: str, into: Path) -> Path:
 
 def download(version: str, release: str, scratch: Path) -> list[Path]:
     """The packages of a Python and of the libraries that it is linked with."""
-    sources = scratch / "sources.list"
-    sources.write_text(f"deb [signed-by={KEYRING}] {mirror()} {release} main\n", "utf-8")
-    for folder in ("lists/partial", "cache/archives/partial", "packages"):
-        (scratch / folder).mkdir(parents=True)
-    apt = [
-        "apt-get",
-        f"-oDir::Etc::SourceList={sources}",
-        "-oDir::Etc::SourceParts=-",
-        f"-oDir::State::Lists={scratch / 'lists'}",
-        f"-oDir::Cache={scratch / 'cache'}",
-    ]
-    run([*apt, "update"], scratch)
+    apt = apt_of("deb", release, scratch)
+    (scratch / "packages").mkdir()
     names = [each.format(version) for each in PARTS] + list(LIBRARIES)
     run([*apt, "download", *names], scratch / "packages")
     return sorted((scratch / "packages").glob("*.deb"))
