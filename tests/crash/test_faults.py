@@ -84,11 +84,16 @@ def test_a_process_that_was_stopped_past_its_lease_may_be_overtaken():
     assert found(ASKED, *twice, *late, recovery=[Line("saw", 99.0, 9, "k", "v")]) == [
         "one_at_a_time"
     ]
-    stops = ((("paused", 1), ("resumed", 1)), (("down", 0), ("up", 0)), (("x", 0), SLOW))
-    for stop, go_on in stops:
+    stops = (
+        (("paused", 1), ("resumed", 1), "fault"),
+        (("down", 0), ("up", 0), "fault"),
+        (("x", 0), SLOW, "machine"),
+    )
+    for stop, go_on, why in stops:
         waits = [("asked", 3, "k", "", "short")] * int(10 * LEASE)
         events = [ASKED, twice[0], stop, *waits, *twice[1:], go_on, *late]
         assert found(*events, recovery=[Line("saw", 99.0, 9, "k", "v")]) == []
+        assert +Evidence(lines(*events)).excused() == {why: 1}, "each excuse is counted"
 
 
 def test_a_function_that_was_entered_before_its_process_stood_still_did_not_run_again():
@@ -99,12 +104,13 @@ def test_a_function_that_was_entered_before_its_process_stood_still_did_not_run_
     late = [Line("ended", 5.3, 1, "k", "w"), Line("raised", 5.4, 1, "k", "LeaseLost")]
     after = [Line("round", 99.0, 9), Line("saw", 99.0, 9, "k", "v")] * 2
 
-    def names(entered):
+    def judged(entered):
         began = Line("began", entered, 1, "k")
-        return [name for name, _ in check(Evidence([*events, began, *late, *after]))]
+        evidence = Evidence([*events, began, *late, *after])
+        return [name for name, _ in check(evidence)], evidence.excused()["late line"]
 
-    assert names(entered=0.05) == []
-    assert names(entered=5.2) == ["not_again"]
+    assert judged(entered=0.05) == ([], 1)
+    assert judged(entered=5.2) == (["not_again"], 0)
 
 
 def test_every_property_of_the_checker_is_in_the_table():

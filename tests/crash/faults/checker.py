@@ -5,7 +5,7 @@ Each function yields what it found against its property; `check` runs all of the
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +49,8 @@ class Evidence:
     kinds: dict[str, str] = field(default_factory=dict)
     outages: list[tuple[float, float]] = field(default_factory=list)
     pauses: dict[int, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    starved: list[tuple[int | None, float, float]] = field(default_factory=list)
+    """When the machine, and no fault, held up a process, or the store (none)."""
 
     def __post_init__(self) -> None:
         self.rounds = [at for at, line in enumerate(self.lines) if line.what == "round"]
@@ -88,17 +90,51 @@ class Evidence:
             elif line.what == "resumed":
                 self.pauses[line.pid].append((stopped.pop(line.pid), line.at))
             elif line.what == "slow":
-                self.outages.append((float(line.more), line.at))
+                self.starved.append((None, float(line.more), line.at))
             elif line.what == "stalled":
-                self.pauses[line.pid].append((float(line.more), line.at))
+                self.starved.append((line.pid, float(line.more), line.at))
 
-    def is_excused(self, first: Execution, second: Execution) -> bool:
-        """Whether the lease of the first could not be renewed before the second began."""
-        windows = [*self.outages, *self.pauses[first.pid]]
-        return any(
-            until - since >= EXCUSED_AFTER and since < second.since and until > first.since - LEASE
-            for since, until in windows
-        )
+    def overlaps(self) -> Iterator[tuple[Execution, Execution]]:
+        """Two executions of a key of which the second began while the first was running."""
+        for executions in self.executions.values():
+            for number, second in enumerate(executions):
+                for first in executions[:number]:
+                    if second.began < first.ended:
+                        yield first, second
+
+    def excuse(self, first: Execution, second: Execution) -> str:
+        """Why the lease of the first could not be renewed before the second began.
+
+        "fault" if one was injected, "machine" if only the machine held up the process or the store,
+        nothing if there is no reason.
+        """
+        machine = [(a, b) for pid, a, b in self.starved if pid in (None, first.pid)]
+        for name, windows in (
+            ("fault", [*self.outages, *self.pauses[first.pid]]),
+            ("machine", machine),
+        ):
+            if any(
+                until - since >= EXCUSED_AFTER
+                and since < second.since
+                and until > first.since - LEASE
+                for since, until in windows
+            ):
+                return name
+        return ""
+
+    def excused(self) -> Counter[str]:
+        """How many findings were excused, and why.
+
+        "late line" counts keys whose execution wrote its first line after a caller had seen the
+        outcome, but had been entered before.
+        """
+        found = Counter(self.excuse(*pair) for pair in self.overlaps())
+        found.pop("", None)
+        for key, seen in _outcomes(self).items():
+            index, line = seen[0]
+            late = [e for e in self.executions[key] if e.began > index and e.since <= line.at]
+            found["late line"] += bool(late)
+        return found
 
 
 def check(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -144,14 +180,12 @@ def _not_again(evidence: Evidence) -> Iterator[str]:
 
 
 def _one_at_a_time(evidence: Evidence) -> Iterator[str]:
-    for key, executions in evidence.executions.items():
-        for number, second in enumerate(executions):
-            for first in executions[:number]:
-                if second.began < first.ended and not evidence.is_excused(first, second):
-                    yield (
-                        f"key {key}: began in {first.pid}, and in {second.pid}"
-                        f" {second.since - first.since:.2f} s later while the first was running"
-                    )
+    for first, second in evidence.overlaps():
+        if not evidence.excuse(first, second):
+            yield (
+                f"key {first.key}: began in {first.pid}, and in {second.pid}"
+                f" {second.since - first.since:.2f} s later while the first was running"
+            )
 
 
 def _unsafe_once(evidence: Evidence) -> Iterator[str]:

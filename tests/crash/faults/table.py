@@ -95,7 +95,9 @@ class Totals:
             for row in rows
         ]
         broken = [f"{name}: {count}" for name, count in self.properties().items()]
-        return "\n".join([*lines, "", f"violations: {', '.join(broken)}", self.summary()])
+        return "\n".join(
+            [*lines, "", f"violations: {', '.join(broken)}", self.excused(), self.summary()]
+        )
 
     def summary(self) -> str:
         """What was done besides, in one line."""
@@ -103,6 +105,19 @@ class Totals:
             f"{len(self.reports)} trials, {self._sum(FAULTS)} faults,"
             f" {sum(each.keys for each in self.reports):,} keys,"
             f" {sum(each.executions for each in self.reports):,} executions"
+        )
+
+    def excused(self) -> str:
+        """What was not counted as a violation, in one line."""
+        found = sum((each.excused for each in self.reports), Counter[str]())
+        by_machine = [
+            f"{each.fault}:{each.store}" for each in self.reports if each.excused["machine"]
+        ]
+        where = f" ({', '.join(sorted(set(by_machine)))})" if by_machine else ""
+        return (
+            f"Overlaps after an injected fault cost the lease: {found['fault']}; after the machine"
+            f" alone did: {found['machine']}{where}. Executions entered before the outcome was"
+            f" seen whose line came after it: {found['late line']}."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -117,7 +132,12 @@ class Totals:
             for store in STORES
             if self._of(fault, store)
         }
-        return {"cells": cells, "properties": self.properties(), "versions": versions()}
+        return {
+            "cells": cells,
+            "properties": self.properties(),
+            "excused": self.excused(),
+            "versions": versions(),
+        }
 
     def markdown(self, seed: int) -> str:
         """For a page."""
@@ -127,7 +147,15 @@ class Totals:
         found = "No property was violated." if self.is_whole else f"Violated: {self.properties()}."
         used = ", ".join(f"{name} {number}" for name, number in versions().items())
         return "\n".join(
-            [*table, "", f"{self.summary()}; seed {seed}. {found}", "", f"Ran on {used}."]
+            [
+                *table,
+                "",
+                f"{self.summary()}; seed {seed}. {found}",
+                "",
+                self.excused(),
+                "",
+                f"Ran on {used}.",
+            ]
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ class Report:
     keys: int = 0
     seconds: float = 0.0
     violations: list[tuple[str, str]] = field(default_factory=list)
+    excused: Counter[str] = field(default_factory=Counter)
+    """What was found and not counted as a violation, by reason."""
     log: str = ""
     """The lines of the oracle, where something was violated."""
 
@@ -142,6 +145,7 @@ class _Trial:
         evidence = Evidence(self.oracle.lines)
         self.report.keys = len(evidence.kinds)
         self.report.executions = sum(map(len, evidence.executions.values()))
+        self.report.excused = evidence.excused()
         for name, found in check(evidence):
             self._violated(name, found)
         for line in self.oracle.lines:
