@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mainstay.core.circuit.snapshot import CircuitSnapshot
     from mainstay.core.circuit.window import Window
     from mainstay.core.inbox.items import Item
+    from mainstay.core.known.kind import Kind, transient
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.hooks import RetryInfo
-    from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
     from mainstay.drivers.call.blocks import Attempt, Attempts
     from mainstay.drivers.call.result import RetryResult, RetryStatistics
@@ -101,7 +101,7 @@ _HOMES = {
     "mainstay.core.retry.classify": ("Classification",),
     "mainstay.core.retry.hooks": ("RetryInfo",),
     "mainstay.core.inbox.items": ("Item",),
-    "mainstay.core.retry.kinds": ("Kind",),
+    "mainstay.core.known.kind": ("Kind", "transient"),
     "mainstay.core.retry.policy": ("KindRule",),
     "mainstay.core.redact.redactor": ("Redactor",),
     "mainstay.core.circuit.window": ("Window",),
@@ -262,6 +262,7 @@ __all__ = [
     "read_log",
     "retry",
     "testing",
+    "transient",
     "verify_log",
 ]
 

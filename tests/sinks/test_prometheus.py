@@ -25,7 +25,7 @@ from mainstay import (
     events,
 )
 from mainstay.core.circuit.breaker import CircuitState
-from mainstay.core.retry.kinds import Kind
+from mainstay.core.known.kind import Kind
 from mainstay.sinks.metrics.catalogue import METRICS
 from mainstay.sinks.metrics.meter import RULES
 from mainstay.sinks.prometheus import PrometheusSink

@@ -23,7 +23,7 @@ from mainstay.config.fields import CONFIG, RETRY
 from mainstay.config.report import Report
 from mainstay.config.retry_fields import KINDS
 from mainstay.config.shapes import Listing, NameMap, Section, Text
-from mainstay.core.retry.kinds import qualified_name
+from mainstay.core.known.kind import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

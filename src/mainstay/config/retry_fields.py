@@ -16,8 +16,8 @@ from mainstay.config.shapes import (
 )
 from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS
 from mainstay.core.circuit.settings import COUNTED
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.policy_fields import (
     EXHAUSTED_MODES,
     LOG_LEVELS,

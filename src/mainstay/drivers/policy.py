@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.types import Seconds, UserValue
     from mainstay.core.explain.explain import Explanation
+    from mainstay.core.known.kind import Kind
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.hooks import Hook
-    from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.policy import KindRule
     from mainstay.drivers.call.blocks import Attempts
     from mainstay.drivers.call.callables import Function

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker, in_seconds
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.known.http import status_of
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.kinds import status_of
 from mainstay.drivers.guards.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.guards.shared import Sharing
 from mainstay.drivers.policy import RetryPolicy

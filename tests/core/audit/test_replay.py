@@ -36,8 +36,8 @@ from mainstay.core.events import evidence
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.events.codec import decode, encode
 from mainstay.core.events.evidence import MOST_MEMBERS, evidence_of
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.events import CallRefused
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.drivers.call.guard import Guard, label_of
 from mainstay.errors import CircuitOpenError, NestedRetryWarning, Refused

@@ -33,6 +33,7 @@ from mainstay.core.audit.recorded_calls import (
     Traffic,
 )
 from mainstay.core.audit.whatif import MOST_CHANCES, Chances, Outcome, ready, recorded, rerun
+from mainstay.core.base.rule import RULE
 from mainstay.core.events.codec import encode
 from mainstay.core.events.evidence import MOST_MEMBERS
 from mainstay.core.retry.effects import Enclosing
@@ -345,7 +346,7 @@ def test_a_circuit_that_opens_in_a_wait_is_in_the_record():
 def test_an_enclosing_retry_is_still_there():
     """By version 1 of the rules an inner call stood back, and does under any policy."""
     (call,) = calls_of(run(SHORT, [[0, 0]])).values()
-    assert call.rule == 2
+    assert call.rule == RULE
     del call.attempts[1:]
     call.rule, call.enclosing = 1, Enclosing("outer", 3)
     again = rerun(call, ready(LONG), Chances("succeed"))

@@ -3,9 +3,9 @@
 import pytest
 
 from mainstay.core.base.attributes import attribute
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.give_up import newest_mark
-from mainstay.core.retry.kinds import Kind
 
 
 class Hostile(Exception):

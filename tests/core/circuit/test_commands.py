@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.base.rule import RULE
 from mainstay.core.circuit.breaker import (
     Circuit,
     CircuitState,
@@ -179,7 +180,7 @@ def test_a_change_is_made_again_by_the_version_of_its_record(rule):
     before, command = Circuit(key=2**51 + 1), ("record", None, 5.0, True, False, 0)
     after, _ = apply(settings, before, command)
     event = changed("pay", settings, before, command, after, 5.0, with_proof=True)
-    assert event.proved.rule == 2
+    assert event.proved.rule == RULE
     answers = event.proved.answers if rule == 2 else [5.0]
     recorded = msgspec.structs.replace(
         event, proof=msgspec.structs.replace(event.proved, answers=answers)

@@ -12,8 +12,8 @@ from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.circuit.window import Window
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff
-from mainstay.core.retry.kinds import Kind
 from mainstay.errors import (
     AttemptTimeout,
     BulkheadFull,

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from mainstay.core.codec.canonical import Canonical, canonical, fingerprint
 from mainstay.core.codec.visitor import ROOT
-from mainstay.core.retry.kinds import Kind
+from mainstay.core.known.kind import Kind
 from mainstay.errors import UsageError
 
 HERE = __name__
@@ -422,7 +422,7 @@ import sys, uuid, pathlib
 from datetime import datetime, timezone
 from decimal import Decimal
 from mainstay.core.codec.canonical import fingerprint
-from mainstay.core.retry.kinds import Kind
+from mainstay.core.known.kind import Kind
 print(fingerprint({
     "set": {"a", "b", "c", 1, 2.5, None, b"x", ("t", 1), Kind.AUTH, Decimal("1.10")},
     "frozen": frozenset(map(str, range(50))),

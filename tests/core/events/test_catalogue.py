@@ -19,6 +19,7 @@ from mainstay.core.events.codec import decode, encode
 from mainstay.core.events.describe import describe
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.idempotency.events import Idempotency
+from mainstay.core.known.kind import Kind
 from mainstay.core.redact.redactor import Redactor
 from mainstay.core.retry.classify import Classification
 from mainstay.core.retry.effects import (
@@ -41,7 +42,6 @@ from mainstay.core.retry.events import (
     RetryAttempt,
     RetryExhausted,
 )
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.retry_after import Hint

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.known.kind import Kind
 from mainstay.core.limits.throttle import (
     Calendar,
     MemoryRule,
@@ -15,7 +16,6 @@ from mainstay.core.limits.throttle import (
     is_refusal,
     readable,
 )
-from mainstay.core.retry.kinds import Kind
 from mainstay.errors import CallShed, PolicyError
 
 NO_NUMBERS = [True, "1", None, math.nan, math.inf, -math.inf, -1, -0.5, 10**400]

@@ -19,6 +19,7 @@ from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.base.event import Event
 from mainstay.core.events.builder import EventBuilder
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
 from mainstay.core.retry.effects import (
@@ -39,7 +40,6 @@ from mainstay.core.retry.events import (
 )
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.hooks import CallHook
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import KindRule, Policy
 from mainstay.core.retry.retry_after import parse_date

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.classify import (
     CACHE_SIZE,
     Classification,
@@ -17,7 +18,6 @@ from mainstay.core.retry.classify import (
     codes_of,
     show_rule,
 )
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
@@ -245,7 +245,7 @@ def test_a_base_class_does_not_cover_an_authentication_failure(failure, rule):
         (PermissionError(), PermissionError),
         (PermissionError(), "PermissionError"),
         (PermissionError(), "builtins.PermissionError"),
-        (ApiError(status_code=403), ApiError),
+        (ApiError(status_code=403), "status:403"),
         (ApiError(status_code=401, code="TokenExpired"), "TokenExpired"),
         (ApiError(status_code=401), "401"),
         (PermissionError(), Kind.AUTH),

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.hooks import CallHook, RetryInfo
-from mainstay.core.retry.kinds import Kind
 
 
 @pytest.mark.req("FR-041-13")

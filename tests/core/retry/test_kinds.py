@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay import errors
+from mainstay.core.known.http import status_of
+from mainstay.core.known.kind import RETRIED_KINDS, Kind, qualified_name
 from mainstay.core.retry import kinds
-from mainstay.core.retry.kinds import RETRIED_KINDS, Kind, kind_of, qualified_name, status_of
+from mainstay.core.retry.kinds import kind_of
 
 
 def kind(exception):
@@ -373,4 +375,4 @@ def test_a_qualified_name_is_module_and_name():
 
     assert qualified_name(ValueError) == "builtins.ValueError"
     assert qualified_name(Inner).endswith("test_a_qualified_name_is_module_and_name.<locals>.Inner")
-    assert qualified_name(Kind) == "mainstay.core.retry.kinds.Kind"
+    assert qualified_name(Kind) == "mainstay.core.known.kind.Kind"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.effects import NOT_RETRYABLE, Question, Returned
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import CallCancelled, PolicyError

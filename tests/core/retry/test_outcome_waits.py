@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from mainstay.core.base.entropy import key_of, uniform
 from mainstay.core.base.proof import RULE, Opening
 from mainstay.core.events.builder import EventBuilder
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import Question, Returned, Warn
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.plan import Plan
 from mainstay.core.retry.policy import KindRule, Policy
 from mainstay.errors import PolicyError, ResultRejected

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.entropy import key_of, uniform
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.kinds import Kind
 from mainstay.core.retry.policy import KindRule, Policy
 from mainstay.core.retry.policy_fields import OTHER_NAMES
 from mainstay.errors import PolicyError

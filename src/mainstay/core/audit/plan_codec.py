@@ -14,8 +14,9 @@ import msgspec
 
 from mainstay.core.circuit.commands import settings_to_plain
 from mainstay.core.circuit.settings import BreakerSettings
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.events import PlanDeclared
-from mainstay.core.retry.kinds import Kind, spelled
+from mainstay.core.retry.kinds import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

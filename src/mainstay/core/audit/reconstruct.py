@@ -16,8 +16,10 @@ import mainstay.errors as errors
 from mainstay.core.audit.plan_codec import PLAIN, RULES
 from mainstay.core.base.proof import RULE
 from mainstay.core.base.validate import MAX_SECONDS
+from mainstay.core.known.kind import Kind, Known
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.kinds import Kind
+from mainstay.core.retry.classify import RECORDED_CODES
+from mainstay.core.retry.kinds import RECORDED
 from mainstay.core.retry.past_rules import jitter_of
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.policy_fields import KindRule
@@ -26,7 +28,7 @@ from mainstay.core.retry.retry_after import Hint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.base.proof import Evidence
+    from mainstay.core.base.proof import Evidence, KnownThen
 
 
 class Rejected:
@@ -91,10 +93,23 @@ def _exception(evidence: Evidence, asked: deque[bool | None]) -> BaseException:
         except AttributeError:  # CircuitOpenError makes its retry_after of its arguments
             failure.args = ("", "", value)
     failure.ms_asked = asked
+    setattr(failure, RECORDED, _known(evidence.known))
+    setattr(failure, RECORDED_CODES, evidence.codes)
     return failure  # type: ignore[no-any-return]
 
 
-_CODE_NAMES = ("code", "error_code", "sqlstate", "pgcode")
+def _known(then: KnownThen | None) -> Known | None:
+    """What a table of then had for it; nothing that a table of now has for its name."""
+    if then is None:
+        return None
+    return Known(
+        Kind(then.kind),
+        then.reason,
+        by_code=then.by_code,
+        is_ambiguous=then.ambiguous,
+        unsafe=then.unsafe,
+        table=then.table,
+    )
 
 
 def _carried(evidence: Evidence) -> dict[str, Any]:
@@ -104,12 +119,9 @@ def _carried(evidence: Evidence) -> dict[str, Any]:
         "errno": evidence.errno,
         "winerror": evidence.winerror,
         "timeout": evidence.timeout,
-        **dict(zip(_CODE_NAMES, evidence.codes, strict=False)),
     }
     if evidence.retry_after is not None or evidence.retry_at is not None:
         carried["retry_after"] = Hint(evidence.retry_after, evidence.retry_at)
-    if len(evidence.codes) > len(_CODE_NAMES):
-        carried["response"] = {"Error": {"Code": evidence.codes[-1]}}
     if evidence.wrapped is not None:
         carried["reason"] = exception_of(evidence.wrapped)
     return {name: value for name, value in carried.items() if value is not None}

@@ -24,6 +24,21 @@ def stated(rule: int) -> tuple[Answer, ...]:
     return ({"rule": rule},) if rule > 1 else ()
 
 
+class KnownThen(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the table of a library had for a failure when it was classified; tables change.
+
+    >>> KnownThen("timeout", "no answer in time", table="httpx", ambiguous=True).kind
+    'timeout'
+    """
+
+    kind: str
+    reason: str
+    table: str
+    by_code: bool = False
+    ambiguous: bool = False
+    unsafe: str = ""
+
+
 class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):
     """One failure as its classification saw it; `cut` if a group had too many members to keep.
 
@@ -45,6 +60,8 @@ class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):
     wrapped: Evidence | None = None
     members: tuple[Evidence, ...] = ()
     cut: bool = False
+    known: KnownThen | None = None
+    """What the table of its library had for it."""
 
 
 class Opening(Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-RULE = 2
+RULE = 3
 """The version of the rules by which calls decide now. A decision that comes out otherwise on the
 same outcomes and answers is a new version; replay decides by the version that a call has.
 
@@ -10,4 +10,6 @@ same outcomes and answers is a new version; replay decides by the version that a
 MemoryError; decorrelated jitter caps what it has drawn; a Retry-After is waited for without jitter.
 2: an outer retry does not repeat what an inner one has given up on; a MemoryError is final; the
 range of decorrelated jitter is capped; the jitter of the policy is added to a Retry-After.
+3: what a library's table knows of an exception is recorded; a rule that names a class does not name
+a status or error code that is permanent, nor a request that must not be repeated.
 """

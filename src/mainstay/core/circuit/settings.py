@@ -7,9 +7,11 @@ from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.circuit.window import Window
+from mainstay.core.known.http import status_of
+from mainstay.core.known.kind import Kind, qualified_name
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.classify import first_match
-from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, kind_of, qualified_name, status_of
+from mainstay.core.retry.kinds import NEVER_RETRIED, kind_of
 from mainstay.core.retry.policy_fields import CHECKS
 from mainstay.errors import DeadlineExceeded, Refused
 

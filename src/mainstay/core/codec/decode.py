@@ -34,7 +34,7 @@ from mainstay.core.codec.introspect import (
     record_kind,
     static,
 )
-from mainstay.core.retry.kinds import qualified_name
+from mainstay.core.known.kind import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

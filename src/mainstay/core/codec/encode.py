@@ -27,7 +27,7 @@ from mainstay.core.codec.introspect import (
     stored_name,
 )
 from mainstay.core.codec.visitor import FIELD, ITEM, LEAST, MEMBER, MOST, ROOT, Walk
-from mainstay.core.retry.kinds import qualified_name
+from mainstay.core.known.kind import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import msgspec
 
-from mainstay.core.retry.kinds import qualified_name
+from mainstay.core.known.kind import qualified_name
 from mainstay.errors import StoredValueError
 
 TYPE_CHECKING = False

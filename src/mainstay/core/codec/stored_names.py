@@ -69,7 +69,7 @@ VERSION_1 = (
     ("core.hooks", "mainstay.core.retry.hooks", "RetryInfo"),
     ("core.inbox", "mainstay.core.inbox.items", "Decision Happening Item"),
     ("core.inbox_acting", "mainstay.core.inbox.actions", "Already Gone Illegal Stale Won"),
-    ("core.kinds", "mainstay.core.retry.kinds", "Kind"),
+    ("core.kinds", "mainstay.core.known.kind", "Kind"),
     ("core.limiter", "mainstay.core.limits.throttle", "Calendar MemoryRule RateRule ThrottleRule"),
     ("core.marks", "mainstay.core.retry.give_up", "GaveUp _rebuild"),
     ("core.operators", "mainstay.core.inbox.operators", "Hash Operator"),
@@ -124,7 +124,7 @@ def public_name(cls: type) -> tuple[str, str]:
 
     A class that is not public has the name of version 1; one that is neither, its module.
 
-    >>> from mainstay.core.retry.kinds import Kind
+    >>> from mainstay.core.known.kind import Kind
     >>> public_name(Kind)
     ('mainstay', 'Kind')
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mainstay.core.codec.introspect import a_type, mro_of, record_kind, static
-from mainstay.core.retry.kinds import qualified_name
+from mainstay.core.known.kind import qualified_name
 from mainstay.errors import UsageError
 
 Form = TypeVar("Form")

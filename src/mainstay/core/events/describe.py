@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.known.kind import qualified_name
 from mainstay.core.retry.effects import Returned
-from mainstay.core.retry.kinds import qualified_name
 
 if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.proof import Evidence
+from mainstay.core.base.proof import Evidence, KnownThen
+from mainstay.core.known.http import status_of
+from mainstay.core.known.registry import REGISTRY
 from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.effects import Returned
-from mainstay.core.retry.kinds import number_of, spelled, status_of, wrapped
+from mainstay.core.retry.kinds import kind_of, number_of, spelled, wrapped
 from mainstay.errors import AttemptTimeout
 
 if TYPE_CHECKING:
@@ -85,6 +87,22 @@ def _gathered(
         wrapped=None if inner is None else evidence_of(inner, None, redact),
         members=tuple(evidence_of(each, None, redact) for each in members[:MOST_MEMBERS]),
         cut=len(members) > MOST_MEMBERS,
+        known=_known_then(failure, redact),
+    )
+
+
+def _known_then(failure: BaseException, redact: Redactor | None) -> KnownThen | None:
+    """What the table of its library has for it; a policy's own `classify` decides above it."""
+    known = kind_of(failure)
+    if not known.table:
+        return None
+    return KnownThen(
+        known.kind.value,
+        _shown(known.reason, redact),
+        known.table,
+        known.by_code,
+        known.is_ambiguous,
+        known.unsafe,
     )
 
 
@@ -116,5 +134,7 @@ _INSPECTED = (
 def _is_known_by_type(failure: BaseException) -> bool:
     """Whether all exceptions of its type without attributes have the same evidence."""
     if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or hasattr(failure, "winerror"):
+        return False
+    if REGISTRY.entry_of(type(failure)) is not None:  # a table may look at anything
         return False
     return not any(hasattr(failure, name) for name in _INSPECTED)

@@ -30,8 +30,9 @@ from mainstay.core.idempotency.record import (
     Settle,
     Unknown,
 )
+from mainstay.core.known.kind import Kind, qualified_name
 from mainstay.core.retry.effects import Question, Returned
-from mainstay.core.retry.kinds import NEVER_RETRIED, Kind, qualified_name
+from mainstay.core.retry.kinds import NEVER_RETRIED
 from mainstay.core.retry.predicates import judged
 from mainstay.errors import (
     Conflict,

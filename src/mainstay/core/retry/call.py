@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import Answer
+    from mainstay.core.known.kind import Kind
     from mainstay.core.retry.effects import CallEvents, Enclosing, Outcome
     from mainstay.core.retry.give_up import GaveUp
-    from mainstay.core.retry.kinds import Kind
     from mainstay.core.retry.plan import Plan
     from mainstay.core.retry.predicates import AwaitAnswer
 

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.base.functions import discard, is_awaitable
-from mainstay.core.retry.kinds import (
-    NEVER_RETRIED,
-    RETRIED_KINDS,
-    Kind,
-    Known,
-    kind_of,
-    qualified_name,
-    status_of,
-)
+from mainstay.core.known.http import status_of
+from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
+from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.resolve import codes_by_table
+from mainstay.core.retry.kinds import NEVER_RETRIED, kind_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
     by_kind,
     excluded,
     in_group,
+    may_be_applied,
     not_covered,
     not_named,
     note_for,
+    of_code,
 )
 from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
@@ -61,7 +59,9 @@ class Classification:
     ('transient', True)
     """
 
-    __slots__ = ("asked", "errors", "hint", "is_ambiguous", "kind", "note", "reason", "retryable")
+    __slots__ = (
+        "asked", "errors", "hint", "is_ambiguous", "kind", "known", "note", "reason", "retryable",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,10 +72,13 @@ class Classification:
         errors: tuple[Exception, ...] = (),
         asked: tuple[bool | None, ...] = (),
         note: str = "",
+        known: Known | None = None,
     ) -> None:
         self.kind = kind
         self.retryable = retryable
-        self.is_ambiguous = kind is Kind.AMBIGUOUS
+        self.known = known
+        """What the table of its library had for it, if one decided."""
+        self.is_ambiguous = kind is Kind.AMBIGUOUS or (known is not None and known.is_ambiguous)
         self.reason = reason
         self.hint = hint
         self.errors = errors
@@ -96,7 +99,7 @@ class Classification:
 
     def __setstate__(self, state: tuple[None, dict[str, Kind | Hint | str | bool | None]]) -> None:
         """Reads a pickle; version 1 called `errors` by another name, and had no note."""
-        self.note = ""
+        self.note, self.known = "", None
         for name, value in state[1].items():
             setattr(self, name if name in Classification.__slots__ else "errors", value)
 
@@ -120,17 +123,20 @@ def rejected(value: UserValue) -> Classification:
 class Rules:
     """A policy's rules, sorted once into what types can settle and what only instances can."""
 
-    __slots__ = ("classify", "functions", "never_retry_on", "retry_on", "settled", "version")
+    __slots__ = (
+        "__weakref__", "classify", "functions", "never_retry_on", "retry_on", "settled", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
         retry_on: tuple[Rule, ...] | None = None,
         never_retry_on: tuple[Rule, ...] = (),
         classify: Mapping[Rule, Kind] | None = None,
-        version: int = 2,
+        version: int = 3,
     ) -> None:
         self.version = version
-        """Version 1 retried a MemoryError if a rule covered it; replay still does."""
+        """Version 1 retried a MemoryError if a rule covered it, version 2 any status and code of a
+        class that a rule covers; replay still does."""
         self.retry_on = retry_on
         self.never_retry_on = never_retry_on
         self.classify = tuple(classify.items()) if classify else ()
@@ -145,7 +151,13 @@ class Rules:
             return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
+        if not self.settled:
+            REGISTRY.depend(self)
         self.settled[cls] = answer
+
+    def forget(self) -> None:
+        """Forgets the answers: a table that was registered may change them."""
+        self.settled.clear()
 
 
 class Unanswered(Exception):
@@ -231,8 +243,9 @@ def classify(
     if hint is None:
         return answer
     return Classification(
-        answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked, answer.note
-    )
+        answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked,
+        answer.note, answer.known,
+    )  # fmt: skip
 
 
 def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | None:
@@ -273,12 +286,16 @@ class _Inquiry:
                 self.by_type = False  # the next one may carry another errno
             kind, retryable, reason = self._decide()
         except _Unanswerable:
-            kind, retryable, reason = kind_of(self.exception).kind, False, UNANSWERABLE
+            self.known = kind_of(self.exception)
+            kind, retryable, reason = self.known.kind, False, UNANSWERABLE
             self.why = f"could not be judged: {UNANSWERABLE}"
         given = self.answers
         asked = tuple(given.given[self.start : given.used])
         note = note_for(self.exception, self.why)
-        return Classification(kind, retryable, reason, None, tuple(given.errors), asked, note)
+        known = self.known if self.known.table else None
+        return Classification(
+            kind, retryable, reason, None, tuple(given.errors), asked, note, known
+        )
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
@@ -325,6 +342,8 @@ class _Inquiry:
             return self._decide_by_rule(rule)
         self.by_type = self.by_type and known.by_type
         if self.rules.retry_on is None:
+            if known.unsafe:
+                return self._decide_unsafe()
             # An ambiguous failure may be repeated if the operation is idempotent; the flow checks.
             retried = known.kind in RETRIED_KINDS or known.kind is Kind.AMBIGUOUS
             self.why = "" if retried else by_kind(known.kind, known.reason)
@@ -342,9 +361,37 @@ class _Inquiry:
             named = f"retry_on: {show_rule(rule)} does not name it"
             self.why = not_covered(self.rules.retry_on or ())
             return kind, False, f"an authentication failure; {named}"
+        refusal = self._not_in_the_class(rule, exact=exact) if self.rules.version > 2 else None
+        if refusal is not None:
+            return refusal
         if kind in (Kind.UNKNOWN, Kind.PERMANENT):
             kind = Kind.TRANSIENT
         return kind, True, f"retry_on: {show_rule(rule)}"
+
+    def _not_in_the_class(self, rule: Rule, *, exact: bool) -> tuple[Kind, bool, str] | None:
+        """A refusal, if what the failure carries is final and the rule does not name that."""
+        known, is_class = self.known, self._is_of_class(rule)
+        if not is_class and not isinstance(rule, Kind):
+            return None
+        if known.unsafe and not (is_class and exact):
+            return self._decide_unsafe()
+        if is_class and known.by_code and known.kind is Kind.PERMANENT:
+            self.why = of_code(known.reason, self.rules.retry_on or ())
+            named = f"retry_on: {show_rule(rule)} names the class alone"
+            return known.kind, False, f"{known.reason}; {named}"
+        return None
+
+    def _is_of_class(self, rule: Rule) -> bool:
+        """Whether a rule matches by the class, and not by what the failure carries."""
+        if isinstance(rule, str) and not isinstance(rule, Kind):
+            return any(rule in _names_of(base) for base in type(self.exception).__mro__)
+        return isinstance(rule, type)
+
+    def _decide_unsafe(self) -> tuple[Kind, bool, str]:
+        known = self.known
+        self.by_type = False
+        self.why = may_be_applied(known.unsafe)
+        return known.kind, False, f"{known.reason}; a {known.unsafe} is not repeated"
 
     def _decide_group(self, group: BaseExceptionGroup[BaseException]) -> tuple[Kind, bool, str]:
         """A group is as bad as its worst member: retried only if each of them would be."""
@@ -380,11 +427,18 @@ class _Inquiry:
         if any(name in _names_of(cls) for cls in type(self.exception).__mro__):
             return True
         self.by_type = False
+        if name.startswith(STATUS):
+            return name[len(STATUS) :] == str(status_of(self.exception))
         return name in codes_of(self.exception)
 
     def _is_named_by(self, rule: Rule) -> bool:
-        """Whether the rule names this very class, code or kind, and not just a base."""
+        """Whether the rule names this very class, code or kind, and not just a base.
+
+        A class is not named if a status or a code decided: other instances of it differ.
+        """
         cls = type(self.exception)
+        if self.rules.version > 2 and self.known.by_code and self._is_of_class(rule):
+            return False
         if isinstance(rule, Kind) or rule is cls:
             return True
         if not isinstance(
@@ -423,6 +477,12 @@ def _is_never_retried(cls: type[BaseException]) -> bool:
     return any(qualified_name(base) in NEVER_RETRIED for base in cls.__mro__)
 
 
+RECORDED_CODES = "ms_codes"
+"""Where an exception that stands for a recorded one has its codes."""
+STATUS = "status:"
+"""How a rule names an HTTP status: "status:404"."""
+
+
 def codes_of(exception: BaseException) -> tuple[str, ...]:
     """The service's own error codes: botocore's Error.Code, an SQLSTATE, `.code`, gRPC's code().
 
@@ -433,12 +493,16 @@ def codes_of(exception: BaseException) -> tuple[str, ...]:
     >>> codes_of(error)
     ('ThrottlingException',)
     """
+    recorded = exception.__dict__.get(RECORDED_CODES)
+    if recorded is not None:
+        return (*recorded, str(status_of(exception)))
     names = ("code", "error_code", "sqlstate", "pgcode")
     found = [*(attribute(exception, name) for name in names), status_of(exception)]
+    found += codes_by_table(exception)
     response = attribute(exception, "response")
     if isinstance(response, dict) and isinstance(response.get("Error"), dict):
         found.append(response["Error"].get("Code"))
-    return tuple(text for code in found for text in _code_texts(code))
+    return tuple(dict.fromkeys(text for code in found for text in _code_texts(code)))
 
 
 def _code_texts(code: object) -> tuple[str, ...]:

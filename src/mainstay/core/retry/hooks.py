@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from mainstay.core.retry.kinds import Kind
+    from mainstay.core.known.kind import Kind
 
     Hook: TypeAlias = Callable[["RetryInfo"], object]
 

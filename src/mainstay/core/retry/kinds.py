@@ -1,15 +1,18 @@
-"""The kinds of failure, and what is known about exceptions without a rule.
+"""What is known about exceptions without a rule.
 
-`kind_of(exception)` looks at the HTTP status an exception carries, then its errno, then its type.
-It reads attributes only; nothing is imported to recognise a library's exception.
+`kind_of(exception)` asks the table of the library that the exception is from (core/known/), then
+looks at the HTTP status it carries, then its errno, then its type. It reads attributes only;
+nothing is imported to recognise a library's exception.
 """
 
 from __future__ import annotations
 
 import errno
-from enum import Enum
 
 from mainstay.core.base.attributes import attribute
+from mainstay.core.known.http import kind_of_status, status_of
+from mainstay.core.known.kind import NOTHING_KNOWN, Kind, Known, qualified_name
+from mainstay.core.known.resolve import known_by_table
 from mainstay.errors import (
     AttemptTimeout,
     CallCancelled,
@@ -21,54 +24,32 @@ from mainstay.errors import (
     Refused,
 )
 
-
-class Kind(str, Enum):  # noqa: UP042 -- hash and repr stay those of an enum
-    """What sort of failure it was; retries, breakers, budgets and people all decide by it.
-
-    >>> Kind("throttled") is Kind.THROTTLED
-    True
-    """
-
-    TRANSIENT = "transient"
-    THROTTLED = "throttled"
-    TIMEOUT = "timeout"
-    PERMANENT = "permanent"
-    AUTH = "auth"
-    AMBIGUOUS = "ambiguous"
-    OVERLOAD = "overload"
-    UNKNOWN = "unknown"
-
-    __str__ = str.__str__
-
-
-RETRIED_KINDS = frozenset({Kind.TRANSIENT, Kind.THROTTLED, Kind.TIMEOUT, Kind.OVERLOAD})
-"""What a policy without `retry_on` retries."""
-
 NEVER_RETRIED = frozenset({"concurrent.futures._base.CancelledError", "mainstay.errors.WrapError"})
 """Cancellations that derive from Exception (the others are BaseExceptions and never caught); and
 the error of a function that cannot be retried as it is, which would be the same the next time."""
 
 
-class Known:
-    """What is known of one exception; `by_type` if every instance of its type is alike."""
-
-    __slots__ = ("by_type", "kind", "reason")
-
-    def __init__(self, kind: Kind, reason: str, by_type: bool = False) -> None:
-        self.kind = kind
-        self.reason = reason
-        self.by_type = by_type
+RECORDED = "ms_known"
+"""Where an exception that stands for a recorded one has what was known of it then, or None: the
+tables of today do not decide what was decided."""
 
 
-def kind_of(exception: BaseException) -> Known:
+def kind_of(exception: BaseException, depth: int = 0) -> Known:
     """The kind of an exception, and why.
 
     >>> kind_of(ConnectionResetError()).kind
     <Kind.TRANSIENT: 'transient'>
     """
+    carried = exception.__dict__
+    is_recorded = RECORDED in carried
+    known: Known | None = (
+        carried[RECORDED] if is_recorded else known_by_table(exception, kind_of, depth)
+    )
+    if known is not None:
+        return known
     status = status_of(exception)
     if status is not None:
-        return Known(_kind_of_status(status), f"status {status}")
+        return Known(kind_of_status(status), f"status {status}", by_code=True)
     inner = wrapped(exception)
     if inner is not None:
         known = kind_of(inner)
@@ -86,47 +67,9 @@ def wrapped(exception: BaseException) -> BaseException | None:
     return reason if isinstance(reason, BaseException) else None
 
 
-def qualified_name(cls: type) -> str:
-    """`module.QualName`, as rules and records spell a class."""
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def spelled(cls: type) -> str:
     """`module:QualName`, as proofs spell a class: it can be taken apart again."""
     return f"{cls.__module__}:{cls.__qualname__}"
-
-
-# --- HTTP ---------------------------------------------------------------------------------------
-
-_STATUS_KINDS = {
-    401: Kind.AUTH,
-    403: Kind.AUTH,
-    407: Kind.AUTH,
-    408: Kind.TIMEOUT,
-    425: Kind.TRANSIENT,
-    429: Kind.THROTTLED,
-    500: Kind.TRANSIENT,
-    502: Kind.TRANSIENT,
-    503: Kind.OVERLOAD,
-    504: Kind.TIMEOUT,
-}
-
-
-def _kind_of_status(status: int) -> Kind:
-    known = _STATUS_KINDS.get(status)
-    if known is not None:
-        return known
-    return Kind.PERMANENT if 400 <= status < 600 else Kind.UNKNOWN
-
-
-def status_of(exception: BaseException) -> int | None:
-    """The HTTP status an exception carries, as httpx, requests, aiohttp and urllib spell it."""
-    for holder in (exception, attribute(exception, "response")):
-        for name in ("status_code", "status"):
-            status = attribute(holder, name)
-            if type(status) is int and 100 <= status < 600:
-                return status
-    return None
 
 
 # --- the operating system -------------------------------------------------------------------------
@@ -268,4 +211,4 @@ def _kind_of_type(cls: type[BaseException]) -> Known:
     for known, kind in _TYPE_KINDS:
         if issubclass(cls, known):
             return Known(kind, f"a {known.__name__}", by_type)
-    return Known(Kind.UNKNOWN, "nothing is known of it", by_type)
+    return Known(Kind.UNKNOWN, NOTHING_KNOWN, by_type)

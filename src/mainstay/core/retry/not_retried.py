@@ -6,7 +6,7 @@ The classification has the text, so a type that is settled has it ready.
 from __future__ import annotations
 
 from mainstay.core.base.attributes import add_note, attribute
-from mainstay.core.retry.kinds import RETRIED_KINDS, Kind, qualified_name
+from mainstay.core.known.kind import Kind, qualified_name, transient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _OURS = "mainstay: "
 _MOST = 8
 """Rules that a note lists."""
-_KINDS = ", ".join(kind.value for kind in Kind if kind in RETRIED_KINDS)
+_KINDS = ", ".join(kind.value for kind in transient)
 
 
 def note_for(exception: BaseException, why: str) -> str:
@@ -47,6 +47,19 @@ def by_kind(kind: Kind, reason: str) -> str:
     return f"is {kind.value} ({reason}); a policy without on= retries what is {_KINDS}"
 
 
+def of_code(reason: str, rules: Iterable[object]) -> str:
+    """Why a failure is final whose class a rule of `on` names, but not its status or code."""
+    return f"is permanent ({reason}), and on={_listed(rules)} does not name that"
+
+
+def may_be_applied(request: str) -> str:
+    """Why an ambiguous failure of a request is final, though it is of a kind that is retried."""
+    return (
+        f"is ambiguous: the {request} may have been carried out; send that header, or name this"
+        " very class in on="
+    )
+
+
 OUT_OF_MEMORY = "is never retried: the process is out of memory"
 
 
@@ -64,6 +77,9 @@ def leave(note: str, exception: BaseException) -> None:
 
 
 def _listed(rules: Iterable[object]) -> str:
+    rules = tuple(rules)
+    if rules == transient:
+        return "mainstay.transient"
     names = [_shown(rule) for rule in rules]
     if len(names) == 1:
         return names[0]

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from mainstay.core.base.types import Seconds, UserValue
+    from mainstay.core.known.kind import Kind
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Rule
     from mainstay.core.retry.hooks import Hook
-    from mainstay.core.retry.kinds import Kind
 
 __all__ = ["KindRule", "Policy"]
 

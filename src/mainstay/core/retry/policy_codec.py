@@ -9,8 +9,8 @@ from __future__ import annotations
 import builtins
 
 from mainstay.core.base.validate import Checker
+from mainstay.core.known.kind import Kind, qualified_name
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.kinds import Kind, qualified_name
 from mainstay.core.retry.policy_fields import DEFAULTS, KindRule, a_kind
 from mainstay.errors import PolicyError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
+from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.kinds import Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def _some_rules(check: Checker, field: str, value: UserValue) -> tuple[Rule, ...
     if not single and not hasattr(value, "__iter__"):
         check.note(field, value, _RULES_ALLOWED)
         return ()
-    rules = (value,) if single else tuple(value)
+    given = (value,) if single else tuple(value)
+    rules = tuple(rule for each in given for rule in (each if type(each) is tuple else (each,)))
     for rule in rules:
         _check_rule(check, field, rule)
     return rules

@@ -12,6 +12,7 @@ import math
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.base.validate import in_seconds
+from mainstay.core.known.resolve import hint_by_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def hint_of(exception: BaseException) -> Hint | None:
     response = attribute(exception, "response")
     headers = _headers_of(response) or attribute(exception, "headers")
     try:
-        return _from_headers(headers)
+        hint = _from_headers(headers)
     except Exception:  # headers that only look like some
-        return None
+        hint = None
+    return hint or parse(hint_by_table(exception))
 
 
 def hint_of_result(value: object) -> Hint | None:

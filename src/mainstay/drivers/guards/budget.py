@@ -11,10 +11,11 @@ from contextvars import ContextVar
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.validate import Checker
+from mainstay.core.known.kind import Kind
 from mainstay.core.limits.budget import RatioRule, SlidingCounts, TokenRule, spent, thousandths
 from mainstay.core.limits.throttle import is_refusal
 from mainstay.core.retry.effects import Stop
-from mainstay.core.retry.kinds import Kind, kind_of
+from mainstay.core.retry.kinds import kind_of
 from mainstay.drivers.call.guard import Counted, Guard, label_of
 from mainstay.drivers.guards.construct import built_from
 from mainstay.runtime.fork import make_lock

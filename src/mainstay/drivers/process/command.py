@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from mainstay.core.retry.kinds import RETRIED_KINDS, kind_of
+from mainstay.core.known.kind import RETRIED_KINDS
+from mainstay.core.retry.kinds import kind_of
 from mainstay.drivers.process.pump import Pump
 from mainstay.errors import CommandFailed, CommandKilled, CommandNotRun
 

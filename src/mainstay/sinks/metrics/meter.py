@@ -13,8 +13,8 @@ import mainstay.events as events
 import mainstay.runtime.clock as clock
 from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.known.kind import Kind
 from mainstay.core.limits.budget import is_spent
-from mainstay.core.retry.kinds import Kind
 from mainstay.ports import SinkWants
 from mainstay.runtime.fork import make_lock
 from mainstay.runtime.reports.logs import logger

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import mainstay.events as events
+from mainstay.core.known.http import status_of
 from mainstay.core.retry.effects import Returned
-from mainstay.core.retry.kinds import status_of
 from mainstay.errors import MissingExtraError
 from mainstay.runtime.context import CONTEXT
 

@@ -1,0 +1,76 @@
+"""The kinds of failure, and what is known of one exception."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(str, Enum):  # noqa: UP042 -- hash and repr stay those of an enum
+    """What sort of failure it was; retries, breakers, budgets and people all decide by it.
+
+    >>> Kind("throttled") is Kind.THROTTLED
+    True
+    """
+
+    TRANSIENT = "transient"
+    THROTTLED = "throttled"
+    TIMEOUT = "timeout"
+    PERMANENT = "permanent"
+    AUTH = "auth"
+    AMBIGUOUS = "ambiguous"
+    OVERLOAD = "overload"
+    UNKNOWN = "unknown"
+
+    __str__ = str.__str__
+
+
+RETRIED_KINDS = frozenset({Kind.TRANSIENT, Kind.THROTTLED, Kind.TIMEOUT, Kind.OVERLOAD})
+"""What a policy without `retry_on` retries."""
+
+transient = tuple(kind for kind in Kind if kind in RETRIED_KINDS)
+"""The rule for what is worth repeating, whichever library raised it: `on=mainstay.transient`.
+
+Whatever is known to be transient, throttled, overloaded or timed out, and nothing else.
+"""
+
+NOTHING_KNOWN = "nothing is known of it"
+
+
+class Known:
+    """What is known of one exception."""
+
+    __slots__ = ("by_code", "by_type", "is_ambiguous", "kind", "reason", "table", "unsafe")
+
+    def __init__(
+        self,
+        kind: Kind,
+        reason: str,
+        by_type: bool = False,
+        *,
+        by_code: bool = False,
+        is_ambiguous: bool = False,
+        unsafe: str = "",
+        table: str = "",
+    ) -> None:
+        self.kind = kind
+        self.reason = reason
+        self.by_type = by_type
+        """Whether every instance of its type is alike."""
+        self.by_code = by_code
+        """Whether a status or an error code decided; a rule that names the class does not name
+        that."""
+        self.is_ambiguous = is_ambiguous or kind is Kind.AMBIGUOUS
+        """Whether the request may have been carried out."""
+        self.unsafe = unsafe
+        """The request, if it is ambiguous and must not be repeated as it is: "POST without ..."."""
+        self.table = table
+        """The library whose table decided; empty if none did."""
+
+
+def qualified_name(cls: type) -> str:
+    """`module.QualName`, as rules and records spell a class.
+
+    >>> qualified_name(ConnectionError)
+    'builtins.ConnectionError'
+    """
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,114 @@
+"""The tables by package: those that users register, and those that integrations/errors/ finds.
+
+A class is looked up once: the first of its ancestors that has an entry decides. Nothing is looked
+up for built-in classes.
+"""
+
+from __future__ import annotations
+
+from weakref import ref
+
+from mainstay.core.known.kind import qualified_name
+from mainstay.core.known.table import Same, Table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol, TypeAlias
+
+    from mainstay.core.known.table import Entry
+
+    Found: TypeAlias = tuple[Table, str, Entry]
+
+    class Dependent(Protocol):
+        """Remembers what was decided by the tables."""
+
+        def forget(self) -> None: ...
+
+
+CACHE_SIZE = 1000
+"""Classes that are remembered; far more than a program raises."""
+
+
+class Registry:
+    """Tables, and what was found for a class."""
+
+    __slots__ = ("_dependent", "_found", "_own", "find")
+
+    def __init__(self) -> None:
+        self.find: Callable[[str], Table | None] = _nothing
+        """Finds the table of a package; integrations/errors/ sets it."""
+        self._own: list[Table] = []
+        self._found: dict[type, Found | None] = {}
+        self._dependent: list[ref[Dependent]] = []
+
+    def depend(self, dependent: Dependent) -> None:
+        """Calls its `forget` whenever a table is registered, as long as it lives."""
+        self._dependent = [each for each in self._dependent if each() is not None]
+        self._dependent.append(ref(dependent))
+
+    def register(self, table: Table) -> None:
+        """Adds a table; the newest is asked first, and one of the same library is replaced."""
+        others = [each for each in self._own if each.library != table.library]
+        self._own = [table, *others]
+        self.forget()
+
+    def unregister(self, library: str) -> None:
+        """Removes a table that was registered."""
+        self._own = [each for each in self._own if each.library != library]
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets what was found."""
+        self._found = {}
+        for each in self._dependent:
+            dependent = each()
+            if dependent is not None:
+                dependent.forget()
+
+    def entry_of(self, cls: type[BaseException]) -> Found | None:
+        """The table, the name of the class that has the entry, and the entry; None if unknown."""
+        try:
+            return self._found[cls]
+        except KeyError:
+            pass
+        found = self._look_up(cls)
+        if len(self._found) >= CACHE_SIZE:
+            self._found = {}
+        self._found[cls] = found
+        return found
+
+    def _look_up(self, cls: type[BaseException]) -> Found | None:
+        for base in cls.__mro__:
+            if base.__module__ != "builtins":
+                found = self.entry_named(qualified_name(base))
+                if found is not None:
+                    return found
+        return None
+
+    def entry_named(self, name: str) -> Found | None:
+        """The table, the name and the entry of a class by its name, what is `Same` followed."""
+        for table in self._tables(name):
+            entry = table.entry(name)
+            while isinstance(entry, Same):
+                name = entry.ancestor
+                entry = table.entry(name)
+            if entry is not None:
+                return table, name, entry
+        return None
+
+    def _tables(self, name: str) -> list[Table]:
+        own = [each for each in self._own if _covers(each.packages, name)]
+        found = self.find(name)
+        return own if found is None else [*own, found]
+
+
+def _covers(packages: tuple[str, ...], name: str) -> bool:
+    return any(name.startswith(f"{package}.") for package in packages)
+
+
+def _nothing(_name: str) -> Table | None:
+    return None
+
+
+REGISTRY = Registry()

@@ -1,0 +1,225 @@
+"""A table of a library's exceptions: which kind each is of, and why.
+
+Every class that a library can raise has an entry, by its qualified name:
+
+- `Row`: the class alone decides.
+- `Cases`: something that the exception carries decides, such as a status or an error code.
+- `Inner`: the exception wraps another, which decides.
+- `Same`: as an ancestor, which it names; so that a class nobody has looked at is noticed.
+
+A function in a table reads attributes, and may raise: then the case is not known.
+"""
+
+from __future__ import annotations
+
+from mainstay.core.base.attributes import attribute
+from mainstay.core.known.http import AMBIGUOUS_STATUSES, STATUS_KINDS, kind_of_status, status_of
+from mainstay.core.known.kind import Kind
+from mainstay.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, TypeAlias
+
+    Entry: TypeAlias = "Row | Cases | Inner | Same"
+
+
+class Row:
+    """The kind of a failure, and why; `ambiguous` if the request may have been carried out.
+
+    >>> Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True)
+    Row(timeout, ambiguous, 'sent, and no answer in time')
+    """
+
+    __slots__ = ("ambiguous", "kind", "why")
+
+    def __init__(self, kind: Kind, why: str, *, ambiguous: bool = False) -> None:
+        self.kind = kind
+        self.why = why
+        self.ambiguous = ambiguous
+
+    def __repr__(self) -> str:
+        words = f"{self.kind.value}, ambiguous" if self.ambiguous else self.kind.value
+        return f"Row({words}, {self.why!r})"
+
+
+class Same:
+    """As an ancestor of the class."""
+
+    __slots__ = ("ancestor",)
+
+    def __init__(self, ancestor: str) -> None:
+        self.ancestor = ancestor
+
+
+class Cases:
+    """What the exception carries decides: `read` gives its cases, most telling first.
+
+    A case is a text or a number. A row whose name ends in `*` matches all that begin so. If no case
+    has a row, `otherwise` decides.
+
+    >>> by_code = Cases(lambda error: [error.code], {"40*": Row(Kind.TRANSIENT, "rolled back")},
+    ...                 otherwise=Row(Kind.UNKNOWN, "a code that is not known"))
+    >>> error = RuntimeError()
+    >>> error.code = "40001"
+    >>> by_code.row(error)
+    Row(transient, 'rolled back')
+    """
+
+    __slots__ = ("_exact", "_prefixes", "of", "otherwise", "read", "rows")
+
+    def __init__(
+        self,
+        read: Callable[[Any], Iterable[str | int | None]],
+        rows: Mapping[str | int, Row],
+        *,
+        otherwise: Entry,
+        of: str = "code",
+    ) -> None:
+        self.read = read
+        self.rows = rows
+        self.otherwise = otherwise
+        self.of = of
+        """What the cases are: "code", "status", "phase"; for people."""
+        self._exact = {str(name): row for name, row in rows.items()}
+        prefixes = [name[:-1] for name in self._exact if name.endswith("*")]
+        self._prefixes = tuple(sorted(prefixes, key=len, reverse=True))
+
+    def cases(self, exception: BaseException) -> tuple[str, ...]:
+        """What the exception carries, as text; nothing if it cannot be read."""
+        try:
+            return tuple(str(each) for each in self.read(exception) if each is not None)
+        except Exception:  # an attribute of another shape than the library gives it
+            return ()
+
+    def row(self, exception: BaseException) -> Row | None:
+        """The row of the first case that has one."""
+        for case in self.cases(exception):
+            row = self.of_case(case)
+            if row is not None:
+                return Row(row.kind, f"status {case}") if row.why in _ANY_STATUS else row
+        return None
+
+    def of_case(self, case: str) -> Row | None:
+        """The row of one case."""
+        row = self._exact.get(case)
+        if row is None:
+            prefix = next((each for each in self._prefixes if case.startswith(each)), None)
+            row = None if prefix is None else self._exact[f"{prefix}*"]
+        return row
+
+
+class Inner:
+    """The exception wraps another: `read` gives it, an attribute's name or a function.
+
+    `ambiguous` holds whatever the inner one is: the request had been sent.
+    """
+
+    __slots__ = ("ambiguous", "otherwise", "read")
+
+    def __init__(
+        self,
+        read: str | Callable[[Any], BaseException | None],
+        *,
+        otherwise: Entry,
+        ambiguous: bool = False,
+    ) -> None:
+        self.read = read
+        self.otherwise = otherwise
+        self.ambiguous = ambiguous
+
+    def of(self, exception: BaseException) -> BaseException | None:
+        """The exception inside."""
+        read = self.read
+        try:
+            found = attribute(exception, read) if isinstance(read, str) else read(exception)
+        except Exception:  # an attribute of another shape than the library gives it
+            return None
+        return found if isinstance(found, BaseException) and found is not exception else None
+
+
+_ANY_STATUS = ("status 4xx", "status 5xx")
+
+
+class Table:
+    """What is known of a library's exceptions.
+
+    `packages` are the packages whose classes it judges. `retries` is what the library repeats by
+    itself, for people.
+
+    >>> table = Table("acme", {"acme.Busy": Row(Kind.OVERLOAD, "the queue is full")})
+    >>> table.packages
+    ('acme',)
+    """
+
+    __slots__ = ("entries", "hint", "library", "packages", "retries")
+
+    def __init__(
+        self,
+        library: str,
+        entries: Mapping[str, Entry],
+        *,
+        packages: tuple[str, ...] = (),
+        retries: str = "",
+        hint: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.library = library
+        self.entries = _checked(library, entries)
+        self.packages = packages or (library,)
+        self.retries = retries
+        self.hint = hint
+        """Reads how long the other side asks to wait, where it is not in a Retry-After header:
+        seconds, a date as text, or None."""
+
+    def entry(self, name: str) -> Entry | None:
+        """The entry of a class: its own, or that of its module (`module.*`)."""
+        found = self.entries.get(name)
+        return self.entries.get(f"{name.rpartition('.')[0]}.*") if found is None else found
+
+
+def _checked(library: str, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    for name, entry in entries.items():
+        if not isinstance(entry, Row | Cases | Inner | Same):
+            problem = f"{entry!r} is no Row, Cases, Inner or Same"
+        elif isinstance(entry, Same) and isinstance(entries.get(entry.ancestor, entry), Same):
+            problem = f"Same({entry.ancestor!r}) names no entry of the table with an answer"
+        else:
+            continue
+        raise UsageError(
+            f"table {library!r}, {name!r}: {problem}",
+            hint='entries such as {"acme.Busy": Row(Kind.OVERLOAD, "the queue is full")}',
+        )
+    return dict(entries)
+
+
+def by_status(
+    otherwise: Entry | None = None,
+    rows: Mapping[int, Row] | None = None,
+    read: Callable[[Any], Iterable[int | None]] | None = None,
+) -> Cases:
+    """Cases of HTTP statuses as every client has them; `rows` are the library's own.
+
+    >>> error = RuntimeError()
+    >>> error.status_code = 503
+    >>> by_status().row(error)
+    Row(overload, 'status 503')
+    """
+    own: dict[str | int, Row] = {status: status_row(status) for status in STATUS_KINDS}
+    own |= {f"{why[7]}*": Row(Kind.PERMANENT, why) for why in _ANY_STATUS}
+    own.update([*(rows or {}).items()])
+    nothing = otherwise or Row(Kind.UNKNOWN, "no status is known")
+    return Cases(read or _status, own, otherwise=nothing, of="status")
+
+
+def status_row(status: int) -> Row:
+    """The row of an HTTP status.
+
+    >>> status_row(504)
+    Row(timeout, ambiguous, 'status 504')
+    """
+    return Row(kind_of_status(status), f"status {status}", ambiguous=status in AMBIGUOUS_STATUSES)
+
+
+def _status(exception: BaseException) -> tuple[int | None]:
+    return (status_of(exception),)

@@ -1,0 +1,69 @@
+"""Every exception class of every library that has a table is judged in it."""
+
+import importlib.util
+
+import pytest
+
+from mainstay.core.known.kind import Kind
+from mainstay.core.known.table import Cases, Row, Same
+from mainstay.integrations.errors import FILES, find, table
+from tests.integrations.errors.walk import exception_classes
+
+LIBRARIES = sorted(set(FILES.values()))
+
+
+def rows(entry):
+    """Every row that an entry can come to."""
+    while not isinstance(entry, Row | Same):
+        if isinstance(entry, Cases):
+            yield from entry.rows.values()
+        entry = entry.otherwise
+    if isinstance(entry, Row):
+        yield entry
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.req("CL-12.tables")
+def test_every_class_of_the_library_is_judged(library):
+    """A class that nobody has looked at is found when the library adds it."""
+    known = table(library)
+    missing = [name for name in known.packages if importlib.util.find_spec(name) is None]
+    assert not missing, f"not installed: {missing}; the dev group of pyproject.toml has them"
+    classes = exception_classes(*known.packages)
+    assert classes, "the library has exceptions"
+    assert sorted(name for name in classes if known.entry(name) is None) == []
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_no_entry_is_of_a_class_that_the_library_does_not_have(library):
+    """A misspelt name would never be looked up; one of another version names that version."""
+    known = table(library)
+    classes = exception_classes(*known.packages)
+    other = getattr(
+        importlib.import_module(f"mainstay.integrations.errors.{library}"), "OTHER_VERSIONS", ()
+    )
+    named = {name for name in known.entries if not name.endswith(".*")}
+    assert sorted(named - set(classes) - set(other)) == []
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_ancestor_is_one_and_unknown_has_a_reason(library):
+    """`Same` names a class that the class derives from, and `unknown` is never left bare."""
+    known = table(library)
+    classes = exception_classes(*known.packages)
+    for name, entry in known.entries.items():
+        if isinstance(entry, Same) and name in classes:
+            ancestors = [f"{each.__module__}.{each.__qualname__}" for each in classes[name].__mro__]
+            assert entry.ancestor in ancestors[1:], name
+        for row in rows(entry):
+            assert len(row.why) > 5, (name, row)
+            assert isinstance(row.kind, Kind), (name, row)
+            assert row.kind is not Kind.AMBIGUOUS, "a kind, and ambiguous beside it"
+
+
+def test_each_package_finds_its_own_table():
+    """The index and the tables agree."""
+    for package, file in FILES.items():
+        assert package in table(file).packages
+        assert find(f"{package}.Anything") is table(file)
+    assert find("collections.Counter") is None
