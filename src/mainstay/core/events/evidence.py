@@ -19,6 +19,7 @@ from mainstay.errors import AttemptTimeout
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from mainstay.core.known.kind import Known
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.classify import Classification
     from mainstay.core.retry.effects import Outcome
@@ -87,14 +88,13 @@ def _gathered(
         wrapped=None if inner is None else evidence_of(inner, None, redact),
         members=tuple(evidence_of(each, None, redact) for each in members[:MOST_MEMBERS]),
         cut=len(members) > MOST_MEMBERS,
-        known=_known_then(failure, redact),
+        known=_known_then(kind_of(failure) if verdict is None else verdict.known, redact),
     )
 
 
-def _known_then(failure: BaseException, redact: Redactor | None) -> KnownThen | None:
-    """What the table of its library has for it; a policy's own `classify` decides above it."""
-    known = kind_of(failure)
-    if not known.table:
+def _known_then(known: Known | None, redact: Redactor | None) -> KnownThen | None:
+    """What the table of its library had for it; a policy's own `classify` decides above it."""
+    if known is None or not known.table:
         return None
     return KnownThen(
         known.kind.value,

@@ -334,7 +334,8 @@ class _Inquiry:
             return Kind.TIMEOUT, True, "the attempt timed out"
         rules = self.rules.retry_on or ()
         rule = self.first(rules)
-        if rule is not None and known.kind is Kind.AUTH:
+        is_carried = self.rules.version > 2 and (known.by_code or bool(known.unsafe))
+        if rule is not None and (known.kind is Kind.AUTH or is_carried):
             # Only a rule that names it counts, also after a base class that does not.
             naming = self.first(tuple(other for other in rules if self._is_named_by(other)))
             rule = rule if naming is None else naming

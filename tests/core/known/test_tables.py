@@ -1,0 +1,312 @@
+"""Tables of libraries' exceptions: how an entry is found, and what it comes to."""
+
+import msgspec
+import pytest
+
+from mainstay.core.audit.plan_codec import declared
+from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of
+from mainstay.core.base.proof import Evidence
+from mainstay.core.events.evidence import evidence_of
+from mainstay.core.known.http import status_of, unsafe_request
+from mainstay.core.known.kind import Kind, transient
+from mainstay.core.known.registry import CACHE_SIZE, REGISTRY, Registry
+from mainstay.core.known.resolve import DEPTH, codes_by_table, hint_by_table
+from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status, status_row
+from mainstay.core.retry.classify import Rules, classify, codes_of
+from mainstay.core.retry.kinds import kind_of
+from mainstay.core.retry.policy import Policy
+from mainstay.core.retry.retry_after import hint_of
+from mainstay.errors import UsageError
+
+UNKNOWN = Row(Kind.UNKNOWN, "a base class of acme")
+
+
+def library_class(name, *bases, module="acme.errors"):
+    """A class as a library defines it."""
+    return type(name, bases or (Exception,), {"__module__": module, "__qualname__": name})
+
+
+AcmeError = library_class("AcmeError")
+Busy = library_class("Busy", AcmeError)
+Lost = library_class("Lost", AcmeError)
+Coded = library_class("Coded", AcmeError)
+Wrapping = library_class("Wrapping", AcmeError)
+Sent = library_class("Sent", Wrapping)
+Alias = library_class("Alias", Busy)
+Answer = library_class("Answer", AcmeError)
+Generated = library_class("Generated", AcmeError, module="acme.generated")
+
+TABLE = Table(
+    "acme",
+    {
+        "acme.errors.AcmeError": UNKNOWN,
+        "acme.errors.Busy": Row(Kind.OVERLOAD, "the queue is full"),
+        "acme.errors.Alias": Same("acme.errors.Busy"),
+        "acme.errors.Lost": Row(Kind.TIMEOUT, "no answer in time", ambiguous=True),
+        "acme.errors.Coded": Cases(
+            lambda error: (error.code,),
+            {"40*": Row(Kind.TRANSIENT, "rolled back"), "409": Row(Kind.PERMANENT, "exists")},
+            otherwise=by_status(),
+        ),
+        "acme.errors.Wrapping": Inner("orig", otherwise=UNKNOWN),
+        "acme.errors.Sent": Inner(lambda error: error.args[0], otherwise=UNKNOWN, ambiguous=True),
+        "acme.errors.Answer": by_status(rows={404: Row(Kind.TRANSIENT, "not there yet")}),
+        "acme.generated.*": Row(Kind.AUTH, "generated"),
+    },
+    hint=lambda error: error.wait,
+)
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    """The table of a library that does not exist."""
+    REGISTRY.register(TABLE)
+    yield
+    REGISTRY.unregister("acme")
+
+
+class Request:
+    def __init__(self, method, **headers):
+        self.method = method
+        self.headers = headers
+
+
+def carrying(error, **attributes):
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+def known(error):
+    found = kind_of(error)
+    return found.kind.value, found.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Busy(), ("overload", "the queue is full")),
+        (Alias(), ("overload", "the queue is full")),
+        (library_class("Own", Busy, module="shop")(), ("overload", "the queue is full")),
+        (Generated(), ("auth", "generated")),
+        (carrying(Coded(), code="40001"), ("transient", "rolled back")),
+        (carrying(Coded(), code="409"), ("permanent", "exists")),
+        (carrying(Coded(), code=None, status_code=429), ("throttled", "status 429")),
+        (carrying(Coded(), code="x"), ("unknown", "no status is known")),
+        (Coded(), ("unknown", "no status is known")),
+        (carrying(Wrapping(), orig=ConnectionResetError()), ("transient", "a ConnectionError")),
+        (carrying(Wrapping(), orig=Busy()), ("overload", "the queue is full")),
+        (carrying(Wrapping(), orig=RuntimeError()), ("unknown", "a base class of acme")),
+        (carrying(Wrapping(), orig="text"), ("unknown", "a base class of acme")),
+        (Sent(), ("unknown", "a base class of acme")),
+        (carrying(Answer(), status_code=404), ("transient", "not there yet")),
+        (carrying(Answer(), status_code=410), ("permanent", "status 410")),
+        (carrying(Busy(), status_code=503), ("overload", "status 503")),
+    ],
+    ids=repr,
+)
+def test_an_entry_decides_by_class_case_or_what_is_inside(error, expected):
+    """The nearest ancestor with an entry decides, and what the exception carries where it says."""
+    assert known(error) == expected
+
+
+def test_what_wraps_itself_comes_to_an_end():
+    """A loop of wrapped exceptions is followed a bounded number of times."""
+    first, second = Wrapping(), Wrapping()
+    first.orig, second.orig = second, first
+    assert known(first) == ("unknown", "a base class of acme")
+    assert len(codes_by_table(first)) <= DEPTH
+
+
+def test_a_failure_that_was_sent_is_ambiguous_whatever_is_inside():
+    """The request had left; a refused connection further in does not change that."""
+    found = kind_of(Sent(ConnectionRefusedError()))
+    assert (found.kind, found.is_ambiguous, found.table) == (Kind.TRANSIENT, True, "acme")
+    assert not kind_of(carrying(Wrapping(), orig=ConnectionRefusedError())).is_ambiguous
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (Request("GET"), ""),
+        (Request("put"), ""),
+        (Request("POST"), "POST without an Idempotency-Key"),
+        (Request("patch"), "PATCH without an Idempotency-Key"),
+        (Request("POST", **{"idempotency-key": "k"}), ""),
+        (carrying(Request("POST"), headers=7), "POST without an Idempotency-Key"),
+        (carrying(Request("POST"), headers=None), "POST without an Idempotency-Key"),
+        (Request(None), ""),
+        (None, ""),
+    ],
+)
+def test_a_request_without_a_key_is_not_repeated_if_its_answer_was_lost(request_, expected):
+    """POST and PATCH may have been carried out; other methods may be repeated."""
+    error = carrying(Lost(), request=request_)
+    assert kind_of(error).unsafe == unsafe_request(error) == expected
+    assert classify(error, Rules()).retryable is (expected == "")
+    assert classify(error, Rules(transient)).retryable is (expected == "")
+    assert classify(error, Rules((AcmeError,))).retryable is (expected == "")
+    assert classify(error, Rules((Lost,))).retryable, "that very class is named"
+    assert classify(error, Rules((lambda _: True,))).retryable
+    assert classify(error, Rules((AcmeError,), version=2)).retryable
+
+
+def test_the_request_may_be_that_of_the_response_or_its_description():
+    """requests, httpx and aiohttp keep it in different places."""
+    assert unsafe_request(carrying(Lost(), request_info=Request("POST")))
+    response = carrying(RuntimeError(), request=Request("POST"))
+    assert unsafe_request(carrying(Lost(), response=response))
+
+
+def test_the_note_on_an_unsafe_request_names_the_way_out():
+    """Who reads the traceback learns what to send."""
+    error = carrying(Lost(), request=Request("POST"))
+    found = classify(error, Rules(transient))
+    assert found.reason == ("no answer in time; a POST without an Idempotency-Key is not repeated")
+    assert "may have been carried out; send that header" in found.note
+    assert "on=mainstay.transient" in classify(KeyError(), Rules(transient)).note
+
+
+@pytest.mark.parametrize("rule", [AcmeError, Answer, "Answer", "acme.errors.AcmeError"])
+def test_naming_a_class_is_not_naming_its_status(rule):
+    """A 410 and a 401 are final under the class; the status itself, or a predicate, names them."""
+    for status in (410, 401):
+        error = carrying(Answer(), status_code=status)
+        assert not classify(error, Rules((rule,))).retryable
+        assert classify(error, Rules((f"status:{status}",))).retryable
+        assert classify(error, Rules((str(status),))).retryable
+        assert classify(error, Rules((rule, f"status:{status}"))).retryable
+        assert not classify(error, Rules(("status:500",))).retryable
+        assert classify(error, Rules((kind_of(error).kind,))).retryable
+    assert classify(carrying(Answer(), status_code=503), Rules((rule,))).retryable
+    gone = classify(carrying(Answer(), status_code=410), Rules((rule,)))
+    assert "is permanent (status 410), and on=" in gone.note
+
+
+def test_version_two_of_the_rules_retried_any_status_of_a_named_class():
+    """Records of then are decided as they were."""
+    error = carrying(Answer(), status_code=410)
+    assert classify(error, Rules((Answer,), version=2)).retryable
+    assert classify(carrying(Answer(), status_code=401), Rules((Answer,), version=2)).retryable
+
+
+def test_codes_of_the_table_can_be_named():
+    """Those of what is wrapped too."""
+    inner = carrying(Coded(), code="40P01")
+    outer = carrying(Wrapping(), orig=inner)
+    assert codes_of(outer) == ("40P01",)
+    assert classify(outer, Rules(("40P01",))).retryable
+    assert codes_by_table(Busy()) == codes_by_table(KeyError()) == ()
+
+
+def test_the_table_reads_how_long_to_wait():
+    """Where a library has a place of its own for it; what cannot be read is no hint."""
+    assert hint_of(carrying(Busy(), wait=2.5)).seconds == 2.5
+    assert hint_of(Busy()) is None
+    assert hint_by_table(KeyError()) is None
+    REGISTRY.register(Table("acme", {"acme.errors.Busy": UNKNOWN}))
+    assert hint_by_table(carrying(Busy(), wait=2.5)) is None
+
+
+def test_what_was_settled_is_forgotten_when_a_table_is_registered():
+    """A policy that has seen the class decides by the new table from then on."""
+    rules = Rules()
+    assert classify(Busy(), rules).retryable
+    assert Busy in rules.settled
+    REGISTRY.register(Table("acme", {"acme.errors.Busy": Row(Kind.PERMANENT, "for good")}))
+    assert not classify(Busy(), rules).retryable
+    REGISTRY.unregister("acme")
+    assert classify(Busy(), rules).kind is Kind.UNKNOWN
+    REGISTRY.depend(Rules())
+    REGISTRY.forget()
+
+
+def test_an_ambiguous_row_is_not_settled_by_its_type():
+    """The next one may carry another request."""
+    rules = Rules()
+    assert classify(Lost(), rules).retryable
+    assert not rules.settled
+
+
+def test_the_newest_table_of_a_package_is_asked_first():
+    """And what it leaves out is looked for in the others."""
+    REGISTRY.register(
+        Table("acme extra", {"acme.errors.Lost": Row(Kind.AUTH, "mine")}, packages=("acme",))
+    )
+    assert known(Lost()) == ("auth", "mine")
+    assert known(Busy()) == ("overload", "the queue is full")
+    REGISTRY.unregister("acme extra")
+
+
+def test_what_is_remembered_is_bounded():
+    """Classes that are made by the thousand do not fill the memory."""
+    for number in range(CACHE_SIZE + 1):
+        REGISTRY.entry_of(library_class(f"Made{number}"))
+    assert len(REGISTRY._found) <= CACHE_SIZE
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("transient", "'transient' is no Row, Cases, Inner or Same"),
+        (Same("acme.Nothing"), "names no entry of the table"),
+        (Same("acme.Loop"), "names no entry of the table"),
+    ],
+)
+def test_a_table_that_cannot_decide_is_refused(entry, text):
+    """When it is made, with an example of what is right."""
+    with pytest.raises(UsageError, match=text):
+        Table("acme", {"acme.Loop": entry})
+
+
+def test_the_status_of_a_parsed_response_is_read():
+    """Botocore's is a dictionary."""
+    assert (
+        status_of(carrying(Busy(), response={"ResponseMetadata": {"HTTPStatusCode": 503}})) == 503
+    )
+    for response in ({}, {"ResponseMetadata": 1}, {"ResponseMetadata": {"HTTPStatusCode": "5"}}):
+        assert status_of(carrying(Busy(), response=response)) is None
+
+
+def test_a_row_reads_like_what_it_is():
+    """In an assertion and in a shell."""
+    assert repr(status_row(502)) == "Row(transient, ambiguous, 'status 502')"
+    assert repr(status_row(429)) == "Row(throttled, 'status 429')"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Busy(),
+        carrying(Lost(), request=Request("POST")),
+        carrying(Coded(), code="409"),
+        carrying(Answer(), status_code=404),
+        carrying(Wrapping(), orig=carrying(Coded(), code="40P01")),
+        ExceptionGroup("both", [Busy(), ConnectionError()]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "rules", [(None,), (transient,), ((AcmeError,),), (("40P01", "status:404"),)]
+)
+def test_replay_decides_by_what_the_table_had_then(error, rules):
+    """The table of today may have other rows, or be gone."""
+    then = classify(error, Rules(*rules))
+    evidence = msgspec.json.decode(msgspec.json.encode(evidence_of(error, then)), type=Evidence)
+    REGISTRY.register(Table("acme", {"acme.errors.AcmeError": Row(Kind.AUTH, "changed")}))
+    stated = policy_of(declared(Policy(retry_on=rules[0]), "idempotent").fields, Recollection())
+    now = classify(exception_of(evidence), stated._rules)
+    assert (now.kind, now.retryable, now.is_ambiguous) == (
+        then.kind, then.retryable, then.is_ambiguous,
+    )  # fmt: skip
+
+
+def test_a_record_without_what_a_table_had_is_decided_without_tables():
+    """As the version that wrote it did: the class was unknown."""
+    evidence = msgspec.structs.replace(evidence_of(Busy()), known=None)
+    assert classify(exception_of(evidence), Rules()).kind is Kind.UNKNOWN
+
+
+def test_a_registry_of_its_own_finds_nothing():
+    """Until the index of tables is set, only what users register is known."""
+    assert Registry().entry_of(Busy) is None
