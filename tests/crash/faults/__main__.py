@@ -71,7 +71,7 @@ class Campaign:
             self.totals.add(report)
             for name, what in report.violations:
                 self._print(f"VIOLATED {name} {_again(report, self.options.seed)}: {what}")
-            if report.violations:
+            if report.log:
                 self._keep(report)
             self._show(report)
 

@@ -105,7 +105,7 @@ class _Trial:
             self.crew.end_all()
             self.place.forget(self.name)
         self.report.seconds = time.monotonic() - started
-        if self.report.violations:
+        if self.report.violations or self.report.excused["machine"]:
             self.report.log = _text(self.folder / f"{self.name}.oracle")
             self.report.log += _text(self.folder / f"{self.name}.stderr")
         return self.report
