@@ -21,6 +21,7 @@ HOMES = {
     "demo": "mainstay.cli.demo.command",
     "doctor": "mainstay.cli.doctor",
     "exec": "mainstay.cli.exec.command",
+    "explain-error": "mainstay.cli.explain_error",
     "inbox": "mainstay.cli.inbox.command",
     "operators": "mainstay.cli.inbox.operators",
     "policies": "mainstay.cli.config.policies",

@@ -7,12 +7,13 @@ from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import Recollection, exception_of, policy_of
 from mainstay.core.base.proof import Evidence
 from mainstay.core.events.evidence import evidence_of
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of, unsafe_request
 from mainstay.core.known.kind import Kind, transient
 from mainstay.core.known.registry import CACHE_SIZE, REGISTRY, Registry
 from mainstay.core.known.resolve import DEPTH, codes_by_table, hint_by_table
 from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status, status_row
-from mainstay.core.retry.classify import Rules, classify, codes_of
+from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
 from mainstay.core.retry.policy import Policy
 from mainstay.core.retry.retry_after import hint_of

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
-from mainstay.core.retry.classify import (
-    CACHE_SIZE,
-    Classification,
-    Rules,
-    classify,
-    codes_of,
-    show_rule,
-)
+from mainstay.core.retry.classify import CACHE_SIZE, Classification, Rules, classify, show_rule
 from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 

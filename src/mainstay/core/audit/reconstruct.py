@@ -16,9 +16,9 @@ import mainstay.errors as errors
 from mainstay.core.audit.plan_codec import PLAIN, RULES
 from mainstay.core.base.proof import RULE
 from mainstay.core.base.validate import MAX_SECONDS
+from mainstay.core.known.codes import RECORDED_CODES
 from mainstay.core.known.kind import Kind, Known
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.classify import RECORDED_CODES
 from mainstay.core.retry.kinds import RECORDED
 from mainstay.core.retry.past_rules import jitter_of
 from mainstay.core.retry.policy import Policy

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.proof import Evidence, KnownThen
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.kinds import kind_of, number_of, spelled, wrapped
 from mainstay.errors import AttemptTimeout

@@ -43,7 +43,7 @@ class Registry:
         self._dependent: list[ref[Dependent]] = []
 
     def depend(self, dependent: Dependent) -> None:
-        """Calls its `forget` whenever a table is registered, as long as it lives."""
+        """Calls its `forget` whenever a table is registered, until it is collected."""
         self._dependent = [each for each in self._dependent if each() is not None]
         self._dependent.append(ref(dependent))
 

@@ -54,7 +54,7 @@ class Same:
 
 
 class Cases:
-    """What the exception carries decides: `read` gives its cases, most telling first.
+    """What the exception carries decides: `read` gives its cases, the most precise first.
 
     A case is a text or a number. A row whose name ends in `*` matches all that begin so. If no case
     has a row, `otherwise` decides.

@@ -12,12 +12,11 @@ nothing can await it, the failure is final: what was to decide has not.
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
 from mainstay.core.base.functions import discard, is_awaitable
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.resolve import codes_by_table
 from mainstay.core.retry.kinds import NEVER_RETRIED, kind_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
@@ -478,46 +477,8 @@ def _is_never_retried(cls: type[BaseException]) -> bool:
     return any(qualified_name(base) in NEVER_RETRIED for base in cls.__mro__)
 
 
-RECORDED_CODES = "ms_codes"
-"""Where an exception that stands for a recorded one has its codes."""
 STATUS = "status:"
 """How a rule names an HTTP status: "status:404"."""
-
-
-def codes_of(exception: BaseException) -> tuple[str, ...]:
-    """The service's own error codes: botocore's Error.Code, an SQLSTATE, `.code`, gRPC's code().
-
-    An HTTP status counts as one.
-
-    >>> error = RuntimeError()
-    >>> error.code = "ThrottlingException"
-    >>> codes_of(error)
-    ('ThrottlingException',)
-    """
-    recorded = exception.__dict__.get(RECORDED_CODES)
-    if recorded is not None:
-        return (*recorded, str(status_of(exception)))
-    names = ("code", "error_code", "sqlstate", "pgcode")
-    found = [*(attribute(exception, name) for name in names), status_of(exception)]
-    found += codes_by_table(exception)
-    response = attribute(exception, "response")
-    if isinstance(response, dict) and isinstance(response.get("Error"), dict):
-        found.append(response["Error"].get("Code"))
-    return tuple(dict.fromkeys(text for code in found for text in _code_texts(code)))
-
-
-def _code_texts(code: object) -> tuple[str, ...]:
-    if callable(code):  # grpc.RpcError.code()
-        try:
-            code = code()
-        except Exception:
-            return ()
-    if isinstance(code, str):
-        return (code,)
-    if type(code) is int:
-        return (str(code),)
-    name = attribute(code, "name")
-    return (name,) if isinstance(name, str) else ()
 
 
 def show_rule(rule: Rule) -> str:

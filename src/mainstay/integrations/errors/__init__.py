@@ -7,10 +7,20 @@ errors), and its `TABLE` judges every exception class of it.
 from __future__ import annotations
 
 from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from mainstay.core.known.table import Table
+__all__ = [
+    "Cases",
+    "Inner",
+    "Row",
+    "Same",
+    "Table",
+    "by_status",
+    "find",
+    "register",
+    "table",
+    "unregister",
+]
 
 FILES = {
     "httpcore": "httpx",
@@ -40,6 +50,31 @@ def table(file: str) -> Table:
 
     found: Table = import_module(f"mainstay.integrations.errors.{file}").TABLE
     return found
+
+
+def register(table: Table) -> None:
+    """Makes the errors of a library, or of one's own, known to every policy.
+
+    It is asked before the tables of mainstay; one of the same library is replaced.
+
+    >>> import mainstay
+    >>> class Busy(Exception):
+    ...     pass
+    >>> busy = Row(mainstay.Kind.OVERLOAD, "the queue is full")
+    >>> register(Table("shop", {f"{Busy.__module__}.Busy": busy}, packages=(Busy.__module__,)))
+    >>> mainstay.RetryPolicy().classification(Busy())
+    Classification(overload, retryable, 'the queue is full')
+    >>> unregister("shop")
+    """
+    REGISTRY.register(table)
+
+
+def unregister(library: str) -> None:
+    """Removes a table that was registered; those of mainstay stay.
+
+    >>> unregister("shop")
+    """
+    REGISTRY.unregister(library)
 
 
 REGISTRY.find = find
