@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "api.txt"
-DOORS = ("mainstay", "mainstay.testing")
+DOORS = ("mainstay", "mainstay.testing", "mainstay.integrations.errors")
 # Magic methods that a user calls by syntax, and whose absence they would notice.
 SYNTAX = frozenset(
     [

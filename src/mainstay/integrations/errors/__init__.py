@@ -16,9 +16,7 @@ __all__ = [
     "Same",
     "Table",
     "by_status",
-    "find",
     "register",
-    "table",
     "unregister",
 ]
 
