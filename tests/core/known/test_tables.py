@@ -16,7 +16,6 @@ from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status,
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
 from mainstay.core.retry.policy import Policy
-from mainstay.core.retry.retry_after import hint_of
 from mainstay.errors import UsageError
 
 UNKNOWN = Row(Kind.UNKNOWN, "a base class of acme")
@@ -202,8 +201,8 @@ def test_codes_of_the_table_can_be_named():
 
 def test_the_table_reads_how_long_to_wait():
     """Where a library has a place of its own for it; what cannot be read is no hint."""
-    assert hint_of(carrying(Busy(), wait=2.5)).seconds == 2.5
-    assert hint_of(Busy()) is None
+    assert classify(carrying(Busy(), wait=2.5), Rules()).retry_after == 2.5
+    assert classify(Busy(), Rules()).hint is None
     assert hint_by_table(KeyError()) is None
     REGISTRY.register(Table("acme", {"acme.errors.Busy": UNKNOWN}))
     assert hint_by_table(carrying(Busy(), wait=2.5)) is None

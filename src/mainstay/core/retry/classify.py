@@ -17,6 +17,7 @@ from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
 from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.resolve import hint_by_table
 from mainstay.core.retry.kinds import NEVER_RETRIED, kind_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
@@ -29,7 +30,7 @@ from mainstay.core.retry.not_retried import (
     note_for,
     of_code,
 )
-from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result
+from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result, parse
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 TYPE_CHECKING = False
@@ -239,6 +240,8 @@ def classify(
         if is_plain and inquiry.by_type:
             rules.settle(cls, answer)
     hint = hint_of(exception)
+    if hint is None and answer.known is not None:
+        hint = parse(hint_by_table(exception))
     if hint is None:
         return answer
     return Classification(

@@ -12,7 +12,6 @@ import math
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.base.validate import in_seconds
-from mainstay.core.known.resolve import hint_by_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,10 +52,9 @@ def hint_of(exception: BaseException) -> Hint | None:
     response = attribute(exception, "response")
     headers = _headers_of(response) or attribute(exception, "headers")
     try:
-        hint = _from_headers(headers)
+        return _from_headers(headers)
     except Exception:  # headers that only look like some
-        hint = None
-    return hint or parse(hint_by_table(exception))
+        return None
 
 
 def hint_of_result(value: object) -> Hint | None:
