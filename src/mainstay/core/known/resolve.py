@@ -56,7 +56,7 @@ def _judged(
         entry = entry.otherwise
     if not by_code:
         status = status_of(exception)
-        if status is not None:  # of a class of the user's own that derives from a library's
+        if status is not None and status >= 400:  # also of a user's own class that derives from it
             entry, by_code, is_plain = status_row(status), True, False
     return Known(entry.kind, entry.why, is_plain, by_code=by_code, is_ambiguous=entry.ambiguous)
 
