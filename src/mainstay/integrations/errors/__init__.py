@@ -1,7 +1,8 @@
 """What is known of libraries' exceptions: a table per library, loaded when it is needed.
 
 Rules of the room: no table imports its library; one file is one library (or a few that share their
-errors), and its `TABLE` judges every exception class of it.
+errors), and its `TABLE` judges every exception class of it; `shared` has what several have in
+common.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ __all__ = [
 ]
 
 FILES = {
+    "aiohttp": "aiohttp",
     "httpcore": "httpx",
     "httpx": "httpx",
+    "requests": "requests",
+    "urllib3": "urllib3",
 }
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 

@@ -3,69 +3,97 @@
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Row, Same, Table, by_status
+from mainstay.integrations.errors import shared
+from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
-_NOT_SENT = "no connection was made, so nothing was sent"
-_LOST = "the connection failed after the request was sent, in part or whole"
-_MISUSE = "a mistake in the call"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
-_CONNECT = Row(Kind.TRANSIENT, _NOT_SENT)
-_CONNECT_TIMEOUT = Row(Kind.TIMEOUT, _NOT_SENT)
+_BASE = Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise")
 _POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
-_READ_TIMEOUT = Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True)
-_READ = Row(Kind.TRANSIENT, _LOST, ambiguous=True)
-_WRONG = Row(Kind.PERMANENT, _MISUSE)
+_CONNECT = shared.connecting(shared.cause)
+_WRITE_TIMEOUT = Row(Kind.TIMEOUT, "not sent in time, at least not whole", ambiguous=True)
+
+
+def _proxy_status(error: Any) -> Iterator[int]:
+    """The status with which a proxy refuses a tunnel: the text begins with it."""
+    status = str(error)[:3]
+    if status.isdecimal():
+        yield int(status)
+
+
+def _socks(error: Any) -> list[str]:
+    return [str(error).removeprefix("Proxy Server could not connect: ")]
+
+
+_PROXY = by_status(
+    Cases(
+        _socks,
+        {
+            "Invalid username/password*": Row(Kind.AUTH, "the proxy refuses the credentials"),
+            "Requested *": Row(Kind.AUTH, "the proxy asks for other credentials"),
+            "Connection not allowed*": Row(Kind.PERMANENT, "the proxy does not allow the address"),
+            "Command not supported*": Row(Kind.PERMANENT, "the proxy makes no tunnels"),
+            "Address type not supported*": Row(Kind.PERMANENT, "the proxy knows no such address"),
+        },
+        otherwise=Row(Kind.TRANSIENT, "the proxy made no connection, so nothing was sent"),
+    ),
+    shared.PROXY_STATUSES,
+    read=_proxy_status,
+)
+"""Raised while a tunnel is made, so never after the request was sent."""
 
 TABLE = Table(
     "httpx",
     {
-        "httpx.HTTPError": Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise"),
+        "httpx.HTTPError": _BASE,
         "httpx.HTTPStatusError": by_status(),
-        "httpx.RequestError": Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise"),
-        "httpx.TransportError": Row(Kind.TRANSIENT, _LOST, ambiguous=True),
-        "httpx.TimeoutException": _READ_TIMEOUT,
-        "httpx.ConnectTimeout": _CONNECT_TIMEOUT,
-        "httpx.ReadTimeout": _READ_TIMEOUT,
-        "httpx.WriteTimeout": Row(
-            Kind.TIMEOUT, "not sent in time, at least not whole", ambiguous=True
-        ),
+        "httpx.RequestError": _BASE,
+        "httpx.TransportError": LOST,
+        "httpx.TimeoutException": NO_ANSWER,
+        "httpx.ConnectTimeout": shared.CONNECT_TIMEOUT,
+        "httpx.ReadTimeout": NO_ANSWER,
+        "httpx.WriteTimeout": _WRITE_TIMEOUT,
         "httpx.PoolTimeout": _POOL,
         "httpx.NetworkError": Same("httpx.TransportError"),
         "httpx.ConnectError": _CONNECT,
-        "httpx.ReadError": _READ,
-        "httpx.WriteError": _READ,
-        "httpx.CloseError": _READ,
+        "httpx.ReadError": LOST,
+        "httpx.WriteError": LOST,
+        "httpx.CloseError": LOST,
         "httpx.ProtocolError": Same("httpx.TransportError"),
-        "httpx.LocalProtocolError": _WRONG,
-        "httpx.RemoteProtocolError": _READ,
-        "httpx.ProxyError": Row(Kind.TRANSIENT, "the proxy refused or broke the connection"),
-        "httpx.UnsupportedProtocol": _WRONG,
-        "httpx.DecodingError": Row(Kind.PERMANENT, "the body is not what its headers declare"),
-        "httpx.TooManyRedirects": Row(Kind.PERMANENT, "the redirects do not end"),
-        "httpx.InvalidURL": _WRONG,
-        "httpx.CookieConflict": _WRONG,
-        "httpx.StreamError": _WRONG,
-        "httpx.StreamConsumed": _WRONG,
-        "httpx.StreamClosed": _WRONG,
-        "httpx.ResponseNotRead": _WRONG,
-        "httpx.RequestNotRead": _WRONG,
+        "httpx.LocalProtocolError": MISUSE,
+        "httpx.RemoteProtocolError": LOST,
+        "httpx.ProxyError": _PROXY,
+        "httpx.UnsupportedProtocol": MISUSE,
+        "httpx.DecodingError": shared.UNREADABLE,
+        "httpx.TooManyRedirects": shared.ENDLESS,
+        "httpx.InvalidURL": MISUSE,
+        "httpx.CookieConflict": MISUSE,
+        "httpx.StreamError": MISUSE,
+        "httpx.StreamConsumed": MISUSE,
+        "httpx.StreamClosed": MISUSE,
+        "httpx.ResponseNotRead": MISUSE,
+        "httpx.RequestNotRead": MISUSE,
         "httpcore.ConnectionNotAvailable": Row(
             Kind.TRANSIENT, "the connection was taken; nothing was sent"
         ),
         "httpcore.ConnectError": _CONNECT,
-        "httpcore.ConnectTimeout": _CONNECT_TIMEOUT,
+        "httpcore.ConnectTimeout": shared.CONNECT_TIMEOUT,
         "httpcore.PoolTimeout": _POOL,
-        "httpcore.ReadTimeout": _READ_TIMEOUT,
-        "httpcore.ReadError": _READ,
-        "httpcore.RemoteProtocolError": _READ,
-        "httpcore.LocalProtocolError": _WRONG,
-        "httpcore.NetworkError": Row(Kind.TRANSIENT, _LOST, ambiguous=True),
-        "httpcore.ProtocolError": Row(Kind.TRANSIENT, _LOST, ambiguous=True),
-        "httpcore.ProxyError": Row(Kind.TRANSIENT, "the proxy refused or broke the connection"),
-        "httpcore.TimeoutException": _READ_TIMEOUT,
-        "httpcore.UnsupportedProtocol": _WRONG,
-        "httpcore.WriteError": _READ,
-        "httpcore.WriteTimeout": Row(Kind.TIMEOUT, "not sent whole in time", ambiguous=True),
+        "httpcore.ReadTimeout": NO_ANSWER,
+        "httpcore.ReadError": LOST,
+        "httpcore.RemoteProtocolError": LOST,
+        "httpcore.LocalProtocolError": MISUSE,
+        "httpcore.NetworkError": LOST,
+        "httpcore.ProtocolError": LOST,
+        "httpcore.ProxyError": _PROXY,
+        "httpcore.TimeoutException": NO_ANSWER,
+        "httpcore.UnsupportedProtocol": MISUSE,
+        "httpcore.WriteError": LOST,
+        "httpcore.WriteTimeout": _WRITE_TIMEOUT,
     },
     packages=("httpx", "httpcore"),
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",

@@ -1,0 +1,60 @@
+"""requests, whose errors wrap those of urllib3."""
+
+from __future__ import annotations
+
+from mainstay.core.known.kind import Kind
+from mainstay.core.known.table import Inner, Row, Table, by_status
+from mainstay.integrations.errors import shared
+from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
+
+_NOT_JSON = Row(Kind.PERMANENT, "the body is not JSON", ambiguous=True)
+
+TABLE = Table(
+    "requests",
+    {
+        "requests.exceptions.RequestException": Row(
+            Kind.UNKNOWN, "a base class, which requests itself does not raise"
+        ),
+        "requests.exceptions.HTTPError": by_status(),
+        "requests.exceptions.ConnectionError": Inner(shared.first, otherwise=LOST),
+        "requests.exceptions.ProxyError": Inner(
+            shared.first,
+            otherwise=Row(Kind.TRANSIENT, "the proxy refused or broke the connection"),
+        ),
+        "requests.exceptions.SSLError": Inner(
+            shared.first,
+            otherwise=Row(Kind.UNKNOWN, "a failure of TLS that may be of either side"),
+        ),
+        "requests.exceptions.Timeout": NO_ANSWER,
+        "requests.exceptions.ConnectTimeout": shared.CONNECT_TIMEOUT,
+        "requests.exceptions.ReadTimeout": NO_ANSWER,
+        "requests.exceptions.RetryError": Inner(
+            shared.first,
+            otherwise=Row(
+                Kind.TRANSIENT, "answers with statuses that were to be repeated", ambiguous=True
+            ),
+        ),
+        "requests.exceptions.ChunkedEncodingError": shared.CUT,
+        "requests.exceptions.ContentDecodingError": shared.UNREADABLE,
+        "requests.exceptions.TooManyRedirects": shared.ENDLESS,
+        "requests.exceptions.JSONDecodeError": _NOT_JSON,
+        "requests.exceptions.InvalidJSONError": MISUSE,
+        "requests.exceptions.InvalidHeader": Row(
+            Kind.PERMANENT, "a header of the call, or a Retry-After of the answer, is not valid"
+        ),
+        "requests.exceptions.InvalidProxyURL": MISUSE,
+        "requests.exceptions.InvalidSchema": MISUSE,
+        "requests.exceptions.InvalidURL": MISUSE,
+        "requests.exceptions.MissingSchema": MISUSE,
+        "requests.exceptions.URLRequired": MISUSE,
+        "requests.exceptions.StreamConsumedError": MISUSE,
+        "requests.exceptions.UnrewindableBodyError": Row(
+            Kind.PERMANENT, "the body was read and cannot be sent again"
+        ),
+        "requests.cookies.CookieConflictError": MISUSE,
+    },
+    retries=(
+        "none by default; an adapter with `max_retries=Retry(...)` has urllib3 repeat inside each"
+        " of our attempts"
+    ),
+)

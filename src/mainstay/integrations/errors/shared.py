@@ -1,0 +1,110 @@
+"""What the tables of several libraries have in common: connecting, name lookups and TLS.
+
+No table of its own: the rows are those of the libraries that use them.
+"""
+
+from __future__ import annotations
+
+from mainstay.core.base.attributes import attribute
+from mainstay.core.known.kind import Kind
+from mainstay.core.known.table import Cases, Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from mainstay.core.known.table import Entry
+
+NOT_SENT = Row(Kind.TRANSIENT, "no connection was made, so nothing was sent")
+CONNECT_TIMEOUT = Row(Kind.TIMEOUT, "no connection was made in time, so nothing was sent")
+NO_ANSWER = Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True)
+LOST = Row(
+    Kind.TRANSIENT, "the connection failed after the request was sent, in part or whole",
+    ambiguous=True,
+)  # fmt: skip
+CUT = Row(Kind.TRANSIENT, "the answer began and did not end", ambiguous=True)
+MISUSE = Row(Kind.PERMANENT, "a mistake in the call")
+UNREADABLE = Row(Kind.PERMANENT, "the body is not what its headers declare", ambiguous=True)
+ENDLESS = Row(Kind.PERMANENT, "the redirects do not end")
+NO_NAME = Row(Kind.PERMANENT, "no host has that name")
+
+RESOLVER: dict[str | int, Row] = {
+    "EAI_AGAIN": Row(Kind.TRANSIENT, "a name that cannot be resolved for now"),
+    "EAI_NONAME": NO_NAME,
+    "EAI_NODATA": Row(Kind.PERMANENT, "the name has no address"),
+    "EAI_FAIL": Row(Kind.PERMANENT, "the name server refuses the name"),
+}
+_NUMBERS = {
+    -3: "EAI_AGAIN", 2: "EAI_AGAIN", 11002: "EAI_AGAIN",
+    -2: "EAI_NONAME", 8: "EAI_NONAME", 11001: "EAI_NONAME",
+    -5: "EAI_NODATA", 7: "EAI_NODATA", 11004: "EAI_NODATA",
+    -4: "EAI_FAIL", 4: "EAI_FAIL", 11003: "EAI_FAIL",
+}  # fmt: skip
+"""The resolver's numbers on Linux, on macOS and the BSDs, and on Windows: no two are the same."""
+
+_NO_AGREEMENT = Row(Kind.PERMANENT, "the two sides do not agree on TLS")
+_TLS_LOST = Row(Kind.TRANSIENT, "the TLS connection broke")
+TLS: dict[str | int, Row] = {
+    "SSLCertVerificationError": Row(Kind.PERMANENT, "the certificate is not accepted"),
+    "SSLEOFError": _TLS_LOST,
+    "SSLZeroReturnError": _TLS_LOST,
+    "WRONG_VERSION_NUMBER": Row(Kind.PERMANENT, "the other side does not speak TLS"),
+    "RECORD_LAYER_FAILURE": Row(Kind.PERMANENT, "the other side does not speak TLS"),
+    "HTTP_REQUEST": Row(Kind.PERMANENT, "the other side does not speak TLS"),
+    "UNSUPPORTED_PROTOCOL": _NO_AGREEMENT,
+    "NO_PROTOCOLS_AVAILABLE": _NO_AGREEMENT,
+    "TLSV1_ALERT_*": _NO_AGREEMENT,
+    "TLSV13_ALERT_*": _NO_AGREEMENT,
+    "SSLV3_ALERT_*": _NO_AGREEMENT,
+}
+"""By the class of the error, or by the reason that OpenSSL gives."""
+
+
+PROXY_STATUSES = {
+    status: Row(kind, f"status {status} of the proxy, so nothing was sent through it")
+    for status, kind in (
+        (500, Kind.TRANSIENT), (502, Kind.TRANSIENT), (503, Kind.OVERLOAD), (504, Kind.TIMEOUT),
+    )
+}  # fmt: skip
+"""Statuses of a proxy that was to make a tunnel; after them nothing is ambiguous."""
+
+
+def connecting(read: Callable[[Any], BaseException | None], otherwise: Entry = NOT_SENT) -> Cases:
+    """Cases of a connection that was not made: `read` gives the error of the system.
+
+    >>> import socket
+    >>> error = OSError()
+    >>> error.__cause__ = socket.gaierror(-2, "Name or service not known")
+    >>> connecting(cause).row(error)
+    Row(permanent, 'no host has that name')
+    """
+    return Cases(lambda error: names(read(error)), RESOLVER | TLS, otherwise=otherwise, of="cause")
+
+
+def names(error: BaseException | None) -> Iterator[str]:
+    """What the resolver or OpenSSL calls an error and those it was raised from."""
+    for _ in range(4):  # httpx: its own, httpcore's, anyio's, the system's
+        if error is None:
+            return
+        for base in type(error).__mro__:
+            if base.__module__ == "socket" and base.__name__ == "gaierror":
+                number = attribute(error, "errno")
+                yield _NUMBERS.get(number, f"EAI {number}")
+            elif base.__module__ == "ssl" and base.__name__ != "SSLError":
+                yield base.__name__
+        reason = attribute(error, "reason")
+        if isinstance(reason, str):
+            yield reason
+        error = error.__cause__
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """What it was raised from."""
+    return error.__cause__
+
+
+def first(error: BaseException) -> BaseException | None:
+    """The exception that it was made of: its first argument."""
+    found: BaseException | None = error.args[0]
+    return found
