@@ -5,7 +5,9 @@ import inspect
 import pkgutil
 import warnings
 
-_OPTIONAL = (ImportError, AttributeError, RuntimeError, SystemExit, OSError, TypeError, ValueError)
+_OPTIONAL = (
+    ImportError, AttributeError, KeyError, RuntimeError, SystemExit, OSError, TypeError, ValueError,
+)  # fmt: skip
 
 
 def exception_classes(*packages):

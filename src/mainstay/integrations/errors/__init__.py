@@ -27,6 +27,14 @@ FILES = {
     "httpx": "httpx",
     "requests": "requests",
     "urllib3": "urllib3",
+    "asyncpg": "asyncpg",
+    "httpcore": "httpx",
+    "httpx": "httpx",
+    "psycopg": "psycopg",
+    "psycopg2": "psycopg2",
+    "psycopg_pool": "psycopg",
+    "sqlalchemy": "sqlalchemy",
+    "sqlite3": "sqlite3",
 }
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 
