@@ -35,6 +35,8 @@ FILES = {
     "psycopg_pool": "psycopg",
     "sqlalchemy": "sqlalchemy",
     "sqlite3": "sqlite3",
+    "redis": "redis",
+    "valkey": "valkey",
 }
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 
