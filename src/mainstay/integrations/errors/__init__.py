@@ -23,7 +23,9 @@ __all__ = [
 
 FILES = {
     "aiohttp": "aiohttp",
+    "anthropic": "anthropic",
     "httpcore": "httpx",
+    "httpcore2": "httpx2",
     "httpx": "httpx",
     "requests": "requests",
     "urllib3": "urllib3",
@@ -37,6 +39,8 @@ FILES = {
     "sqlite3": "sqlite3",
     "redis": "redis",
     "valkey": "valkey",
+    "httpx2": "httpx2",
+    "openai": "openai",
 }
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 

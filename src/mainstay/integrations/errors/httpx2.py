@@ -1,0 +1,31 @@
+"""httpx2 and httpcore2, whose classes have the names and the meaning of httpx's and httpcore's."""
+
+from __future__ import annotations
+
+from mainstay.core.known.kind import Kind
+from mainstay.core.known.table import Row, Same, Table
+from mainstay.integrations.errors import httpx
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mainstay.core.known.table import Entry
+
+
+def _renamed(name: str) -> str:
+    package, _, rest = name.partition(".")
+    return f"{package}2.{rest}"
+
+
+def _entry(entry: Entry) -> Entry:
+    return Same(_renamed(entry.ancestor)) if isinstance(entry, Same) else entry
+
+
+TABLE = Table(
+    "httpx2",
+    {
+        **{_renamed(name): _entry(entry) for name, entry in httpx.TABLE.entries.items()},
+        "httpx2.SSEError": Row(Kind.PERMANENT, "the answer is no stream of events"),
+    },
+    packages=("httpx2", "httpcore2"),
+    retries=httpx.TABLE.retries,
+)
