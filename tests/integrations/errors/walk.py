@@ -1,5 +1,6 @@
 """Every exception class that a library defines, found by importing all of its modules."""
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -10,6 +11,7 @@ _OPTIONAL = (
 )  # fmt: skip
 
 
+@functools.cache
 def exception_classes(*packages):
     """The exception classes of packages by qualified name, warnings left out.
 
