@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,23 +64,36 @@ def page() -> Iterator[str]:
     yield TITLES[1]
     yield from (_row(line) for line in lines_of("status", by_status()) if line.case != "otherwise")
     yield ""
+    shown: dict[tuple[str, ...], str] = {}
     for file in sorted(set(FILES.values())):
         known = table(file)
         yield f"## {known.library}\n"
         if known.retries:
             yield f"Its own retries: {known.retries}.\n"
         yield from TITLES
-        yield from dict.fromkeys(map(_short, lines(known)))
+        for name, group in groupby(lines(known), key=lambda line: line.name):
+            yield from _entry(name, list(group), shown)
         yield ""
 
 
-def _short(line: Line) -> str:
-    """A row; the statuses that every client shares are one."""
-    if line.row is not None and _STANDARD.get(line.case) == line.row.why:
-        return f"| `{line.name}`, status | {BY_STATUS} | | | |"
-    return _row(line)
+def _entry(name: str, group: list[Line], shown: dict[tuple[str, ...], str]) -> Iterator[str]:
+    """The rows of a class; cases that another class has too are listed once on the page."""
+    cases = [line for line in group if line.case and line.row and line.case != "otherwise"]
+    cases = [line for line in cases if _STANDARD.get(line.case) != line.why]
+    if len(cases) < len([line for line in group if line.case.startswith("status ")]):
+        yield f"| `{name}`, status | {BY_STATUS} | | | |"
+    key = tuple(f"{line.case} {line.kind} {line.is_ambiguous} {line.why}" for line in cases)
+    first = shown.setdefault(key, f"`{name}`") if len(key) > FEW else f"`{name}`"
+    if first == f"`{name}`":
+        yield from map(_row, cases)
+    else:
+        yield f"| `{name}`, {cases[0].case.partition(' ')[0]} | as {first} | | | |"
+    rest = [line for line in group if line.row is None or line.case in ("", "otherwise")]
+    yield from map(_row, rest)
 
 
+FEW = 8
+"""Cases that are listed again for a second class."""
 _STANDARD = {line.case: line.why for line in lines_of("", by_status()) if line.case != "otherwise"}
 
 
