@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import BinaryIO, Self, TypeAlias
+from io import BufferedReader
+from typing import Self, TypeAlias
 
 HOST = "127.0.0.1"
 
@@ -181,7 +182,10 @@ class HttpFaults:
         return answer(request) if callable(answer) else answer
 
 
-def _read(reader: BinaryIO, wire: socket.socket) -> Seen | None:
+def _read(reader: BufferedReader, wire: socket.socket) -> Seen | None:
+    if reader.peek(1)[:1] == b"\x16":  # TLS, to a server that has none: as real ones answer
+        wire.sendall(Status(400).written())
+        return None
     first = reader.readline().decode("latin-1").split()
     if len(first) != 3:
         return None
@@ -194,7 +198,7 @@ def _read(reader: BinaryIO, wire: socket.socket) -> Seen | None:
     return Seen(first[0], first[1], headers, _read_body(reader, headers))
 
 
-def _read_body(reader: BinaryIO, headers: dict[str, str]) -> bytes:
+def _read_body(reader: BufferedReader, headers: dict[str, str]) -> bytes:
     if headers.get("transfer-encoding", "") != "chunked":
         return reader.read(int(headers.get("content-length", "0")))
     body = b""

@@ -1,23 +1,17 @@
 """Notifications over TLS: a certificate is looked at, and a password is given to nobody else."""
 
-import ssl
 import threading
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from mainstay import Engine, Item
 from mainstay.sinks.notify.sink import NotifyMail, NotifyWebhook
 from tests.processes import wait_until
+from tests.servers.certificate import make_certificate, server_side
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="lost")
 PASSWORD, SECRET = "hunter2-of-ops", "0123456789abcdef"
@@ -26,45 +20,13 @@ PASSWORD, SECRET = "hunter2-of-ops", "0123456789abcdef"
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate of 127.0.0.1, signed by itself, and its key: two files."""
-    folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return folder
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture
 def trusted(certificate, monkeypatch):
     """This program trusts the certificate, as one would that has its authority installed."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
-
-
-def server_side(certificate):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
-    return context
 
 
 def raised(sink):

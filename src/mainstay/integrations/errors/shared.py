@@ -84,7 +84,7 @@ def connecting(read: Callable[[Any], BaseException | None], otherwise: Entry = N
 
 def names(error: BaseException | None) -> Iterator[str]:
     """What the resolver or OpenSSL calls an error and those it was raised from."""
-    for _ in range(4):  # httpx: its own, httpcore's, anyio's, the system's
+    for _ in range(4):  # httpx's own, httpcore's, anyio's, the system's
         if error is None:
             return
         for base in type(error).__mro__:
@@ -96,7 +96,7 @@ def names(error: BaseException | None) -> Iterator[str]:
         reason = attribute(error, "reason")
         if isinstance(reason, str):
             yield reason
-        error = error.__cause__
+        error = error.__cause__ or first(error)
 
 
 def cause(error: BaseException) -> BaseException | None:
@@ -105,6 +105,6 @@ def cause(error: BaseException) -> BaseException | None:
 
 
 def first(error: BaseException) -> BaseException | None:
-    """The exception that it was made of: its first argument."""
-    found: BaseException | None = error.args[0]
-    return found
+    """The exception that it was made of, as its first argument: httpcore drops the cause."""
+    found = error.args[0] if error.args else None
+    return found if isinstance(found, BaseException) else None
