@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Row, Same, Table
+from mainstay.core.known.table import Cases, Inner, Row, Same, Table
 from mainstay.integrations.errors.sqlstate import ROWS, by_sqlstate
 
 _WRONG = Row(Kind.PERMANENT, "a mistake in the call")
@@ -20,10 +20,15 @@ def _sqlstate(exception: BaseException) -> tuple[str | None]:
     return (attribute(exception, "sqlstate"),)
 
 
-def _closed(exception: BaseException) -> tuple[str]:
+def _closed(exception: BaseException) -> tuple[str | None]:
     """Of a connection that was lost or closed before; asyncpg has no class for it."""
-    is_closed = "connection is closed" in str(exception)
-    return ("08003" if is_closed else "misuse",)
+    return ("08003" if "connection is closed" in str(exception) else None,)
+
+
+def _last_words(exception: BaseException) -> BaseException | None:
+    """What the server sent before it ended the connection."""
+    cause = exception.__cause__
+    return cause if attribute(cause, "sqlstate") else None
 
 
 TABLE = Table(
@@ -33,13 +38,16 @@ TABLE = Table(
         _POSTGRES: by_sqlstate(_sqlstate),
         "asyncpg.exceptions._base.FatalPostgresError": Same(_POSTGRES),
         "asyncpg.exceptions._base.UnknownPostgresError": Same(_POSTGRES),
-        "asyncpg.exceptions.ConnectionDoesNotExistError": Row(
-            Kind.TRANSIENT, "the connection was lost during a statement", ambiguous=True
+        "asyncpg.exceptions.ConnectionDoesNotExistError": Inner(
+            _last_words,
+            otherwise=Row(
+                Kind.TRANSIENT, "the connection was lost during a statement", ambiguous=True
+            ),
         ),
         "asyncpg.exceptions.InvalidCachedStatementError": Row(
             Kind.TRANSIENT, "the schema has changed; asyncpg prepares the statement anew"
         ),
-        _INTERFACE: Cases(_closed, {"08003": ROWS["08003"], "misuse": _WRONG}, otherwise=_WRONG),
+        _INTERFACE: Cases(_closed, {"08003": ROWS["08003"]}, otherwise=_WRONG),
         "asyncpg.exceptions._base.ClientConfigurationError": _WRONG,
         "asyncpg.exceptions._base.DataError": Row(Kind.PERMANENT, "an argument of another type"),
         "asyncpg.exceptions._base.UnsupportedClientFeatureError": _WRONG,

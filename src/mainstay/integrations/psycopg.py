@@ -1,0 +1,279 @@
+"""psycopg (3): a whole transaction, again if it failed before its COMMIT or was rolled back.
+
+`run_transaction` and `arun_transaction` are for users. The time that is left for the call becomes
+the server's `statement_timeout` in the transaction, the pool's timeout, and (psycopg 3.3 or newer)
+the longest wait for an answer: a server that never answers is given up in time as well.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import scalar_row
+
+import mainstay.deadline as deadline
+from mainstay.errors import UsageError
+from mainstay.integrations.transactions import Runs, limit_statement, named, shown_milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from typing import TypeAlias, TypeVar
+
+    from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+    from mainstay.integrations.transactions import Caller
+
+    R = TypeVar("R")
+    Sync: TypeAlias = psycopg.Connection[Any]
+    Async: TypeAlias = psycopg.AsyncConnection[Any]
+    Source: TypeAlias = Sync | ConnectionPool[Any] | Callable[[], Sync]
+    AsyncSource: TypeAlias = Async | AsyncConnectionPool[Any] | Callable[[], Awaitable[Async]]
+
+_FAILURES = (psycopg.Error, OSError)
+_GRACE = 0.02
+"""Seconds that the server's own timeout has to arrive before the client gives up."""
+_CAN_WAIT = "timeout" in signature(psycopg.Connection.wait).parameters
+"""Whether the wait for an answer can be limited; since psycopg 3.3."""
+_NO_ANSWER: type[psycopg.Error] = getattr(psycopg.errors, "_WaitTimeout", psycopg.Error)
+_SESSIONS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""The statement_timeout of a session, in milliseconds, as it was when we first looked."""
+
+
+def run_transaction(
+    source: Source, function: Callable[[Sync], R], *, policy: Caller, idempotent: bool = False
+) -> R:
+    """Runs the function in a transaction, and the whole transaction again as the policy allows.
+
+    After a serialization failure, a deadlock or a connection that was lost before COMMIT nothing is
+    left of the transaction, and it is run again. If COMMIT fails and its outcome is not known,
+    OutcomeUnknown is raised. The function may use the connection as it likes, except for COMMIT
+    and ROLLBACK; what it does elsewhere is done again with each attempt.
+
+    Args:
+        source: a pool, a function that opens a connection, or a connection. A connection that is
+            lost stays lost: only the first two survive a restart of the server.
+        function: called with a connection that is in a transaction.
+        policy: a RetryPolicy or an engine's operation.
+        idempotent: whether the transaction may be applied twice; then it is also run again if the
+            outcome of COMMIT is not known.
+
+    >>> from mainstay import RetryPolicy
+    >>> class Pool:
+    ...     def connection(self, timeout=None):
+    ...         raise psycopg.errors.ConnectionTimeout("connection timeout expired")
+    >>> run_transaction(Pool(), print, policy=RetryPolicy(attempts=1))
+    Traceback (most recent call last):
+    psycopg.errors.ConnectionTimeout: connection timeout expired
+    """
+    runs = Runs(function, idempotent=idempotent)
+
+    def attempt() -> R:
+        number = runs.begin()
+        with _lent(source) as connection:
+            return _once(connection, function, runs, number)
+
+    return policy.call(named(attempt, function))
+
+
+async def arun_transaction(
+    source: AsyncSource,
+    function: Callable[[Async], Awaitable[R]],
+    *,
+    policy: Caller,
+    idempotent: bool = False,
+) -> R:
+    """Like `run_transaction`, for an AsyncConnection, an AsyncConnectionPool and async functions.
+
+    >>> import asyncio
+    >>> from mainstay import RetryPolicy
+    >>> async def connect():
+    ...     raise psycopg.errors.ConnectionTimeout("connection timeout expired")
+    >>> asyncio.run(arun_transaction(connect, print, policy=RetryPolicy(attempts=1)))
+    Traceback (most recent call last):
+    psycopg.errors.ConnectionTimeout: connection timeout expired
+    """
+    runs = Runs(function, idempotent=idempotent)
+
+    async def attempt() -> R:
+        number = runs.begin()
+        async with _alent(source) as connection:
+            return await _aonce(connection, function, runs, number)
+
+    return await policy.acall(named(attempt, function))
+
+
+def _once(connection: Sync, function: Callable[[Sync], R], runs: Runs, number: int) -> R:
+    _refuse_open(connection)
+    value: Any = None  # of a function that raises psycopg.Rollback
+    try:
+        with bounded(connection), connection.transaction():
+            _limit(connection)
+            value = function(connection)
+            _refuse_aborted(connection)
+            runs.commits(number)
+    except _FAILURES as error:
+        runs.failed(number, error)
+        raise
+    runs.committed()
+    return value  # type: ignore[no-any-return]
+
+
+async def _aonce(
+    connection: Async, function: Callable[[Async], Awaitable[R]], runs: Runs, number: int
+) -> R:
+    _refuse_open(connection)
+    value: Any = None
+    try:
+        async with abounded(connection), connection.transaction():
+            await _alimit(connection)
+            value = await function(connection)
+            _refuse_aborted(connection)
+            runs.commits(number)
+    except _FAILURES as error:
+        runs.failed(number, error)
+        raise
+    runs.committed()
+    return value  # type: ignore[no-any-return]
+
+
+def _refuse_open(connection: Sync | Async) -> None:
+    if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        raise UsageError(
+            "the connection is in a transaction, which run_transaction cannot begin again",
+            hint="commit or roll it back first, or hand over a pool",
+        )
+
+
+def _refuse_aborted(connection: Sync | Async) -> None:
+    """The server answers COMMIT with a rollback, and no error, if a statement has failed before."""
+    if connection.info.transaction_status is TransactionStatus.INERROR:
+        raise psycopg.errors.InFailedSqlTransaction(
+            "a statement has failed, and the function went on: there is nothing to commit"
+        )
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def _lent(source: Source) -> AbstractContextManager[Sync]:
+    if isinstance(source, psycopg.Connection):
+        return nullcontext(source)
+    if hasattr(source, "connection"):
+        return source.connection(timeout=deadline.remaining())
+    return closing(source())
+
+
+@asynccontextmanager
+async def _alent(source: AsyncSource) -> AsyncIterator[Async]:
+    lent: AbstractAsyncContextManager[Async]
+    if isinstance(source, psycopg.AsyncConnection):
+        lent = nullcontext(source)
+    elif hasattr(source, "connection"):
+        lent = source.connection(timeout=deadline.remaining())
+    else:
+        lent = _aclosing(await source())
+    async with lent as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _aclosing(connection: Async) -> AsyncIterator[Async]:
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+# --- the longest wait -----------------------------------------------------------------------------
+
+_SHOW = b"SHOW statement_timeout"  # takes no snapshot: SET TRANSACTION is still allowed after it
+
+
+def _limit(connection: Sync) -> None:
+    """Limits the statements of the transaction to the time that is left, never to more than now."""
+    left = deadline.remaining()
+    if left is None:
+        return
+    if connection not in _SESSIONS:
+        with connection.cursor(row_factory=scalar_row) as cursor:
+            _SESSIONS[connection] = shown_milliseconds(cursor.execute(_SHOW).fetchone() or "0")
+    statement = limit_statement(left, _SESSIONS[connection])
+    if statement:
+        connection.execute(statement.encode())
+
+
+async def _alimit(connection: Async) -> None:
+    left = deadline.remaining()
+    if left is None:
+        return
+    if connection not in _SESSIONS:
+        async with connection.cursor(row_factory=scalar_row) as cursor:
+            shown = await (await cursor.execute(_SHOW)).fetchone()
+            _SESSIONS[connection] = shown_milliseconds(shown or "0")
+    statement = limit_statement(left, _SESSIONS[connection])
+    if statement:
+        await connection.execute(statement.encode())
+
+
+@contextmanager
+def bounded(connection: Sync) -> Iterator[None]:
+    """Limits each wait for the server to the time that is left; past it, the connection is closed.
+
+    libpq waits for ever on a network that has lost the connection.
+    """
+    if not _CAN_WAIT or deadline.remaining() is None:
+        yield
+        return
+    plain = connection.wait
+
+    def wait(gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        left = _left(timeout)
+        try:
+            return plain(gen, min(interval, left), left)
+        except _NO_ANSWER:
+            connection.close()
+            raise
+
+    connection.wait = wait  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del connection.wait
+
+
+@asynccontextmanager
+async def abounded(connection: Async) -> AsyncIterator[None]:
+    """The same for an AsyncConnection; when it is cancelled, psycopg itself waits for seconds."""
+    if not _CAN_WAIT or deadline.remaining() is None:
+        yield
+        return
+    plain = connection.wait
+
+    async def wait(
+        gen: Any,
+        interval: float = 0.1,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as psycopg has it
+    ) -> Any:
+        left = _left(timeout)
+        try:
+            return await plain(gen, min(interval, left), left)
+        except _NO_ANSWER:
+            await connection.close()
+            raise
+
+    connection.wait = wait  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del connection.wait
+
+
+def _left(timeout: float | None) -> float:
+    left = (deadline.remaining() or 0.0) + _GRACE
+    return left if timeout is None else min(left, timeout)
