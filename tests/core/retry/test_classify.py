@@ -688,3 +688,15 @@ def test_a_function_that_cannot_be_retried_as_it_is_is_never_retried():
     verdict = classify(WrapError("a generator"), Rules(retry_on=(Exception,)))
     assert (verdict.kind, verdict.retryable) == (Kind.PERMANENT, False)
     assert verdict.reason == "a function that cannot be retried as it is"
+
+
+class NoSuchKey(ApiError):
+    """Made at run time for an error code, as botocore does."""
+
+
+@pytest.mark.parametrize("rule", ["NoSuchKey", NoSuchKey, f"{__name__}.NoSuchKey"])
+def test_a_class_that_is_named_after_the_code_names_the_code(rule):
+    """Such a rule covers the failure, which a rule with the base class does not."""
+    error = NoSuchKey(response={"Error": {"Code": "NoSuchKey"}}, status_code=404)
+    assert classify(error, Rules(retry_on=(rule,))).retryable
+    assert not classify(error, Rules(retry_on=(ApiError,))).retryable

@@ -385,10 +385,17 @@ class _Inquiry:
         return None
 
     def _is_of_class(self, rule: Rule) -> bool:
-        """Whether a rule matches by the class, and not by what the failure carries."""
-        if isinstance(rule, str) and not isinstance(rule, Kind):
-            return any(rule in _names_of(base) for base in type(self.exception).__mro__)
-        return isinstance(rule, type)
+        """Whether a rule matches by the class, and not by what the failure carries.
+
+        A class with the name of the error code names the code: botocore makes one for each.
+        """
+        if not isinstance(rule, type | str) or isinstance(rule, Kind):
+            return False
+        name = rule if isinstance(rule, str) else rule.__name__
+        if name.rpartition(".")[2] in codes_of(self.exception):
+            return False
+        bases = type(self.exception).__mro__
+        return isinstance(rule, type) or any(rule in _names_of(base) for base in bases)
 
     def _decide_unsafe(self) -> tuple[Kind, bool, str]:
         known = self.known
