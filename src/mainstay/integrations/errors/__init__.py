@@ -27,6 +27,8 @@ FILES = {
     "asyncpg": "asyncpg",
     "bson": "pymongo",
     "gridfs": "pymongo",
+    "boto3": "botocore",
+    "botocore": "botocore",
     "httpcore": "httpx",
     "httpcore2": "httpx2",
     "httpx": "httpx",
@@ -42,6 +44,7 @@ FILES = {
     "sqlite3": "sqlite3",
     "urllib3": "urllib3",
     "valkey": "valkey",
+    "s3transfer": "botocore",
 }
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 
