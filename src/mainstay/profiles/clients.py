@@ -11,7 +11,9 @@ from mainstay.core.base.validate import MAX_ATTEMPTS, MAX_SECONDS, Checker, in_s
 from mainstay.core.circuit.breaker import CircuitState
 from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.known.http import status_of
+from mainstay.core.known.kind import RETRIED_KINDS
 from mainstay.core.retry.backoff import Backoff, Jitter
+from mainstay.core.retry.kinds import kind_of
 from mainstay.drivers.guards.breaker import CircuitBreaker as _CircuitBreaker
 from mainstay.drivers.guards.shared import Sharing
 from mainstay.drivers.policy import RetryPolicy
@@ -47,6 +49,17 @@ def is_server_error(error: Exception) -> bool:
     return status is not None and (status == 429 or 500 <= status < 600)
 
 
+def is_transient(error: Exception) -> bool:
+    """Whether its library's table has it as worth repeating: S3's SlowDown, a reset, a timeout.
+
+    An HTTP status decides alone, as the document has it; AWS's error codes decide before it. A
+    request whose answer was lost and that must not be sent twice is not worth repeating.
+    """
+    known = kind_of(error)
+    is_decided = status_of(error) is None or known.table == "botocore"
+    return bool(known.table) and is_decided and known.kind in RETRIED_KINDS and not known.unsafe
+
+
 RETRY_ON: tuple[Rule, ...] = (
     "ThrottlingException",
     "ProvisionedThroughputExceededException",
@@ -55,6 +68,7 @@ RETRY_ON: tuple[Rule, ...] = (
     "requests.exceptions.ConnectionError",
     "requests.exceptions.Timeout",
     is_server_error,
+    is_transient,
 )
 IGNORE_ON: tuple[Rule, ...] = (
     "AccessDeniedException",
