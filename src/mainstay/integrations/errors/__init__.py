@@ -45,6 +45,11 @@ FILES = {
     "urllib3": "urllib3",
     "valkey": "valkey",
     "s3transfer": "botocore",
+    "paramiko": "paramiko",
+    "smtplib": "smtplib",
+    "socket": "socket",
+    "ssl": "ssl",
+    "subprocess": "subprocess",
 }
 """The file of each package; `a.b` if only that part of a namespace is judged."""
 
