@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
+from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.table import Cases, Row, Table
 from mainstay.core.retry.classify import CACHE_SIZE, Classification, Rules, classify, show_rule
 from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
@@ -700,3 +702,26 @@ def test_a_class_that_is_named_after_the_code_names_the_code(rule):
     error = NoSuchKey(response={"Error": {"Code": "NoSuchKey"}}, status_code=404)
     assert classify(error, Rules(retry_on=(rule,))).retryable
     assert not classify(error, Rules(retry_on=(ApiError,))).retryable
+
+
+class ByCode(Exception):
+    """Of a library whose table looks at a code."""
+
+    def __init__(self, code):
+        self.code = code
+
+
+def test_a_class_that_is_named_is_not_settled_by_an_instance_without_a_known_code():
+    """The next instance of it may carry a code that is final."""
+    name = f"{__name__}.ByCode"
+    entry = Cases(
+        lambda error: [error.code],
+        {127: Row(Kind.PERMANENT, "there is no such command")},
+        otherwise=Row(Kind.UNKNOWN, "each program's own"),
+    )
+    REGISTRY.register(Table("by code", {name: entry}, packages=(__name__,)))
+    try:
+        rules = Rules(retry_on=(ByCode,))
+        assert [classify(ByCode(code), rules).retryable for code in (1, 127, 1)] == [1, 0, 1]
+    finally:
+        REGISTRY.unregister("by code")

@@ -358,8 +358,10 @@ class _Inquiry:
         kind = self.known.kind
         exact = self._is_named_by(rule)
         # The type alone settles it if the rule names that very class; a base class does not
-        # cover an authentication failure, and that may show in the instance only.
-        self.by_type = self.by_type and (exact or self.known.by_type)
+        # cover an authentication failure, and that may show in the instance only. Nor does a
+        # table that looks into the instance: the next one may carry a code that is final.
+        is_settled = exact and not self.known.table
+        self.by_type = self.by_type and (is_settled or self.known.by_type)
         if kind is Kind.AUTH and not exact:
             named = f"retry_on: {show_rule(rule)} does not name it"
             self.why = not_covered(self.rules.retry_on or ())
