@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.backoff import Backoff, Jitter
     from mainstay.core.retry.classify import Classification
+    from mainstay.core.retry.give_up import gave_up_headers
     from mainstay.core.retry.hooks import RetryInfo
     from mainstay.core.retry.policy import KindRule
     from mainstay.drivers.call.blocks import Attempt, Attempts
@@ -99,6 +100,7 @@ _HOMES = {
     "mainstay.core.circuit.settings": ("BreakerSettings",),
     "mainstay.core.circuit.snapshot": ("CircuitSnapshot",),
     "mainstay.core.retry.classify": ("Classification",),
+    "mainstay.core.retry.give_up": ("gave_up_headers",),
     "mainstay.core.retry.hooks": ("RetryInfo",),
     "mainstay.core.inbox.items": ("Item",),
     "mainstay.core.known.kind": ("Kind", "transient"),
@@ -258,6 +260,7 @@ __all__ = [
     "current_context",
     "deadline",
     "events",
+    "gave_up_headers",
     "lease",
     "read_log",
     "retry",

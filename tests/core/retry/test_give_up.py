@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.retry import give_up
-from mainstay.core.retry.give_up import GaveUp, mark_on, newest_mark, reason_of
+from mainstay.core.retry.give_up import (
+    GaveUp,
+    arrived,
+    gave_up_headers,
+    mark_on,
+    newest_mark,
+    reason_of,
+)
 
 
 def gave_up(token=2, attempts=3, reason="no attempt left", **more):
@@ -208,3 +215,51 @@ def test_an_exception_that_takes_no_note_is_left_as_it_is():
     assert newest(odd) is None
     odd.__notes__ = 7
     assert newest(odd) is None
+
+
+class Response:
+    def __init__(self, note=None, extensions=None):
+        if extensions is not None:
+            self.extensions = extensions
+        self.ms_gave_up = note
+
+
+class StatusError(Exception):
+    def __init__(self, response):
+        super().__init__("status 503")
+        self.response = response
+
+
+@pytest.mark.parametrize("where", ["extensions", "attribute"])
+def test_a_mark_is_found_on_the_response_that_an_exception_carries(where):
+    """`raise_for_status()` makes a new exception: the response remembers who gave up on it."""
+    note = gave_up(moment=5)
+    response = Response(note) if where == "attribute" else Response(extensions={"ms_gave_up": note})
+    assert newest(StatusError(response)) == 5
+    assert gave_up_headers(StatusError(response)) == {"Mainstay-Gave-Up": "3"}
+
+
+@pytest.mark.parametrize("note", [None, "mainstay: gave up", 3])
+def test_what_only_looks_like_a_mark_on_a_response_is_none(note):
+    """A response of a stranger may have any attribute."""
+    assert newest_mark(StatusError(Response(note))) is None
+    assert newest_mark(StatusError(Response(extensions={"ms_gave_up": note}))) is None
+
+
+def test_the_header_is_for_that_very_failure_alone():
+    """A cause and a member of a group count; a context does not, nor a note that is no mark."""
+    assert gave_up_headers(marked(moment=-1)) == {"Mainstay-Gave-Up": "3"}
+    assert gave_up_headers(caused(ValueError(), marked(attempts=5))) == {"Mainstay-Gave-Up": "5"}
+    assert gave_up_headers(ExceptionGroup("g", [marked(inside=9)])) == {"Mainstay-Gave-Up": "9"}
+    assert gave_up_headers(marked(is_mark=False)) == {}
+    error = ValueError()
+    error.__context__ = marked()
+    assert gave_up_headers(error) == {}
+
+
+def test_a_mark_that_arrives_counts_as_made_now(monkeypatch):
+    """The other service has another count of moments, or none."""
+    monkeypatch.setattr(give_up, "arrivals", [lambda: 41])
+    assert (arrived("orders", 3).moment, arrived("orders", 3).made) == (41, 3)
+    monkeypatch.setattr(give_up, "arrivals", [])
+    assert arrived("orders", 3).moment == -1

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.known.kind import Kind
+from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.table import Row, Table
 from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.effects import NOT_RETRYABLE, Question, Returned
@@ -232,3 +234,29 @@ def test_a_result_is_not_taken_for_a_failure():
     assert isinstance(
         given_up(Returned("x"), attempts=1, retry_if_result=lambda value: True), Returned
     )
+
+
+@pytest.mark.parametrize("on", [None, OSError, (Kind.TRANSIENT,), (lambda error: True,)])
+def test_a_request_that_cannot_be_sent_again_is_final_under_every_rule(on, known_here):
+    """Its body is spent: what would be sent again is another request."""
+    error = known_here("the connection was lost")
+    error.ms_once = "PUT whose body cannot be read again"
+    assert given_up(error, retry_on=on) is error
+    (note,) = notes(error)
+    assert "PUT whose body cannot be read again" in note
+    assert classify(known_here("another"), Rules()).retryable
+
+
+@pytest.fixture
+def known_here():
+    """An exception class that a table judges as transient."""
+
+    class Lost(OSError):
+        pass
+
+    name = f"{Lost.__module__}.{Lost.__qualname__}"
+    package = Lost.__module__.partition(".")[0]
+    row = Row(Kind.TRANSIENT, "the connection was lost")
+    REGISTRY.register(Table("here", {name: row}, packages=(package,)))
+    yield Lost
+    REGISTRY.unregister("here")

@@ -108,6 +108,7 @@ def _known(then: KnownThen | None) -> Known | None:
         by_code=then.by_code,
         is_ambiguous=then.ambiguous,
         unsafe=then.unsafe,
+        once=then.once,
         table=then.table,
     )
 

@@ -37,6 +37,7 @@ class KnownThen(Struct, frozen=True, omit_defaults=True, gc=False):
     by_code: bool = False
     ambiguous: bool = False
     unsafe: str = ""
+    once: str = ""
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -103,6 +103,7 @@ def _known_then(known: Known | None, redact: Redactor | None) -> KnownThen | Non
         known.by_code,
         known.is_ambiguous,
         known.unsafe,
+        known.once,
     )
 
 

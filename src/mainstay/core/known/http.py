@@ -26,6 +26,9 @@ AMBIGUOUS_STATUSES = frozenset({500, 502, 504})
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
 """Safe and idempotent methods (RFC 9110, section 9.2)."""
 
+ONCE = "ms_once"
+"""Where an exception has the request that cannot be sent again: "PUT whose body ..."."""
+
 
 def kind_of_status(status: int) -> Kind:
     """The kind of an HTTP status.
@@ -80,6 +83,18 @@ def unsafe_request(exception: BaseException) -> str:
     except Exception:  # headers that only look like some
         has_key = False
     return "" if has_key else f"{method.upper()[:20]} without an Idempotency-Key"
+
+
+def sent_once(exception: BaseException) -> str:
+    """The request of an exception, if it cannot be sent again, whatever the failure; or empty.
+
+    >>> error = TimeoutError()
+    >>> error.ms_once = "PUT whose body cannot be read again"
+    >>> sent_once(error)
+    'PUT whose body cannot be read again'
+    """
+    request = attribute(exception, ONCE)
+    return request if isinstance(request, str) else ""
 
 
 def _request_of(exception: BaseException) -> object:

@@ -39,7 +39,9 @@ NOTHING_KNOWN = "nothing is known of it"
 class Known:
     """What is known of one exception."""
 
-    __slots__ = ("by_code", "by_type", "is_ambiguous", "kind", "reason", "table", "unsafe")
+    __slots__ = (
+        "by_code", "by_type", "is_ambiguous", "kind", "once", "reason", "table", "unsafe",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Known:
         by_code: bool = False,
         is_ambiguous: bool = False,
         unsafe: str = "",
+        once: str = "",
         table: str = "",
     ) -> None:
         self.kind = kind
@@ -63,6 +66,8 @@ class Known:
         """Whether the request may have been carried out."""
         self.unsafe = unsafe
         """The request, if it is ambiguous and must not be repeated as it is: "POST without ..."."""
+        self.once = once
+        """The request, if it cannot be sent again whatever the failure: "PUT whose body ..."."""
         self.table = table
         """The library whose table decided; empty if none did."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.known.http import status_of, unsafe_request
+from mainstay.core.known.http import sent_once, status_of, unsafe_request
 from mainstay.core.known.kind import NOTHING_KNOWN, Known
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, status_row
@@ -30,6 +30,7 @@ def known_by_table(
     table, _, entry = found
     known = _judged(entry, exception, kind_of, depth)
     known.table = table.library
+    known.once = known.once or sent_once(exception)
     if known.is_ambiguous and not known.unsafe:
         known.unsafe = unsafe_request(exception)
     return known
@@ -69,6 +70,7 @@ def _inside(known: Known, *, is_ambiguous: bool) -> Known:
         by_code=known.by_code,
         is_ambiguous=is_ambiguous,
         unsafe=known.unsafe,
+        once=known.once,
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.known.codes import codes_of
-from mainstay.core.known.http import status_of
+from mainstay.core.known.http import ONCE, status_of
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.resolve import hint_by_table
@@ -22,6 +22,7 @@ from mainstay.core.retry.kinds import NEVER_RETRIED, kind_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
     by_kind,
+    cannot_be_sent,
     excluded,
     in_group,
     may_be_applied,
@@ -47,7 +48,7 @@ CACHE_SIZE = 128
 
 
 # Attributes by which an instance, or a property of its class, is more precise than its type.
-_INSTANCE_SIGNALS = frozenset({"response", "status", "status_code", "winerror"})
+_INSTANCE_SIGNALS = frozenset({ONCE, "response", "status", "status_code", "winerror"})
 _CLASS_SIGNALS = ("headers", "response", "retry_after", "status", "status_code")
 
 
@@ -334,6 +335,10 @@ class _Inquiry:
         if isinstance(self.exception, AttemptTimeout):
             # Our own timeout cut the attempt: a policy that sets one wants the next attempt.
             return Kind.TIMEOUT, True, "the attempt timed out"
+        if known.once:
+            self.by_type = False
+            self.why = cannot_be_sent(known.once)
+            return known.kind, False, f"{known.reason}; a {known.once}"
         rules = self.rules.retry_on or ()
         rule = self.first(rules)
         is_carried = self.rules.version > 2 and (known.by_code or bool(known.unsafe))

@@ -4,7 +4,8 @@ An outer retry does not repeat what an inner one has given up on. What it gets, 
 and threads too, is the exception. So a call that gives up leaves a note; if it would have retried
 that failure, the note is also a mark, with the moment at which it was made. An outer retry that
 finds a mark which was made since its current attempt began does not repeat the work. It finds marks
-on the exception, on what that was raised `from`, and on the members of a group.
+on the exception, on what that was raised `from`, and on the members of a group. A service that has
+given up puts the mark into a header of its response, and the caller's client takes it from there.
 
 Moments are numbers, and this module does not count them: a caller of `Plan.note` does.
 """
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import add_note, attribute
 from mainstay.core.base.printable import printable
+from mainstay.core.known.headers import GAVE_UP
 from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Self
 
 _OURS = "mainstay: "
@@ -140,27 +142,91 @@ def newest_mark(exception: BaseException) -> GaveUp | None:
     if exception.__cause__ is None and not isinstance(exception, BaseExceptionGroup):
         return mark_on(exception)
     found: GaveUp | None = None
+    for current in _reached(exception):
+        mark = mark_on(current)
+        if mark is not None and (found is None or mark.moment > found.moment):
+            found = mark
+    return found
+
+
+def _reached(exception: BaseException) -> Iterator[BaseException]:
+    """The exception, what it was raised from, and the members of groups."""
     waiting = [exception]
     for _ in range(_MOST):
         if not waiting:
             break
         current = waiting.pop()
-        mark = mark_on(current)
-        if mark is not None and (found is None or mark.moment > found.moment):
-            found = mark
+        yield current
         if current.__cause__ is not None:
             waiting.append(current.__cause__)
         if isinstance(current, BaseExceptionGroup):
             waiting.extend(current.exceptions)
-    return found
 
 
 def mark_on(exception: BaseException | None) -> GaveUp | None:
     """The mark on this very exception, if it has one that an outer retry can honour."""
-    notes = attribute(exception, "__notes__")
-    if not isinstance(notes, list):
-        return None
-    for note in notes:
-        if type(note) is GaveUp and note.moment != NO_MOMENT:
+    for note in _notes_on(exception):
+        if note.moment != NO_MOMENT:
             return note
     return None
+
+
+def _notes_on(exception: BaseException | None) -> list[GaveUp]:
+    """Our notes on an exception, and the one that the response it carries has."""
+    notes = attribute(exception, "__notes__")
+    found = [note for note in notes if type(note) is GaveUp] if isinstance(notes, list) else []
+    response = attribute(exception, "response")
+    note = None if response is None else _of_response(response)
+    return found if note is None else [*found, note]
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+ON_RESPONSE = "ms_gave_up"
+"""Where a response has the note of a retry that gave up on it: a key of its `extensions`, or an
+attribute. What `raise_for_status()` raises then has the response, and so the note."""
+
+
+def _of_response(response: object) -> GaveUp | None:
+    extensions = attribute(response, "extensions")
+    has_extensions = isinstance(extensions, dict)
+    note = extensions.get(ON_RESPONSE) if has_extensions else attribute(response, ON_RESPONSE)
+    return note if type(note) is GaveUp else None
+
+
+def gave_up_headers(error: BaseException) -> dict[str, str]:
+    """The header for a response that answers with this failure, if a retry has given up on it.
+
+    The caller's retry then does not repeat the request. Empty if no retry gave up on that very
+    failure, on what it was raised from or on a member of the group.
+
+    >>> import mainstay
+    >>> @mainstay.retry(on=ConnectionError, attempts=2)
+    ... def load():
+    ...     raise ConnectionError("gone")
+    >>> try:
+    ...     load()
+    ... except ConnectionError as error:
+    ...     mainstay.gave_up_headers(error)
+    {'Mainstay-Gave-Up': '2'}
+    >>> mainstay.gave_up_headers(ConnectionError("another one"))
+    {}
+    """
+    note = given_up(error)
+    return {} if note is None else {GAVE_UP: str(note.made)}
+
+
+def given_up(error: BaseException) -> GaveUp | None:
+    """The mark with the most attempts that a failure has, whenever it was made."""
+    notes = [note for each in _reached(error) for note in _notes_on(each) if note.is_mark]
+    return max(notes, key=lambda note: note.made, default=None)
+
+
+def arrived(operation: str, attempts: int) -> GaveUp:
+    """The mark of a service that answered with its header; it counts as made now.
+
+    >>> arrived("orders.internal", 3)
+    'mainstay: gave up on orders.internal after 3 attempts: as its answer states'
+    """
+    moment = arrivals[0]() if arrivals else NO_MOMENT
+    return GaveUp(operation, "as its answer states", 0, attempts, moment=moment)

@@ -60,6 +60,11 @@ def may_be_applied(request: str) -> str:
     )
 
 
+def cannot_be_sent(request: str) -> str:
+    """Why a failure is final though it is of a kind that is retried: the body is spent."""
+    return f"is of a {request}; give the client the bytes, or a file that can be sought"
+
+
 OUT_OF_MEMORY = "is never retried: the process is out of memory"
 
 

@@ -1,0 +1,134 @@
+"""The headers that services of ours send each other, and whom they are sent to and believed from.
+
+A time is sent as the seconds that are left and not as a date, so the two clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from ipaddress import IPv4Network, IPv6Network
+
+TIMEOUT = "Mainstay-Timeout"
+"""The seconds that the caller has left: `1.250`."""
+ATTEMPT = "Mainstay-Attempt"
+"""Which attempt of its call the request is, from 1; information only."""
+GAVE_UP = "Mainstay-Gave-Up"
+"""On a response: the attempts after which the service gave up on what it answers with."""
+
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_COUNT = re.compile(r"[0-9]{1,9}")
+_REMEMBERED = 1000
+"""Hosts whose answer is kept."""
+
+
+def timeout_text(seconds: float) -> str:
+    """The value of `Mainstay-Timeout`; never more than what is left.
+
+    >>> timeout_text(1.2509), timeout_text(-3.0)
+    ('1.250', '0.000')
+    """
+    thousandths = int(min(max(seconds, 0.0), 999_999_999.0) * 1000)
+    return f"{thousandths // 1000}.{thousandths % 1000:03d}"
+
+
+def parse_timeout(text: str | None) -> float | None:
+    """The seconds of a `Mainstay-Timeout`; None if the value makes no sense.
+
+    >>> parse_timeout("1.250"), parse_timeout("1e9"), parse_timeout("-1"), parse_timeout(None)
+    (1.25, None, None, None)
+    """
+    text = "" if text is None else text.strip()
+    return float(text) if _SECONDS.fullmatch(text) else None
+
+
+def parse_gave_up(text: str | None) -> int | None:
+    """The attempts of a `Mainstay-Gave-Up`; None if the value makes no sense.
+
+    >>> parse_gave_up("3"), parse_gave_up("yes")
+    (3, None)
+    """
+    text = "" if text is None else text.strip()
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+class Trust:
+    """The hosts that configuration lists: by name, by a pattern, by address or network.
+
+    >>> trust = Trust(["orders.internal", "*.svc.local", "10.0.0.0/8", "127.0.0.1:8080"])
+    >>> [trust.covers(host, 80) for host in ("orders.internal", "a.svc.local", "10.1.2.3")]
+    [True, True, True]
+    >>> trust.covers("127.0.0.1", 80), trust.covers("127.0.0.1", 8080)
+    (False, True)
+    """
+
+    __slots__ = ("_names", "_networks", "_patterns", "_seen")
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        if isinstance(hosts, str):
+            hosts = (hosts,)
+        self._names: set[str] = set()
+        self._patterns: list[str] = []
+        self._networks: list[IPv4Network | IPv6Network] = []
+        self._seen: dict[tuple[str, int | None], bool] = {}
+        for host in hosts:
+            self._add(host)
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._patterns or self._networks)
+
+    def covers(self, host: str | None, port: int | None = None) -> bool:
+        """Whether a host is listed, on any port or on this one."""
+        if not host or not self:
+            return False
+        asked = (host, port)
+        answer = self._seen.get(asked)
+        if answer is None:
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            answer = self._seen[asked] = self._look_up(host.lower().strip("[]"), port)
+        return answer
+
+    def _add(self, host: object) -> None:
+        if not isinstance(host, str) or not host.strip() or "://" in host:
+            raise UsageError(
+                f"trust: {host!r} is no host",
+                hint='such as "orders.internal", "*.svc.local", "10.0.0.0/8", "localhost:8080"',
+            )
+        text = host.strip().lower()
+        if "/" in text:
+            self._networks.append(_network(text))
+        elif text.startswith("*"):
+            self._patterns.append(text[1:])
+        else:
+            self._names.add(text.replace("[", "").replace("]", ""))
+
+    def _look_up(self, host: str, port: int | None) -> bool:
+        if host in self._names or (port is not None and f"{host}:{port}" in self._names):
+            return True
+        if any(host.endswith(pattern) and host != pattern for pattern in self._patterns):
+            return True
+        return bool(self._networks) and self._is_in_network(host)
+
+    def _is_in_network(self, host: str) -> bool:
+        from ipaddress import ip_address
+
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    from ipaddress import ip_network
+
+    try:
+        return ip_network(text, strict=False)
+    except ValueError as error:
+        raise UsageError(f"trust: {text!r}: {error}", hint='such as "10.0.0.0/8"') from error
