@@ -53,7 +53,7 @@ def failure(send, *arguments, **options):
         calls.append(args)
         return await send(*args)
 
-    with pytest.raises(Exception) as caught:  # noqa: PT011 -- each client has its own
+    with pytest.raises(Exception) as caught:
         if inspect.iscoroutinefunction(send):
             asyncio.run(policy.acall(counted_async, *arguments))
         else:
@@ -238,7 +238,7 @@ class HttpContract:
         assert (calls, tls_server.connections, tls_server.count()) == (1, 1, 0)
 
     def test_a_server_without_tls_is_a_mistake(self, server):
-        """https to a port that speaks http."""
+        """Https to a port that speaks http."""
         url = server.on("/", Status(200)).replace("http:", "https:")
         error, calls = failure(self.send, "GET", url, {})
         assert judged(error) == (Kind.PERMANENT, False)

@@ -1,0 +1,126 @@
+"""What HTTP clients hand on with a request: the time that is left, the key and the attempt.
+
+Shared by the integrations of the clients. A header of ours goes only to a host that `trust` lists,
+and is believed only from one: the names and their forms are in core/known/headers.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
+from mainstay.core.known.headers import (
+    ATTEMPT,
+    GAVE_UP,
+    TIMEOUT,
+    Trust,
+    parse_gave_up,
+    timeout_text,
+)
+from mainstay.core.retry.give_up import ON_RESPONSE, arrived, given_up
+from mainstay.errors import MainstayWarning, UsageError
+from mainstay.integrations.idempotency_key import IdempotencyKeyHeader, current_key
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+    from typing import Any, Protocol, TypeVar
+
+    from mainstay.core.retry.give_up import GaveUp
+
+    R = TypeVar("R")
+
+    class Calls(Protocol):
+        """A RetryPolicy, or an operation of an engine."""
+
+        def call(self, function: Callable[..., R], /, *args: Any) -> R: ...
+        def acall(self, function: Callable[..., Awaitable[R]], /, *args: Any) -> Awaitable[R]: ...
+
+    class Operations(Protocol):
+        """An engine."""
+
+        def operation(self, name: str) -> Calls: ...
+
+
+KEY = "Idempotency-Key"
+_KEYED_METHODS = frozenset({"POST", "PATCH"})
+_key_header = IdempotencyKeyHeader()
+_warned: set[str] = set()
+
+
+class Outgoing:
+    """What the hands of every client have: what retries, and which hosts are trusted."""
+
+    __slots__ = ("attempts", "calls", "trust")
+
+    def __init__(
+        self, retry: Calls | Operations | None, trust: Iterable[str], operation: str
+    ) -> None:
+        self.calls = calls_of(retry, operation)
+        self.trust = Trust(trust)
+        policy: Any = getattr(self.calls, "policy", self.calls)
+        self.attempts = int(getattr(policy, "max_attempts", 1))
+
+    def headers(
+        self, host: str, port: int | None, method: str, attempt: int, end: float
+    ) -> dict[str, str]:
+        """The headers for one attempt; none for a host that is not listed."""
+        if not self.trust.covers(host, port):
+            return {}
+        made = {ATTEMPT: str(attempt)}
+        if end != NEVER:
+            made[TIMEOUT] = timeout_text(end - clock.current.monotonic())
+        if method in _KEYED_METHODS and current_key() is not None:
+            made = _key_header.headers(made)
+        return made
+
+    def mark_of(self, host: str, port: int | None, headers: Any) -> GaveUp | None:
+        """The mark of a service that has given up, if it is listed and its answer has one."""
+        if not self.trust or headers.get(GAVE_UP) is None or not self.trust.covers(host, port):
+            return None
+        attempts = parse_gave_up(headers.get(GAVE_UP))
+        return None if attempts is None else arrived(host, attempts)
+
+    def warn_of_retries(self, library: str, inside: int, remedy: str) -> None:
+        """Warns once that the library repeats by itself what is repeated here."""
+        if inside <= 0 or self.attempts <= 1 or library in _warned:
+            return
+        _warned.add(library)
+        n, m = inside + 1, self.attempts
+        warnings.warn(
+            f"{library} repeats a request up to {n} times inside a retry of {m} attempts: up to"
+            f" {n} x {m} = {n * m} requests; {remedy}",
+            MainstayWarning,
+            stacklevel=4,
+        )
+
+
+def calls_of(retry: Calls | Operations | None, operation: str) -> Calls | None:
+    """What makes the calls: the policy itself, or the operation of an engine."""
+    if retry is None:
+        return None
+    found: Any = getattr(retry, "operation", None)
+    if callable(found):
+        made: Calls = found(operation)
+        return made
+    if not callable(getattr(retry, "acall", None)):
+        raise UsageError(
+            f"retry = {retry!r}: must be a RetryPolicy, an Engine or an operation of one",
+            hint="such as RetryPolicy(attempts=3)",
+        )
+    return retry  # type: ignore[return-value]  # it has call and acall
+
+
+def put_mark(error: BaseException, extensions: MutableMapping[str, Any]) -> None:
+    """Leaves on a response the mark and the notes of the failure that it stood for."""
+    note = given_up(error)
+    if note is not None:
+        extensions[ON_RESPONSE] = note
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        extensions[NOTES] = tuple(str(each) for each in notes)
+
+
+NOTES = "mainstay.notes"
+"""Where a response that was returned has the notes: why it was not repeated."""

@@ -1,0 +1,395 @@
+"""The transports for httpx, through real clients against a server that fails on command."""
+
+import asyncio
+import ssl
+import warnings
+
+import httpx
+import pytest
+
+import mainstay
+from mainstay import Backoff, Engine, RetryPolicy, deadline
+from mainstay.core.known.kind import Kind
+from mainstay.integrations import http_headers
+from mainstay.integrations.httpx import AsyncTransport, Transport
+from mainstay.integrations.idempotency_key import keyed_call
+from tests.servers.http_faults import Drip, HttpFaults, Reset, Silence, Status, dead_port
+
+OK = Status(200, body=b"ok")
+DOWN = Status(503, body=b"down")
+NOW = Backoff.constant(0)
+TLS = ssl.create_default_context()  # made once: it takes longer than a test here
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """The server of this module."""
+    with HttpFaults() as running:
+        yield running
+
+
+@pytest.fixture
+def server(faults):
+    """The server, with nothing of the test before."""
+    faults.clear()
+    return faults
+
+
+def three(**fields):
+    """A policy of three attempts that does not wait."""
+    return RetryPolicy(**{"attempts": 3, "backoff": NOW, **fields})
+
+
+class Sync:
+    """Requests through Transport."""
+
+    @staticmethod
+    def send(method, url, retry=None, *, timeout=5.0, inner=None, **options):
+        own = {name: options.pop(name) for name in ("trust", "operation") if name in options}
+        inner = inner or httpx.HTTPTransport(verify=TLS)
+        transport = Transport(retry, transport=inner, **own)
+        with httpx.Client(transport=transport, timeout=timeout, follow_redirects=True) as client:
+            return client.request(method, url, **options)
+
+
+class Async:
+    """The same through AsyncTransport, on asyncio."""
+
+    @staticmethod
+    def send(method, url, retry=None, *, timeout=5.0, inner=None, **options):
+        own = {name: options.pop(name) for name in ("trust", "operation") if name in options}
+        if "content" in options and not isinstance(options["content"], bytes):
+            options["content"] = _async(options["content"])
+
+        async def main():
+            sends = inner or httpx.AsyncHTTPTransport(verify=TLS)
+            transport = AsyncTransport(retry, transport=sends, **own)
+            async with httpx.AsyncClient(
+                transport=transport, timeout=timeout, follow_redirects=True
+            ) as client:
+                return await client.request(method, url, **options)
+
+        return asyncio.run(main())
+
+
+async def _async(parts):
+    for part in parts:
+        yield part
+
+
+@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+def send(request):
+    """Sends one request with a client of its own."""
+    return request.param.send
+
+
+def test_a_response_that_is_worth_repeating_is_repeated(server, send):
+    """The caller gets the response that came in the end."""
+    url = server.on("/", DOWN, Reset(), OK)
+    assert send("GET", url, three()).text == "ok"
+    assert server.count("/") == 3
+
+
+def test_the_last_response_is_returned_as_httpx_would(server, send):
+    """No exception for a status: the client does not raise either. The body is there."""
+    url = server.on("/", DOWN)
+    response = send("GET", url, three())
+    assert (response.status_code, response.text) == (503, "down")
+    assert server.count("/") == 3
+
+
+def test_the_last_failure_is_raised_as_httpx_would(server, send):
+    """With the note of who gave up."""
+    url = server.on("/", Reset())
+    with pytest.raises(httpx.ReadError) as caught:
+        send("GET", url, three())
+    assert caught.value.__notes__ == [
+        "mainstay: gave up on httpx after 3 attempts: no attempt left"
+    ]
+    assert server.count("/") == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409])
+def test_a_response_that_is_not_worth_it_is_returned_at_once(server, send, status):
+    """Another request would get the same answer."""
+    url = server.on("/", Status(status, body=b"no"))
+    assert send("GET", url, three()).text == "no"
+    assert server.count("/") == 1
+
+
+def test_a_rule_of_the_policy_names_a_status(server, send):
+    """What the policy retries is what it says, as everywhere."""
+    url = server.on("/", Status(409), OK)
+    assert send("GET", url, three(on="status:409")).status_code == 200
+    assert server.count("/") == 2
+
+
+def test_nothing_listens(send):
+    """A dead port is repeated: nothing was sent."""
+    seen = []
+    policy = three(before_retry=lambda info: seen.append(info.kind))
+    with pytest.raises(httpx.ConnectError):
+        send("POST", f"http://127.0.0.1:{dead_port()}/", policy, content=b"x")
+    assert seen == [Kind.TRANSIENT] * 2
+
+
+def test_the_wait_that_a_response_asks_for_is_waited_for(server, send):
+    """Retry-After, as seconds, in place of a shorter delay of the policy's own."""
+    url = server.on("/", Status(429, {"Retry-After": "7"}), OK)
+    delays = []
+    policy = three(before_retry=lambda info: delays.append(info.delay))
+    with mainstay.testing.virtual_time():
+        assert send("GET", url, policy).status_code == 200
+    assert 7.0 <= delays[0] < 9.0
+
+
+@pytest.mark.parametrize("fault", [Reset(), Status(500), Status(502), Status(504)])
+@pytest.mark.req("EF-05")
+def test_a_post_is_not_repeated_if_it_may_have_been_carried_out(server, send, fault):
+    """Without a key the server could not tell the second one from a new order."""
+    url = server.on("/", fault, OK)
+    notes = []
+    try:
+        notes += send("POST", url, three(), content=b"order").extensions["mainstay.notes"]
+    except httpx.ReadError as error:
+        notes += error.__notes__
+    assert any("POST without an Idempotency-Key" in note for note in notes)
+    assert server.count("/") == 1
+
+
+def test_a_post_that_was_refused_is_repeated(server, send):
+    """503 and 429 mean that it was not carried out."""
+    url = server.on("/", DOWN, Status(429), OK)
+    assert send("POST", url, three(), content=b"order").status_code == 200
+    assert server.count("/") == 3
+
+
+def test_a_post_with_a_key_is_repeated_with_the_same_key(server, send):
+    """The key of the call that is under way goes to a host that is listed."""
+    url = server.on("/", Reset(), Status(500), OK)
+    with keyed_call("order-7"):
+        assert send("POST", url, three(), content=b"o", trust=["127.0.0.1"]).status_code == 200
+    assert [each.headers["idempotency-key"] for each in server.seen] == ['"order-7"'] * 3
+
+
+def test_headers_go_to_listed_hosts_alone(server, send):
+    """The time that is left, the key and the attempt are nobody else's business."""
+    url = server.on("/", DOWN, OK)
+    with deadline.within(30.0), keyed_call("order-7"):
+        send("POST", url, three(), content=b"o", trust=["other.internal"])
+    ours = {"mainstay-timeout", "mainstay-attempt", "idempotency-key"}
+    assert not any(ours & set(each.headers) for each in server.seen)
+    server.on("/", DOWN, OK)
+    server.seen.clear()
+    with deadline.within(30.0), keyed_call("order-7"):
+        send("POST", url, three(), content=b"o", trust=[f"127.0.0.1:{server.port}"])
+    assert [each.headers["mainstay-attempt"] for each in server.seen] == ["1", "2"]
+    assert all(29.0 < float(each.headers["mainstay-timeout"]) <= 30.0 for each in server.seen)
+    assert all(ours <= set(each.headers) for each in server.seen)
+
+
+def test_our_headers_do_not_follow_a_redirect_to_another_host(server, send):
+    """The client copies the headers of the request: ours are off it by then."""
+    with HttpFaults() as other:
+        elsewhere = other.on("/", OK).replace("127.0.0.1", "localhost")
+        url = server.on("/", Status(307, {"Location": elsewhere}))
+        with deadline.within(30.0):
+            send("GET", url, three(), trust=["127.0.0.1"])
+        assert "mainstay-timeout" in server.seen[0].headers
+        assert not any(name.startswith("mainstay-") for name in other.seen[0].headers)
+
+
+def test_without_a_policy_one_attempt_is_made_and_handed_on(server, send):
+    """The retry may be around the client, or nowhere."""
+    url = server.on("/", DOWN, OK)
+    with deadline.within(30.0):
+        assert send("GET", url, trust=["127.0.0.1"]).status_code == 503
+    (seen,) = server.seen
+    assert seen.headers["mainstay-attempt"] == "1"
+    assert float(seen.headers["mainstay-timeout"]) > 29.0
+
+
+FAULTS = [
+    pytest.param(Silence(), id="no answer"),
+    pytest.param(Drip(every=0.03), id="slow headers"),
+    pytest.param(Drip(every=0.03, after=70), id="a byte at a time"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("timeout", [5.0, None], ids=["timeout", "no timeout"])
+def test_the_deadline_ends_a_request_whatever_the_server_does(server, send, fault, timeout):
+    """The server sends a byte well within each timeout of the client; the deadline comes first."""
+    url = server.on("/", fault)
+    with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
+        send("GET", url, timeout=timeout)
+    assert server.count("/") == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_deadline_of_the_policy_ends_it_too(server, send, fault):
+    """Headers and body have one deadline."""
+    url = server.on("/", fault)
+    with pytest.raises((httpx.ReadTimeout, mainstay.DeadlineExceeded)):
+        send("GET", url, three(deadline=0.25))
+
+
+def test_nothing_is_sent_if_no_time_is_left(server, send):
+    """A request whose answer nobody waits for is work for nothing."""
+    url = server.on("/", OK)
+    with mainstay.testing.virtual_time() as time, deadline.within(1.0):
+        time.advance(2.0)
+        if send is Async.send:
+            with pytest.raises(httpx.ConnectTimeout):
+                send("GET", url)
+        else:
+            with pytest.raises(httpx.ConnectTimeout, match="no time is left"):
+                send("GET", url, three())
+    assert server.count() == 0
+
+
+def parts():
+    """A body that can be read once."""
+    yield b"one"
+    yield b"two"
+
+
+@pytest.mark.parametrize("fault", [DOWN, Reset()], ids=["503", "reset"])
+@pytest.mark.parametrize("on", [None, httpx.HTTPError, (lambda error: True,)])
+def test_a_body_that_cannot_be_read_again_is_not_sent_again(server, send, fault, on):
+    """Half a body, or none, would be another request; a note states it."""
+    url = server.on("/", fault, OK)
+    try:
+        response = send("PUT", url, three(on=on), content=parts())
+        notes = response.extensions["mainstay.notes"]
+    except httpx.ReadError as error:
+        notes = error.__notes__
+    assert any("PUT whose body cannot be read again" in note for note in notes)
+    assert [each.body for each in server.seen] == [b"onetwo"]
+
+
+def test_a_body_that_was_not_begun_is_sent_again(server, send, monkeypatch):
+    """If there was no connection, nothing was read of it."""
+    url = server.on("/", OK)
+    name = "_AsyncBackend" if send is Async.send else "_Backend"
+    backend = getattr(__import__("mainstay.integrations.httpx", fromlist=[name]), name)
+    connect, made = backend.connect_tcp, []
+
+    def refuse_once(self, host, port, *rest, **more):
+        made.append(port)
+        port = dead_port() if len(made) == 1 else port
+        return connect(self, host, port, *rest, **more)
+
+    monkeypatch.setattr(backend, "connect_tcp", refuse_once)
+    assert send("PUT", url, three(), content=parts()).status_code == 200
+    assert [each.body for each in server.seen] == [b"onetwo"]
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    "body", [{"json": {"a": 1}}, {"files": {"f": b"data"}}, {"data": {"a": "b"}}]
+)
+def test_a_body_that_is_the_same_again_is_sent_again(server, send, body):
+    """Bytes, forms and files that can be sought."""
+    url = server.on("/", DOWN, OK)
+    assert send("PUT", url, three(), **body).status_code == 200
+    first, second = server.seen
+    assert first.body == second.body != b""
+
+
+def test_an_engine_makes_the_calls_of_an_operation(server, send):
+    """With its policy, and with what else the engine has for that name."""
+    url = server.on("/", DOWN)
+    with Engine(policies=[three(name="api", attempts=2)], operations={"orders": "api"}) as engine:
+        assert send("GET", url, engine, operation="orders").status_code == 503
+        assert server.count() == 2
+        assert send("GET", url, engine.operation("orders")).status_code == 503
+        assert server.count() == 4
+
+
+def test_a_circuit_counts_what_the_responses_were(server):
+    """A refused call raises, since there is no response."""
+    url = server.on("/", DOWN)
+    with Engine(
+        policies=[three(name="standard", attempts=1)],
+        breaker=mainstay.BreakerSettings(failure_threshold=2),
+    ) as engine:
+        Sync.send("GET", url, engine)
+        Sync.send("GET", url, engine)
+        with pytest.raises(mainstay.CircuitOpenError):
+            Sync.send("GET", url, engine)
+    assert server.count() == 2
+
+
+def test_what_is_no_policy_is_refused():
+    """At once, and not at the first failure."""
+    with pytest.raises(mainstay.UsageError, match="retry = 3"):
+        Transport(3)
+
+
+def test_the_retries_of_httpx_itself_are_warned_of_once(monkeypatch):
+    """With the number of connections that it may come to."""
+    monkeypatch.setattr(http_headers, "_warned", set())
+    with pytest.warns(mainstay.MainstayWarning, match="4 x 3 = 12"):
+        Transport(three(), transport=httpx.HTTPTransport(verify=TLS, retries=3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Transport(three(), transport=httpx.HTTPTransport(verify=TLS, retries=3))
+        Transport(three(), transport=httpx.HTTPTransport(verify=TLS))
+
+
+def test_an_outer_retry_stands_back_from_what_the_transport_has_given_up_on(server):
+    """Three requests, not nine, though raise_for_status() makes an exception of its own."""
+    url = server.on("/", DOWN)
+
+    @mainstay.retry(on=mainstay.transient, attempts=3, backoff=NOW)
+    def fetch():
+        return Sync.send("GET", url, three()).raise_for_status()
+
+    with pytest.warns(mainstay.NestedRetryWarning), pytest.raises(httpx.HTTPStatusError) as caught:
+        fetch()
+    assert server.count() == 3
+    assert mainstay.gave_up_headers(caught.value) == {"Mainstay-Gave-Up": "3"}
+
+
+@pytest.mark.parametrize(("trust", "requests"), [(["127.0.0.1"], 1), ([], 3)])
+def test_a_give_up_is_believed_from_a_listed_host_alone(server, send, trust, requests):
+    """A stranger cannot switch off the retries of its callers."""
+    url = server.on("/", Status(503, {"Mainstay-Gave-Up": "3"}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mainstay.NestedRetryWarning)
+        assert send("GET", url, three(), trust=trust).status_code == 503
+    assert server.count() == requests
+
+
+def test_responses_of_earlier_attempts_are_closed(server, send):
+    """A pool of one connection is enough: the attempt before does not hold it."""
+    url = server.on("/", Status(503, body=b"x" * 100_000), OK)
+    limits = httpx.Limits(max_connections=1)
+    kind = httpx.AsyncHTTPTransport if send is Async.send else httpx.HTTPTransport
+    assert (
+        send("GET", url, three(), inner=kind(verify=TLS, limits=limits), timeout=1.0).text == "ok"
+    )
+
+
+def test_a_stream_is_read_by_the_caller(server):
+    """The transport does not read the body of a response that it returns."""
+    url = server.on("/", DOWN, Status(200, body=b"x" * 100_000))
+    transport = Transport(three(), transport=httpx.HTTPTransport(verify=TLS))
+    with httpx.Client(transport=transport) as client, client.stream("GET", url) as response:
+        assert sum(len(part) for part in response.iter_bytes(1000)) == 100_000
+
+
+def test_any_transport_can_send(send):
+    """One without sockets gets the timeouts and the policy."""
+    seen = []
+
+    def answer(request):
+        seen.append(request.extensions["timeout"]["read"])
+        return httpx.Response(503 if len(seen) == 1 else 200)
+
+    with deadline.within(2.0):
+        inner = httpx.MockTransport(answer)
+        assert send("GET", "http://a.example/", three(), inner=inner).status_code == 200
+    assert all(0 < each <= 2.0 for each in seen)
+    assert len(seen) == 2
