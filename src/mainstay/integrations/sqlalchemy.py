@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 import mainstay.deadline as deadline
 from mainstay.core.base.attributes import add_note
-from mainstay.core.retry.classify import codes_of
+from mainstay.core.known.codes import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.errors import UsageError
 from mainstay.integrations.transactions import (
