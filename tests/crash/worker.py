@@ -330,6 +330,8 @@ def perform(job: dict[str, Any]) -> Boundaries:
         seen = {"value": result.value} if error is None else {"error": type(error).__name__}
         if isinstance(error, ValueError):
             seen["value"] = str(error)
+        elif error is not None:
+            seen["why"] = "; ".join([str(error), *getattr(error, "__notes__", ())])
         append(job, "seen", json.dumps(seen))
         boundaries.pass_by("after it is seen")
     return boundaries
