@@ -2,8 +2,7 @@
 
 Rules are values: an exception class, a name (of the class, a base, or the service's error code),
 a Kind, or a predicate. The order is fixed: what is never retried, never_retry_on (final),
-retry_on, then what is known of the exception itself. Most exceptions are settled by their type;
-those answers are kept in a bounded cache.
+retry_on, then what is known of the exception itself. If its type settles it, the answer is kept.
 
 A predicate may return something to await. Nothing waits here: `Unanswered` is raised then, and the
 classification begins again when there is an answer; those before it are kept (predicates.py). If
@@ -18,7 +17,7 @@ from mainstay.core.known.http import ONCE, status_of
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.resolve import hint_by_table
-from mainstay.core.retry.kinds import NEVER_RETRIED, kind_of
+from mainstay.core.retry.kinds import is_never_retried, kind_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
     by_kind,
@@ -311,7 +310,7 @@ class _Inquiry:
         exception, known = self.exception, self.known
         if isinstance(exception, WrapError):
             return Kind.PERMANENT, False, "a function that cannot be retried as it is"
-        if isinstance(exception, CallCancelled) or _is_never_retried(type(exception)):
+        if isinstance(exception, CallCancelled) or is_never_retried(type(exception)):
             return Kind.PERMANENT, False, "a cancellation is never retried"
         if isinstance(exception, MemoryError) and self.rules.version > 1:
             self.why = OUT_OF_MEMORY
@@ -466,7 +465,6 @@ class _Inquiry:
 
 
 UNANSWERABLE = "a predicate returned something to await, and nothing awaits it in a sync call"
-"""Why a failure is final that such a predicate was to decide."""
 
 
 def _functions_in(*rules: tuple[Rule, ...] | None) -> tuple[Rule, ...]:
@@ -486,12 +484,6 @@ def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[BaseExcepti
 
 def _names_of(cls: type) -> tuple[str, str, str]:
     return cls.__name__, cls.__qualname__, qualified_name(cls)
-
-
-def _is_never_retried(cls: type[BaseException]) -> bool:
-    if not issubclass(cls, Exception):
-        return True
-    return any(qualified_name(base) in NEVER_RETRIED for base in cls.__mro__)
 
 
 STATUS = "status:"

@@ -29,6 +29,17 @@ NEVER_RETRIED = frozenset({"concurrent.futures._base.CancelledError", "mainstay.
 the error of a function that cannot be retried as it is, which would be the same the next time."""
 
 
+def is_never_retried(cls: type[BaseException]) -> bool:
+    """Whether a class is of those that no policy may retry.
+
+    >>> is_never_retried(KeyboardInterrupt), is_never_retried(OSError)
+    (True, False)
+    """
+    if not issubclass(cls, Exception):
+        return True
+    return any(qualified_name(base) in NEVER_RETRIED for base in cls.__mro__)
+
+
 RECORDED = "ms_known"
 """Where an exception that stands for a recorded one has what was known of it then, or None: the
 tables of today do not decide what was decided."""
