@@ -77,7 +77,7 @@ TABLE = Table(
         "urllib3.exceptions.ProxySchemeUnknown": MISUSE,
         "urllib3.exceptions.ProxySchemeUnsupported": MISUSE,
         "urllib3.exceptions.UnrewindableBodyError": Row(
-            Kind.PERMANENT, "the body was read and cannot be sent again"
+            Kind.PERMANENT, "the body was read and cannot be sent again", ambiguous=True
         ),
         "urllib3.exceptions.ProxyError": by_status(
             Inner("original_error", otherwise=Row(Kind.TRANSIENT, _BROKEN)),
