@@ -81,7 +81,12 @@ TABLE = Table(
         ),
         "aiohttp.client_exceptions.ServerConnectionError": _BASE,
         "aiohttp.client_exceptions.ServerDisconnectedError": LOST,
-        "aiohttp.client_exceptions.ServerTimeoutError": NO_ANSWER,
+        "aiohttp.client_exceptions.ServerTimeoutError": Cases(
+            lambda error: [str(error)],
+            {"Connection timeout to *": shared.CONNECT_TIMEOUT},  # before 3.10
+            otherwise=NO_ANSWER,
+            of="text",
+        ),
         "aiohttp.client_exceptions.ConnectionTimeoutError": shared.CONNECT_TIMEOUT,
         "aiohttp.client_exceptions.SocketTimeoutError": NO_ANSWER,
         "aiohttp.client_exceptions.ServerFingerprintMismatch": Row(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _BASE = Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise")
 _POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
 _CONNECT = shared.connecting(shared.cause)
+_TAKEN = Row(Kind.TRANSIENT, "the connection was taken; nothing was sent")
 _WRITE_TIMEOUT = Row(Kind.TIMEOUT, "not sent in time, at least not whole", ambiguous=True)
 
 
@@ -77,9 +78,10 @@ TABLE = Table(
         "httpx.StreamClosed": MISUSE,
         "httpx.ResponseNotRead": MISUSE,
         "httpx.RequestNotRead": MISUSE,
-        "httpcore.ConnectionNotAvailable": Row(
-            Kind.TRANSIENT, "the connection was taken; nothing was sent"
-        ),
+        "httpcore.ConnectionNotAvailable": _TAKEN,
+        "httpcore._async.base.NewConnectionRequired": _TAKEN,
+        "httpcore._sync.base.NewConnectionRequired": _TAKEN,
+        "httpcore.CloseError": LOST,
         "httpcore.ConnectError": _CONNECT,
         "httpcore.ConnectTimeout": shared.CONNECT_TIMEOUT,
         "httpcore.PoolTimeout": _POOL,
@@ -97,4 +99,9 @@ TABLE = Table(
     },
     packages=("httpx", "httpcore"),
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",
+)
+OTHER_VERSIONS = (
+    "httpcore.CloseError",
+    "httpcore._async.base.NewConnectionRequired",
+    "httpcore._sync.base.NewConnectionRequired",
 )

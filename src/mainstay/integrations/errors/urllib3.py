@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, Row, Table, by_status
 from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
@@ -59,7 +59,9 @@ TABLE = Table(
         "urllib3.exceptions.TimeoutError": NO_ANSWER,
         "urllib3.exceptions.ReadTimeoutError": NO_ANSWER,
         "urllib3.exceptions.ConnectTimeoutError": shared.CONNECT_TIMEOUT,
-        "urllib3.exceptions.NewConnectionError": shared.NOT_SENT,
+        "urllib3.exceptions.NewConnectionError": shared.connecting(
+            lambda error: error.__cause__ or error.__context__  # urllib3 1 has no cause
+        ),
         "urllib3.exceptions.NameResolutionError": shared.connecting(
             lambda error: error.__cause__ or error._reason,  # noqa: SLF001 -- kept by pickle
             otherwise=Row(Kind.TRANSIENT, "the name was not resolved, so nothing was sent"),
@@ -103,9 +105,8 @@ TABLE = Table(
         ),
         "urllib3.exceptions.ResponseNotChunked": MISUSE,
         "urllib3.exceptions.BodyNotHttplibCompatible": MISUSE,
-        "urllib3.packages.ssl_match_hostname.CertificateError": Same(
-            "urllib3.util.ssl_match_hostname.CertificateError"
-        ),
+        "urllib3.contrib.appengine.AppEnginePlatformError": MISUSE,
+        "urllib3.util.wait.NoWayToWaitForSocketError": MISUSE,
     },
     retries=(
         "three by default (`Retry(3)`): connecting, and for idempotent methods also what fails"
@@ -113,4 +114,7 @@ TABLE = Table(
         " `status_forcelist`; `retries=False` turns it off"
     ),
 )
-OTHER_VERSIONS = ("urllib3.packages.ssl_match_hostname.CertificateError",)
+OTHER_VERSIONS = (
+    "urllib3.contrib.appengine.AppEnginePlatformError",
+    "urllib3.util.wait.NoWayToWaitForSocketError",
+)
