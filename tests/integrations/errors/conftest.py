@@ -1,4 +1,4 @@
-"""One HTTP server for all tests of clients, emptied before each."""
+"""Servers for the tests of HTTP clients."""
 
 import pytest
 
@@ -6,16 +6,11 @@ from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import HttpFaults
 
 
-@pytest.fixture(scope="session")
-def _http_faults():
+@pytest.fixture
+def server():
+    """One for each test: what a client that gave up has sent may arrive after its test."""
     with HttpFaults() as server:
         yield server
-
-
-@pytest.fixture
-def server(_http_faults):
-    _http_faults.clear()
-    return _http_faults
 
 
 @pytest.fixture(scope="session")
