@@ -38,6 +38,7 @@ FILES = {
     "psycopg": "psycopg",
     "psycopg2": "psycopg2",
     "psycopg_pool": "psycopg",
+    "nats": "nats",
     "pymongo": "pymongo",
     "redis": "redis",
     "requests": "requests",
