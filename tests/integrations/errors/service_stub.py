@@ -1,8 +1,9 @@
 """A service on loopback that answers as it is told to, and counts the requests that reach it.
 
 An answer is a status with headers and a body, or one of `RESET` (reads the request, then resets the
-connection), `SILENCE` (reads the request, and never answers), `CUT` (ends in the body's middle).
-When the answers are used up, the request is passed on to `upstream`, or the last one is repeated.
+connection), `SILENCE` (reads the request, and never answers), `CUT` and `BROKEN` (end or reset the
+connection in the middle of the body). When the answers are used up, the request is passed on to
+`upstream`, or the last one is repeated.
 """
 
 import http.client
@@ -13,7 +14,15 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-RESET, SILENCE, CUT = "reset", "silence", "cut"
+import pytest
+
+import mainstay
+from mainstay.integrations.errors import find
+from mainstay.testing import virtual_time
+
+HAS_REQUESTS = find("requests.exceptions.Timeout") is not None
+"""Whether there is a table of requests, whose errors some clients hand on as they are."""
+RESET, SILENCE, CUT, BROKEN = "reset", "silence", "cut", "broken"
 DATE = "Mon, 16 Nov 2026 12:00:00 GMT"
 LATER = "Mon, 16 Nov 2026 12:00:07 GMT"
 """Seven seconds after DATE."""
@@ -94,9 +103,11 @@ class ServiceStub:
                     stub._over.wait(5)
                 if answer in (RESET, SILENCE):
                     self.reset()
-                elif answer == CUT:
+                elif answer in (CUT, BROKEN):
                     self.send(Answer(200, b"half"), length=1000)
-                    self.reset()
+                    self.close_connection = True
+                    if answer == BROKEN:
+                        self.reset()
                 else:
                     self.send(answer, len(answer.body))
 
@@ -146,3 +157,12 @@ def dead_port():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return bound.getsockname()[1]
+
+
+def seen(call, attempts=3):
+    """What a call under `on=mainstay.transient` raises in the end; its waits take no time."""
+    retried = mainstay.retry(on=mainstay.transient, attempts=attempts)(call)
+    with virtual_time() as clock, pytest.raises(Exception) as caught:
+        retried()
+    caught.value.waits = clock.sleeps
+    return caught.value

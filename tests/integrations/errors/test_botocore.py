@@ -21,7 +21,6 @@ from moto.server import ThreadedMotoServer
 import mainstay
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.kinds import kind_of
-from mainstay.core.retry.retry_after import hint_of
 from mainstay.profiles.clients import RetryConfiguration
 from mainstay.testing import virtual_time
 from tests.integrations.errors.service_stub import (
@@ -33,6 +32,7 @@ from tests.integrations.errors.service_stub import (
     Answer,
     ServiceStub,
     dead_port,
+    seen,
 )
 
 BUCKET = "shop"
@@ -84,15 +84,6 @@ def s3_error(status, code, **headers):
 def dynamodb_error(status, code, **content):
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "m", **content}
     return Answer(status, json.dumps(body).encode())
-
-
-def seen(call, attempts=3, **policy):
-    """What a call under `on=mainstay.transient` raises in the end; its waits take no time."""
-    retried = mainstay.retry(on=mainstay.transient, attempts=attempts, **policy)(call)
-    with virtual_time() as clock, pytest.raises(Exception) as caught:
-        retried()
-    caught.value.waits = clock.sleeps
-    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -260,7 +251,7 @@ def test_the_wait_that_the_service_asks_for_is_kept(front, s3, headers, wait):
     """Seconds, a date, or AWS's own header with milliseconds."""
     front.answers(*[s3_error(503, "SlowDown", **headers)] * 2)
     error = seen(lambda: s3.get_object(Bucket=BUCKET, Key="here"), attempts=2)
-    assert hint_of(error).seconds == wait
+    assert mainstay.RetryPolicy().classification(error).retry_after == wait
     assert error.waits[0] >= wait
 
 
@@ -381,11 +372,13 @@ def test_an_error_that_a_waiter_meets_is_judged_by_its_code(dynamodb):
     assert (kind_of(error).kind, stub.count) == (Kind.THROTTLED, 3)
 
 
-def test_tls_that_cannot_be_agreed_on_is_tried_again(front):
-    """A port without TLS; a certificate that is not trusted will not be trusted the next time."""
-    error = seen(client("s3", front.url.replace("http:", "https:")).list_buckets, attempts=2)
-    assert isinstance(error, botocore.exceptions.SSLError)
-    assert kind_of(error).kind is Kind.TRANSIENT
+def test_a_certificate_that_is_not_trusted_is_final(front):
+    """What the `ssl` module raised decides; a server cannot make botocore trust it later."""
+    with pytest.raises(botocore.exceptions.SSLError) as caught:
+        client("s3", front.url.replace("http:", "https:")).list_buckets()
+    wrapped = caught.value.kwargs["error"]
+    assert isinstance(wrapped, urllib3.exceptions.SSLError)
+    assert isinstance(wrapped.args[0], ssl.SSLError)
     untrusted = urllib3.exceptions.SSLError(ssl.SSLCertVerificationError("self-signed"))
     error = botocore.exceptions.SSLError(endpoint_url=front.url, error=untrusted)
     assert kind_of(error).kind is Kind.PERMANENT
