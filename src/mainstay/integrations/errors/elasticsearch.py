@@ -1,0 +1,112 @@
+"""elasticsearch and elastic_transport, which it sends its requests with."""
+
+from __future__ import annotations
+
+from mainstay.core.known.kind import Kind
+from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.retry.retry_after import Hint, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_WRONG = Row(Kind.PERMANENT, "a mistake in the call")
+_NOT_SENT = Row(Kind.TRANSIENT, "no connection was made, so nothing was sent")
+_LOST = Row(
+    Kind.TRANSIENT,
+    "the connection failed after the request was sent, in part or whole",
+    ambiguous=True,
+)
+
+_CLASSES: dict[str | int, Row] = {
+    "BadRequestError": _WRONG,
+    "AuthenticationException": Row(Kind.AUTH, "the credentials are not accepted"),
+    "AuthorizationException": Row(Kind.AUTH, "the credentials do not permit it"),
+    "NotFoundError": Row(Kind.PERMANENT, "what it names is not there"),
+    "ConflictError": Row(Kind.PERMANENT, "it is there already, or was changed meanwhile"),
+    "UnsupportedProductError": Row(Kind.PERMANENT, "the other side is no Elasticsearch"),
+}
+"""Each of one status, so that a rule which names the class names that."""
+
+
+def _class(error: Any) -> tuple[str]:
+    return (type(error).__name__,)
+
+
+def _status(error: Any) -> tuple[int]:
+    return (error.meta.status,)
+
+
+def _cause(error: Any) -> tuple[str, ...]:
+    """The class of what the HTTP library raised, if no attempt before it was sent either."""
+    return () if error.errors else (type(error.__cause__).__name__,)
+
+
+def _statuses(error: Any) -> tuple[int, ...]:
+    """The statuses of the documents that a bulk request did not write, the worst first."""
+    found = [each["status"] for item in error.errors for each in item.values()]
+    return tuple(sorted(found, key=lambda status: status in (429, 503)))
+
+
+def _wait(error: Any) -> Hint | None:
+    headers = error.meta.headers
+    return parse(headers.get("retry-after"), headers.get("date"))
+
+
+_API = Cases(_class, _CLASSES, otherwise=by_status(read=_status), of="class")
+_CONNECTION = Cases(
+    _cause,
+    {
+        "NewConnectionError": _NOT_SENT,
+        "NameResolutionError": _NOT_SENT,
+        "ClientConnectorError": _NOT_SENT,
+        "ConnectError": _NOT_SENT,
+    },
+    otherwise=_LOST,
+    of="cause",
+)
+_TIMEOUT = Cases(
+    _cause,
+    {"ConnectTimeoutError": Row(Kind.TIMEOUT, "no connection was made in time")},
+    otherwise=Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True),
+    of="cause",
+)
+_BULK = by_status(
+    Row(Kind.UNKNOWN, "some documents were not written", ambiguous=True),
+    {
+        429: Row(Kind.THROTTLED, "a document was refused with status 429", ambiguous=True),
+        503: Row(Kind.OVERLOAD, "a document was refused with status 503", ambiguous=True),
+    },
+    _statuses,
+)
+
+TABLE = Table(
+    "elasticsearch",
+    {
+        "elastic_transport.ApiError": by_status(read=_status),
+        "elasticsearch.ApiError": _API,
+        **{f"elasticsearch.{name}": Same("elasticsearch.ApiError") for name in _CLASSES},
+        "elastic_transport.TransportError": Row(
+            Kind.UNKNOWN, "a base class, which elastic_transport itself does not raise"
+        ),
+        "elastic_transport.ConnectionError": _CONNECTION,
+        "elastic_transport.ConnectionTimeout": _TIMEOUT,
+        "elastic_transport.TlsError": Inner("__cause__", otherwise=_LOST),
+        "elastic_transport.SniffingError": Row(
+            Kind.TRANSIENT, "no node gave the list of nodes; the request was not sent"
+        ),
+        "elastic_transport.SerializationError": Row(
+            Kind.PERMANENT, "a body that cannot be written or read as JSON", ambiguous=True
+        ),
+        "elasticsearch.helpers.BulkIndexError": _BULK,
+        "elasticsearch.helpers.ScanError": Row(Kind.TRANSIENT, "some shards did not answer"),
+        "elasticsearch.dsl.exceptions.ElasticsearchDslException": _WRONG,
+        "elasticsearch.dsl.exceptions.IllegalOperation": _WRONG,
+        "elasticsearch.dsl.exceptions.UnknownDslObject": _WRONG,
+        "elasticsearch.dsl.exceptions.ValidationException": _WRONG,
+    },
+    packages=("elasticsearch", "elastic_transport"),
+    retries="3 after a connection that fails, or the statuses 429, 502, 503 and 504, none after a"
+    " timeout; also of a write: `max_retries=0` turns them off",
+    hint=_wait,
+)
