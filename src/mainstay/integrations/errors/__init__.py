@@ -51,6 +51,7 @@ FILES = {
     "redis": "redis",
     "requests": "requests",
     "hvac": "hvac",
+    "neo4j": "neo4j",
     "s3transfer": "botocore",
     "smtplib": "smtplib",
     "socket": "socket",
