@@ -86,12 +86,19 @@ class ServiceStub:
     def _handler(stub):  # noqa: N805 -- `self` is the handler's
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # headers and body in one piece, or the client waits 40 ms for the rest
 
             def handle_one_request(self):
                 try:
                     super().handle_one_request()
                 except ConnectionError:
                     self.close_connection = True
+
+            def handle_expect_100(self):
+                self.send_response_only(100)
+                self.end_headers()
+                self.wfile.flush()
+                return True
 
             def answer(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -21,6 +21,7 @@ from moto.server import ThreadedMotoServer
 import mainstay
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.kinds import kind_of
+from mainstay.integrations.errors import table
 from mainstay.profiles.clients import RetryConfiguration
 from mainstay.testing import virtual_time
 from tests.integrations.errors.service_stub import (
@@ -382,3 +383,42 @@ def test_a_certificate_that_is_not_trusted_is_final(front):
     untrusted = urllib3.exceptions.SSLError(ssl.SSLCertVerificationError("self-signed"))
     error = botocore.exceptions.SSLError(endpoint_url=front.url, error=untrusted)
     assert kind_of(error).kind is Kind.PERMANENT
+
+
+def test_every_code_of_the_table_through_the_parser_of_a_response(dynamodb):
+    """Each is sent by a server once, and comes to its row, whatever the status is."""
+    stub, db = dynamodb
+    rows = table("botocore").entries["botocore.exceptions.ClientError"].rows
+    for code, row in rows.items():
+        stub.answers(dynamodb_error(400, code.removesuffix("*")))
+        with pytest.raises(botocore.exceptions.ClientError) as caught:
+            db.list_tables()
+        known = kind_of(caught.value)
+        assert (known.kind, known.reason, stub.count) == (row.kind, row.why, 1), code
+    assert len(rows) > 70
+
+
+CALLS = {
+    "ParamValidationError": lambda s3: s3.get_object(Bucket=BUCKET),
+    "NoRegionError": lambda _: boto3.client("dynamodb"),
+    "UnknownServiceError": lambda _: boto3.client("nothing"),
+    "ProfileNotFound": lambda _: boto3.Session(profile_name="nobody"),
+    "InvalidRetryModeError": lambda _: Config(retries={"mode": "never"}),
+    "InvalidMaxRetryAttemptsError": lambda _: Config(retries={"max_attempts": -1}),
+    "InvalidRetryConfigurationError": lambda _: Config(retries={"often": 1}),
+    "InvalidS3AddressingStyleError": lambda _: Config(s3={"addressing_style": "up"}),
+    "InvalidRegionError": lambda _: boto3.client("s3", region_name="not a region"),
+    "OperationNotPageableError": lambda s3: s3.get_paginator("get_object"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_mistake_in_the_call_or_the_configuration_is_final(s3, name, monkeypatch):
+    """Nothing is sent."""
+    for variable in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "missing")
+    tries = []
+    error = seen(lambda: (tries.append(1), CALLS[name](s3)))
+    assert type(error).__name__ == name
+    assert (kind_of(error).kind, len(tries)) == (Kind.PERMANENT, 1)
