@@ -46,9 +46,10 @@ def _refusals(exception: Any) -> Iterable[str | int | None]:
     return [case for reply in replies for case in _of(*reply)]
 
 
-def _of(code: int, text: bytes | str) -> tuple[str, int]:
+def _of(code: int, text: bytes | str) -> tuple[str | None, int]:
     words = (text.decode("latin-1") if isinstance(text, bytes) else text).split()
-    return f"{code} {words[0] if words else ''}", code
+    is_policy = bool(words) and words[0].startswith("4.7.")
+    return f"{code} {words[0]}" if is_policy else None, code
 
 
 _BY_REPLY = Cases(_reply, _CODES, otherwise=_UNKNOWN)

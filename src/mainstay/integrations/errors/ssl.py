@@ -18,12 +18,19 @@ _CERTIFICATE = Row(Kind.PERMANENT, "the certificate of the other side is not tru
 _OUR_CERTIFICATE = Row(Kind.AUTH, "the other side does not accept our certificate")
 _NO_TLS = Row(Kind.PERMANENT, "the other side does not speak TLS")
 _NO_COMMON = Row(Kind.PERMANENT, "both sides have no version or cipher in common")
+_NO_HOST = Row(Kind.PERMANENT, "the other side does not serve this name")
 _WAIT = Row(Kind.TRANSIENT, "a socket that does not block has to be waited for")
 
 
 def _reason(exception: Any) -> Iterable[str | None]:
-    """The reason, and the alert in it, whichever version of TLS its name begins with."""
+    """The reason, and the alert in it, whichever version of TLS its name begins with.
+
+    A reason that this Python has no name for is only in the text: "[SSL] tlsv1 alert ... (_ssl.c)".
+    """
     reason = exception.reason
+    if reason is None:
+        text = exception.strerror.partition("] ")[2].partition(" (")[0]
+        reason = text.upper().replace(" ", "_")
     _, alert, name = reason.partition("ALERT_")
     return (reason, f"{alert}{name}" if alert else None)
 
@@ -46,9 +53,8 @@ TABLE = Table(
                 "ALERT_PROTOCOL_VERSION": _NO_COMMON,
                 "ALERT_INSUFFICIENT_SECURITY": _NO_COMMON,
                 "ALERT_NO_APPLICATION_PROTOCOL": _NO_COMMON,
-                "ALERT_UNRECOGNIZED_NAME": Row(
-                    Kind.PERMANENT, "the other side does not serve this name"
-                ),
+                "TLSV1_UNRECOGNIZED_NAME": _NO_HOST,
+                "ALERT_UNRECOGNIZED_NAME": _NO_HOST,
                 "ALERT_BAD_CERTIFICATE": _OUR_CERTIFICATE,
                 "ALERT_CERTIFICATE_EXPIRED": _OUR_CERTIFICATE,
                 "ALERT_CERTIFICATE_REQUIRED": _OUR_CERTIFICATE,
