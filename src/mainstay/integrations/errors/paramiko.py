@@ -48,6 +48,7 @@ _SSH: dict[str | int, Row] = {
     "Key-exchange timed out*": _LATE,
     "Timeout opening channel.*": _LATE,
     "Unable to connect to *": _NOT_BEGUN,
+    "Unable to open channel.*": _NOT_BEGUN,
     "SSH session not active*": _LOST,
     "Server connection dropped*": _LOST,
     "Mismatched MAC*": _LOST,
