@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
+from mainstay import deadline
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.known.headers import (
     ATTEMPT,
@@ -17,6 +18,7 @@ from mainstay.core.known.headers import (
     TIMEOUT,
     Trust,
     parse_gave_up,
+    parse_timeout,
     timeout_text,
 )
 from mainstay.core.retry.give_up import ON_RESPONSE, arrived, given_up
@@ -47,6 +49,8 @@ KEY = "Idempotency-Key"
 _KEYED_METHODS = frozenset({"POST", "PATCH"})
 _key_header = IdempotencyKeyHeader()
 _warned: set[str] = set()
+_NO_TIME = 1e-9
+"""Stands for a deadline that has passed: what starts inside finds no time left."""
 
 
 class Outgoing:
@@ -94,6 +98,17 @@ class Outgoing:
             MainstayWarning,
             stacklevel=4,
         )
+
+
+def within(stated: Iterable[str]) -> deadline.within | None:
+    """The limit that the values of a `Mainstay-Timeout` come to: the least; None if none is one."""
+    seconds = [each for each in map(parse_timeout, stated) if each is not None]
+    return deadline.within(max(min(seconds), _NO_TIME)) if seconds else None
+
+
+def until(end: float) -> deadline.within:
+    """A limit up to a moment."""
+    return deadline.within(max(end - clock.current.monotonic(), _NO_TIME))
 
 
 def calls_of(retry: Calls | Operations | None, operation: str) -> Calls | None:
