@@ -150,7 +150,7 @@ def test_a_post_is_not_repeated_if_it_may_have_been_carried_out(server, send, fa
     url = server.on("/", fault, OK)
     notes = []
     try:
-        notes += send("POST", url, three(), content=b"order").extensions["mainstay.notes"]
+        notes += send("POST", url, three(), content=b"order").extensions["mainstay_notes"]
     except httpx.ReadError as error:
         notes += error.__notes__
     assert any("POST without an Idempotency-Key" in note for note in notes)
@@ -261,7 +261,7 @@ def test_a_body_that_cannot_be_read_again_is_not_sent_again(server, send, fault,
     url = server.on("/", fault, OK)
     try:
         response = send("PUT", url, three(on=on), content=parts())
-        notes = response.extensions["mainstay.notes"]
+        notes = response.extensions["mainstay_notes"]
     except httpx.ReadError as error:
         notes = error.__notes__
     assert any("PUT whose body cannot be read again" in note for note in notes)

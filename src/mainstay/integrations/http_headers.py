@@ -21,12 +21,12 @@ from mainstay.core.known.headers import (
     parse_timeout,
     timeout_text,
 )
-from mainstay.core.retry.give_up import ON_RESPONSE, arrived, given_up
+from mainstay.core.retry.give_up import arrived
 from mainstay.errors import MainstayWarning, UsageError
 from mainstay.integrations.idempotency_key import IdempotencyKeyHeader, current_key
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+    from collections.abc import Awaitable, Callable, Iterable
     from typing import Any, Protocol, TypeVar
 
     from mainstay.core.retry.give_up import GaveUp
@@ -125,17 +125,3 @@ def calls_of(retry: Calls | Operations | None, operation: str) -> Calls | None:
             hint="such as RetryPolicy(attempts=3)",
         )
     return retry  # type: ignore[return-value]  # it has call and acall
-
-
-def put_mark(error: BaseException, extensions: MutableMapping[str, Any]) -> None:
-    """Leaves on a response the mark and the notes of the failure that it stood for."""
-    note = given_up(error)
-    if note is not None:
-        extensions[ON_RESPONSE] = note
-    notes = getattr(error, "__notes__", None)
-    if notes:
-        extensions[NOTES] = tuple(str(each) for each in notes)
-
-
-NOTES = "mainstay.notes"
-"""Where a response that was returned has the notes: why it was not repeated."""

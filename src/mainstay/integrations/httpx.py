@@ -17,24 +17,18 @@ from typing import TYPE_CHECKING
 import httpcore
 import httpx
 
-import mainstay.runtime.clock as clock
-from mainstay import deadline
 from mainstay.core.base.deadline import NEVER
-from mainstay.core.known.http import ONCE
-from mainstay.core.retry.give_up import ON_RESPONSE
-from mainstay.errors import OutcomeUnknown
-from mainstay.integrations.http_headers import KEY, Outgoing, put_mark
+from mainstay.integrations.http_exchange import Exchange, Until, limited
+from mainstay.integrations.http_headers import Outgoing
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Iterable, Iterator
-    from typing import Any, Self, TypeVar
+    from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
+    from typing import Any, Self
 
     from httpcore import SOCKET_OPTION
 
     from mainstay.integrations.http_headers import Calls, Operations
-
-    E = TypeVar("E", bound=Exception)
 
 _PHASES = ("connect", "read", "write", "pool")
 _PIECE = 65536
@@ -79,7 +73,7 @@ class Transport(httpx.BaseTransport):
         try:
             return calls.call(_send, exchange, self._inner)
         except BaseException as error:
-            response = exchange.last_response(error)
+            response: httpx.Response | None = exchange.last_response(error)
             if response is None:
                 if exchange.response is not None:
                     exchange.response.close()
@@ -133,7 +127,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         try:
             return await calls.acall(_asend, exchange, self._inner)
         except BaseException as error:
-            response = exchange.last_response(error)
+            response: httpx.Response | None = exchange.last_response(error)
             if response is None:
                 if exchange.response is not None:
                     await exchange.response.aclose()
@@ -157,7 +151,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
 
 def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response:
     """One attempt."""
-    held = exchange.take_response()
+    held: httpx.Response | None = exchange.take_response()
     if held is not None:
         held.close()
     exchange.begin()
@@ -167,12 +161,13 @@ def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
     finally:
         exchange.end()
-    return exchange.answered(response)
+    answered: httpx.Response = exchange.answered(response, response.status_code)
+    return answered
 
 
 async def _asend(exchange: _Exchange, transport: httpx.AsyncBaseTransport) -> httpx.Response:
     """One attempt."""
-    held = exchange.take_response()
+    held: httpx.Response | None = exchange.take_response()
     if held is not None:
         await held.aclose()
     exchange.begin()
@@ -182,96 +177,47 @@ async def _asend(exchange: _Exchange, transport: httpx.AsyncBaseTransport) -> ht
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
     finally:
         exchange.end()
-    return exchange.answered(response)
+    answered: httpx.Response = exchange.answered(response, response.status_code)
+    return answered
 
 
 _send.__qualname__ = _asend.__qualname__ = "httpx"  # what notes and events call it
 
 
-class _Exchange:
-    """A request, what was put on it for an attempt, and the response that may yet be returned."""
+class _Exchange(Exchange):
+    __slots__ = ("_body", "_extensions")
 
-    __slots__ = (
-        "_attempt", "_body", "_extensions", "_failure", "_headers", "_outgoing", "request",
-        "response",
-    )  # fmt: skip
+    request: httpx.Request
+    status_error = httpx.HTTPStatusError
 
     def __init__(self, outgoing: Outgoing, request: httpx.Request) -> None:
-        self._outgoing = outgoing
-        self.request = request
-        self.response: httpx.Response | None = None
-        self._attempt = 0
-        self._failure: Exception | None = None
-        self._headers: dict[str, str] = {}
+        super().__init__(outgoing, request, request.url.host, request.url.port)
         self._extensions = request.extensions
         self._body: _Body | None = None
         if outgoing.attempts > 1 and not _is_repeatable(request.stream):
             self._body = request.stream = _Body(request.stream)
 
-    def take_response(self) -> httpx.Response | None:
-        """The response of the attempt before, to be closed: another attempt is made."""
-        if self._body is not None and self._body.begun and self._failure is not None:
-            raise self._failure  # a rule of the policy's own repeats what cannot be sent again
-        response, self.response = self.response, None
-        return response
+    @property
+    def is_spent(self) -> bool:
+        return self._body is not None and self._body.begun
 
-    def begin(self) -> None:
-        """Puts on the request what this attempt hands on."""
-        self._attempt += 1
-        end, request, url = deadline.moment(), self.request, self.request.url
+    def marks_of(self, response: httpx.Response) -> MutableMapping[str, Any]:
+        return response.extensions
+
+    def late(self, text: str) -> Exception:
+        return httpx.ConnectTimeout(text, request=self.request)
+
+    def begin(self) -> float:
+        end = super().begin()
         if end != NEVER:
-            if end <= clock.current.monotonic():
-                raise httpx.ConnectTimeout("no time is left before the deadline", request=request)
-            timeouts = _until(self._extensions.get("timeout") or {}, end)
-            request.extensions = {**self._extensions, "timeout": timeouts}
-        made = self._outgoing.headers(url.host, url.port, request.method, self._attempt, end)
-        self._headers = {name: each for name, each in made.items() if name not in request.headers}
-        if self._headers:
-            request.headers.update(self._headers)
+            given = self._extensions.get("timeout") or {}
+            timeouts = {phase: limited(given.get(phase), end) for phase in _PHASES}
+            self.request.extensions = {**self._extensions, "timeout": timeouts}
+        return end
 
     def end(self) -> None:
-        """Takes off what must not follow a redirect; the key stays, since a repeat needs it."""
-        for name in self._headers:
-            if name != KEY:
-                del self.request.headers[name]
-        self._headers = {}
+        super().end()
         self.request.extensions = self._extensions
-
-    def failed(self, error: httpx.RequestError) -> httpx.RequestError:
-        """The failure, with the request by which it is judged."""
-        error.request = self.request
-        return self._spent(error)
-
-    def answered(self, response: httpx.Response) -> httpx.Response:
-        """The response; one with an error status is raised, if there is a policy to judge it."""
-        status, url = response.status_code, self.request.url
-        if status < 400:
-            return response
-        mark = self._outgoing.mark_of(url.host, url.port, response.headers)
-        if mark is not None:
-            response.extensions[ON_RESPONSE] = mark
-        if self._outgoing.calls is None:
-            return response
-        self.response = response
-        text = f"status {status} from {url.host}"
-        raise self._spent(httpx.HTTPStatusError(text, request=self.request, response=response))
-
-    def _spent(self, error: E) -> E:
-        if self._body is not None and self._body.begun:
-            self._failure = error
-            setattr(error, ONCE, f"{self.request.method} whose body cannot be read again")
-        return error
-
-    def last_response(self, error: BaseException) -> httpx.Response | None:
-        """The response that a failure stands for: a client of httpx does not raise for a status."""
-        failure = error.__cause__ if isinstance(error, OutcomeUnknown) else error
-        if self.response is None or not isinstance(failure, httpx.HTTPStatusError):
-            return None
-        if failure.response is not self.response:
-            return None
-        put_mark(error, self.response.extensions)
-        self._failure = None
-        return self.response
 
 
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -309,30 +255,6 @@ def _is_repeatable(stream: Any) -> bool:
 
 
 # --- the deadline at the socket -------------------------------------------------------------------
-
-
-class Until(float):
-    """A timeout of some seconds that also ends at a moment."""
-
-    __slots__ = ("end",)
-    end: float
-
-    def left(self, error: type[Exception]) -> float:
-        """The seconds of it that are left now; raises the error if there are none."""
-        rest = self.end - clock.current.monotonic()
-        if rest <= 0.0:
-            raise error("the deadline has passed")
-        return min(float(self), rest)
-
-
-def _until(timeouts: dict[str, float | None], end: float) -> dict[str, float]:
-    rest = max(0.0, end - clock.current.monotonic())
-    made: dict[str, float] = {}
-    for phase in _PHASES:
-        given = timeouts.get(phase)
-        timeout = Until(rest if given is None else min(given, rest))
-        timeout.end, made[phase] = end, timeout
-    return made
 
 
 def _left(timeout: float | None, error: type[Exception]) -> float | None:

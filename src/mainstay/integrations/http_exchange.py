@@ -1,0 +1,156 @@
+"""One HTTP request in one or more attempts: what the integrations of the clients share.
+
+An integration derives its own Exchange: it knows the library's request and response. Here is what
+is put on a request and taken off again, what a response with an error status is raised as, and
+which response is returned in the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay import deadline
+from mainstay.core.base.deadline import NEVER
+from mainstay.core.known.http import ONCE
+from mainstay.core.retry.give_up import ON_RESPONSE, given_up
+from mainstay.errors import OutcomeUnknown
+from mainstay.integrations.http_headers import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from typing import Any, TypeVar
+
+    from mainstay.integrations.http_headers import Outgoing
+
+    E = TypeVar("E", bound=Exception)
+
+NOTES = "mainstay_notes"
+"""Where a response that was returned has the notes: why it was not repeated."""
+
+
+class Until(float):
+    """A timeout of some seconds that also ends at a moment.
+
+    To a client it is a number. What reads and writes for the client asks for `left` each time.
+    """
+
+    __slots__ = ("end",)
+    end: float
+
+    def left(self, error: type[Exception]) -> float:
+        """The seconds of it that are left now; raises the error if there are none."""
+        rest = self.end - clock.current.monotonic()
+        if rest <= 0.0:
+            raise error("the deadline has passed")
+        return min(float(self), rest)
+
+
+def limited(given: float | None, end: float) -> Until:
+    """The timeout that a client was given, and never past the end."""
+    rest = max(0.0, end - clock.current.monotonic())
+    timeout = Until(rest if given is None else min(given, rest))
+    timeout.end = end
+    return timeout
+
+
+class Exchange:
+    """A request, what was put on it for an attempt, and the response that may yet be returned."""
+
+    __slots__ = ("attempt", "failure", "headers", "host", "outgoing", "port", "request", "response")
+
+    status_error: Any
+    """The library's own exception for a status, by which the policy judges the response."""
+
+    def __init__(self, outgoing: Outgoing, request: Any, host: str, port: int | None) -> None:
+        self.outgoing = outgoing
+        self.request = request
+        self.host = host
+        self.port = port
+        self.response: Any = None
+        self.attempt = 0
+        self.failure: Exception | None = None
+        """What is raised again if a rule of the policy's own repeats what cannot be sent again."""
+        self.headers: dict[str, str] = {}
+
+    # --- of the library -------------------------------------------------------------------------
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the body was read, in part or whole, and cannot be read again."""
+        raise NotImplementedError
+
+    def marks_of(self, response: Any) -> MutableMapping[str, Any]:
+        """Where a response has the mark of a give-up."""
+        raise NotImplementedError
+
+    def late(self, text: str) -> Exception:
+        """The library's own timeout for a request of which nothing was sent."""
+        raise NotImplementedError
+
+    # --- an attempt -----------------------------------------------------------------------------
+
+    def take_response(self) -> Any:
+        """The response of the attempt before, to be closed: another attempt is made."""
+        if self.failure is not None:
+            raise self.failure
+        response, self.response = self.response, None
+        return response
+
+    def begin(self) -> float:
+        """Puts our headers on the request; returns the moment at which it must be over."""
+        self.attempt += 1
+        end, request = deadline.moment(), self.request
+        if end != NEVER and end <= clock.current.monotonic():
+            raise self.late("no time is left before the deadline")
+        made = self.outgoing.headers(self.host, self.port, request.method, self.attempt, end)
+        if made:
+            self.headers = {
+                name: each for name, each in made.items() if name not in request.headers
+            }
+            request.headers.update(self.headers)
+        return end
+
+    def end(self) -> None:
+        """Takes off what must not follow a redirect; the key stays, since a repeat needs it."""
+        for name in self.headers:
+            if name != KEY:
+                del self.request.headers[name]
+        self.headers = {}
+
+    def failed(self, error: E) -> E:
+        """The failure, with the request by which it is judged."""
+        error.request = self.request  # type: ignore[attr-defined]  # all the libraries have it
+        if self.is_spent:
+            self.failure = error
+            setattr(error, ONCE, f"{self.request.method} whose body cannot be read again")
+        return error
+
+    def answered(self, response: Any, status: int) -> Any:
+        """The response; one with an error status is raised, if there is a policy to judge it."""
+        if status < 400:
+            return response
+        mark = self.outgoing.mark_of(self.host, self.port, response.headers)
+        if mark is not None:
+            self.marks_of(response)[ON_RESPONSE] = mark
+        if self.outgoing.calls is None:
+            return response
+        self.response = response
+        text = f"status {status} from {self.host}"
+        raise self.failed(self.status_error(text, request=self.request, response=response))
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def last_response(self, error: BaseException) -> Any:
+        """The response that a failure stands for: a client does not raise for a status; or None."""
+        failure = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+        if self.response is None or getattr(failure, "response", None) is not self.response:
+            return None
+        marks, note = self.marks_of(self.response), given_up(error)
+        if note is not None:
+            marks[ON_RESPONSE] = note
+        notes = getattr(error, "__notes__", None)
+        if notes:
+            marks[NOTES] = tuple(str(each) for each in notes)
+        self.failure = None
+        return self.response

@@ -1,0 +1,213 @@
+"""requests: an adapter that retries, ends at the deadline, and hands on what services need.
+
+A failure of requests, and a response with an error status, are judged by the policy; the last
+response is returned as requests would return it. An attempt ends with the headers of the response:
+the body is read by the session, later; it is bounded by the same deadline but not repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import rewind_body
+
+from mainstay.core.base.deadline import NEVER
+from mainstay.errors import UsageError
+from mainstay.integrations.http_exchange import Exchange, limited
+from mainstay.integrations.http_headers import Outgoing
+from mainstay.integrations.urllib3 import bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, MutableMapping
+    from typing import Any
+
+    from mainstay.integrations.http_headers import Calls, Operations
+
+_BLOCK = 16384
+
+
+class Adapter(HTTPAdapter):
+    """An adapter for `session.mount("https://", Adapter(policy))`.
+
+    Args:
+        retry: a RetryPolicy, an Engine, or an operation of one; None for one attempt.
+        trust: the hosts that get our headers, and whose give-up is believed: names, patterns such
+            as "*.svc.local", networks, each with or without a port.
+        operation: the operation of the engine.
+        options: those of `requests.adapters.HTTPAdapter`; `max_retries` is refused beside a retry,
+            since urllib3 would repeat inside each of its attempts.
+
+    Example:
+        >>> import mainstay, requests
+        >>> session = requests.Session()
+        >>> session.mount("https://", Adapter(mainstay.RetryPolicy(attempts=3)))
+        >>> session.close()
+    """
+
+    __attrs__ = [*HTTPAdapter.__attrs__, "_outgoing"]  # noqa: RUF012 -- what requests pickles
+
+    def __init__(
+        self,
+        retry: Calls | Operations | None = None,
+        *,
+        trust: Iterable[str] = (),
+        operation: str = "requests",
+        **options: Any,
+    ) -> None:
+        self._outgoing = Outgoing(retry, trust, operation)
+        super().__init__(**options)
+        if retry is not None:
+            _refuse_retries(self.max_retries, self._outgoing.attempts)
+
+    def init_poolmanager(self, *sizes: Any, **options: Any) -> None:
+        """As HTTPAdapter, with connections that end at the deadline."""
+        super().init_poolmanager(*sizes, **options)
+        bound(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        """As HTTPAdapter, with connections that end at the deadline."""
+        is_new = proxy not in self.proxy_manager
+        manager = super().proxy_manager_for(proxy, **options)
+        if is_new:
+            bound(manager)
+        return manager
+
+    def send(
+        self, request: requests.PreparedRequest, *given: Any, **named: Any
+    ) -> requests.Response:
+        """Sends the request, as often as the policy allows; returns the last response."""
+        options = {**dict(zip(_OPTIONS, given, strict=False)), **named}
+        calls, exchange = self._outgoing.calls, _Exchange(self._outgoing, request)
+        sends: Callable[..., requests.Response] = super().send
+        try:
+            if calls is None:
+                return _send(exchange, sends, options)
+            return calls.call(_send, exchange, sends, options)
+        except BaseException as error:
+            response: requests.Response | None = exchange.last_response(error)
+            if response is None:
+                if exchange.response is not None:
+                    exchange.response.close()
+                raise
+            return response
+        finally:
+            exchange.restore()
+
+
+_OPTIONS = ("stream", "timeout", "verify", "cert", "proxies")
+
+
+def _refuse_retries(retries: Any, attempts: int) -> None:
+    counts = (retries.total, retries.connect, retries.read, retries.status, retries.other)
+    most = max([int(each) for each in counts if each], default=0)
+    if most:
+        n = most + 1
+        raise UsageError(
+            f"max_retries: urllib3 would repeat a request up to {n} times inside each of {attempts}"
+            f" attempts: up to {n} x {attempts} = {n * attempts} requests",
+            hint="leave out max_retries; the policy decides what is repeated",
+        )
+
+
+def _send(
+    exchange: _Exchange, sends: Callable[..., requests.Response], options: dict[str, Any]
+) -> requests.Response:
+    """One attempt."""
+    held: requests.Response | None = exchange.take_response()
+    if held is not None:
+        held.close()
+    exchange.rewind()
+    end = exchange.begin()
+    if end != NEVER:
+        connect, read = _timeouts(options.get("timeout"))
+        options = {**options, "timeout": (limited(connect, end), limited(read, end))}
+    try:
+        response = sends(exchange.request, **options)
+    except requests.RequestException as error:
+        raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
+    finally:
+        exchange.end()
+    answered: requests.Response = exchange.answered(response, response.status_code)
+    return answered
+
+
+_send.__qualname__ = "requests"  # what notes and events call it
+
+
+def _timeouts(given: Any) -> tuple[float | None, float | None]:
+    """The timeouts for connecting and for a read, in each form that requests takes."""
+    if isinstance(given, tuple):
+        return given
+    if not hasattr(given, "connect_timeout"):
+        return given, given
+    timeout = given.clone()  # urllib3's Timeout: what is left of its total shows once it runs
+    timeout.start_connect()
+    connect, read = (
+        each if isinstance(each, int | float) else None  # its default is no number
+        for each in (timeout.connect_timeout, timeout.read_timeout)
+    )
+    return connect, read
+
+
+class _Exchange(Exchange):
+    __slots__ = ("_body", "_given")
+
+    request: requests.PreparedRequest
+    status_error = requests.HTTPError
+
+    def __init__(self, outgoing: Outgoing, request: requests.PreparedRequest) -> None:
+        url = urlsplit(request.url or "") if outgoing.trust else _NOWHERE
+        super().__init__(outgoing, request, str(url.hostname or "the server"), url.port)
+        self._given: Any = request.body
+        self._body: _Body | None = None
+        if outgoing.attempts > 1 and not _is_repeatable(request):
+            self._body = request.body = _Body(self._given)
+
+    @property
+    def is_spent(self) -> bool:
+        return self._body is not None and self._body.begun
+
+    def marks_of(self, response: requests.Response) -> MutableMapping[str, Any]:
+        return vars(response)
+
+    def late(self, text: str) -> Exception:
+        return requests.ConnectTimeout(text, request=self.request)
+
+    def rewind(self) -> None:
+        """Has a file begin where it began for the first attempt."""
+        if self.attempt and hasattr(self.request.body, "seek"):
+            rewind_body(self.request)
+
+    def restore(self) -> None:
+        """Gives the request its own body back: a redirect looks at it."""
+        self.request.body = self._given
+
+
+_NOWHERE = urlsplit("")
+
+
+class _Body:
+    """A body that can be read once; knows whether it has been."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+        self.begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begun = True
+        if not hasattr(self._body, "read"):
+            yield from self._body
+            return
+        while block := self._body.read(_BLOCK):
+            yield block
+
+
+def _is_repeatable(request: requests.PreparedRequest) -> bool:
+    """Whether a body gives the same bytes again: plain bytes, or a file that seeks."""
+    body: Any = request.body
+    if body is None or isinstance(body, str | bytes):
+        return True
+    return hasattr(body, "seek") and isinstance(getattr(request, "_body_position", None), int)
