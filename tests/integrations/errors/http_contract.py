@@ -187,6 +187,20 @@ class HttpContract:
         expected = requests if self.is_shown(error) else 3
         assert server.count("/status") == expected
 
+    def test_a_post_with_a_key_is_repeated_after_an_accident(self, server):
+        """The server that honours the key has done it once at most."""
+        failure(self.send, "POST", server.on("/status", Status(500)), KEY)
+        assert server.count("/status", "POST") == 3
+
+    def test_a_base_class_does_not_repeat_a_post_that_may_have_been_applied(self, server):
+        """The very class does: whoever names it has read what it means."""
+        url = server.on("/lost", Reset())
+        error, _ = failure(self.send, "POST", url, {}, retry_on=self.base)
+        assert server.count("/lost") == (1 if self.is_shown(error) else 3)
+        server.clear()
+        failure(self.send, "POST", server.on("/lost", Reset()), {}, retry_on=type(error))
+        assert server.count("/lost") == 3
+
     def test_a_date_and_seconds_of_retry_after_are_read(self, server):
         """Both forms of the header, as the client hands it on."""
         later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)

@@ -5,9 +5,18 @@ import ssl
 import httpcore
 import httpx
 import pytest
+import trio
 
-from mainstay import Kind
-from tests.integrations.errors.http_contract import PATIENT, SHORT, HttpContract, check, deaf_port
+import mainstay
+from mainstay import Kind, RetryPolicy
+from tests.integrations.errors.http_contract import (
+    AT_ONCE,
+    PATIENT,
+    SHORT,
+    HttpContract,
+    check,
+    deaf_port,
+)
 from tests.servers.http_faults import Close, Reset, Silence, Status, dead_port, full_port
 
 OPTIONS = {
@@ -33,6 +42,27 @@ class TestAsyncHttpx(HttpContract):
     async def send(method, url, headers, timeout=PATIENT):  # noqa: ASYNC109 -- the client's own
         async with httpx.AsyncClient(timeout=timeout, **OPTIONS) as client:
             return (await client.request(method, url, headers=headers)).raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "requests"), [("GET", Reset(), 3), ("POST", Reset(), 1), ("GET", None, 3)]
+)
+def test_trio_raises_the_same(server, method, answer, requests):
+    """There httpx has another backend."""
+    url = f"http://127.0.0.1:{dead_port()}/" if answer is None else server.on("/", answer)
+    calls = []
+
+    async def send():
+        calls.append(url)
+        return await TestAsyncHttpx.send(method, url, {})
+
+    async def main():
+        policy = RetryPolicy(retry_on=mainstay.transient, **AT_ONCE)
+        with pytest.raises(httpx.NetworkError):
+            await policy.acall(send)
+
+    trio.run(main)
+    assert len(calls) == requests
 
 
 # --- classes that the contract does not raise -----------------------------------------------------
