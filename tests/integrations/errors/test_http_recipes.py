@@ -9,7 +9,6 @@ import pytest
 import requests
 
 from mainstay.testing import virtual_time
-from tests.integrations.errors.http_contract import CUT
 from tests.servers.http_faults import Close, Reset, Status, dead_port
 from tools.pages import read_blocks
 
@@ -67,28 +66,16 @@ def test_the_recipe_of_a_client_with_requests_in_its_errors(server, library):
     assert keys == ["payment-7"] * 3
 
 
-def test_a_post_by_requests_whose_answer_has_begun_can_be_excluded(server):
-    """The second block of the page."""
-    names = recipe("requests", server)
-    url = server.on("/pay", CUT)
-    with names["session"] as session, pytest.raises(requests.RequestException):
-        names["careful"](session.post)(url)
-    with pytest.raises(requests.RequestException), virtual_time():
-        names["careful"](requests.post)(f"http://127.0.0.1:{dead_port()}/")
-    assert server.count("/pay") == 1
-
-
 def test_the_recipe_of_urllib3(server):
-    """Statuses are results; a POST is repeated only if nothing was sent."""
+    """Statuses are results; a POST is repeated with its key."""
     names = recipe("urllib3", server)
     server.on("/orders/7", Status(503, {"Retry-After": "2"}), Reset(), ORDER)
-    server.on("/orders/7/payment", Close())
+    server.on("/orders/7/payment", Close(), ORDER)
     with virtual_time() as time, names["pool"]:
         assert names["order"](7).json() == {"id": 7}
         assert time.sleeps[0] >= 2.0
-        with pytest.raises(names["urllib3"].exceptions.ProtocolError):
-            names["pay"](7)
-    assert (server.count("/orders/7"), server.count("/orders/7/payment")) == (3, 1)
+        assert names["pay"](7, "payment-7").json() == {"id": 7}
+    assert (server.count("/orders/7"), server.count("/orders/7/payment")) == (3, 2)
 
 
 def test_the_recipe_of_aiohttp(server):

@@ -91,20 +91,29 @@ def test_the_retries_of_an_adapter_multiply(server, session):
     assert "max_retries" in table("requests").retries
 
 
-def test_a_timeout_in_the_body_is_a_connection_error_that_carries_no_request(server, session):
-    """So a POST whose answer has begun is repeated, unless a rule excludes that."""
+def test_a_timeout_in_the_body_is_a_connection_error(server, session):
+    """It carries no request, which is found all the same: a POST is final."""
     url = server.on("/", Drip(every=5.0, after=60))
 
     def post():
         return session.post(url, timeout=SHORT)
 
     check(post, "ConnectionError", Kind.TIMEOUT, ambiguous=True)
-    server.clear()
+    error, calls = failure(post)
+    assert (error.request, calls) == (None, 1)
+
+
+def test_a_body_that_is_read_later_is_of_its_request_too(server, session):
+    """With `stream=True` the body is read after the call."""
     url = server.on("/", CUT)
-    failure(post)
-    assert server.count("/", "POST") == 3
-    failure(post, never_retry_on=lambda error: error.request is None)
-    assert server.count("/", "POST") == 4
+
+    def send(method):
+        with session.request(method, url, stream=True) as answer:
+            return list(answer.iter_content(1))
+
+    failure(send, "POST")
+    failure(send, "GET")
+    assert (server.count("/", "POST"), server.count("/", "GET")) == (1, 3)
 
 
 def _again(session, url):

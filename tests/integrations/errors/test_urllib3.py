@@ -41,10 +41,6 @@ class TestUrllib3(HttpContract):
         with urllib3.PoolManager(timeout=timeout, retries=ONCE) as pool:
             return pool.request(method, url, headers=headers)
 
-    def is_shown(self, error):
-        """Never: its errors have the address alone."""
-        return False
-
     def test_a_status_is_named_by_its_number(self, server):
         """The status is in the text of the error alone; as an error code it can be named."""
         failure(self.send, "GET", server.on("/404", Status(404)), {}, retry_on="404")
@@ -66,16 +62,27 @@ class TestUrllib3(HttpContract):
 # --- what it repeats by itself --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "requests"), [("GET", 12), ("POST", 3)])
-def test_its_own_retries_multiply(server, method, requests):
+def test_its_own_retries_multiply(server):
     """Three attempts of ours with the default Retry(3) inside; `retries=False` ends that."""
     with urllib3.PoolManager() as pool:
-        failure(pool.request, method, server.on("/", Reset()))
-        assert server.count() == requests
+        failure(pool.request, "GET", server.on("/", Reset()))
+        assert server.count() == 12
         server.clear()
-        failure(lambda: pool.request(method, server.on("/", Reset()), retries=False))
+        failure(lambda: pool.request("GET", server.on("/", Reset()), retries=False))
         assert server.count() == 3
     assert "Retry(3)" in table("urllib3").retries
+
+
+def test_a_pool_by_itself_has_the_request_in_its_traceback(server):
+    """Also without a PoolManager; an error without a traceback has none."""
+    server.on("/", Reset())
+    with urllib3.HTTPConnectionPool("127.0.0.1", server.port, retries=False) as pool:
+        error, calls = failure(lambda: pool.request("POST", "/"))
+        assert calls == 1
+        _, calls = failure(lambda: pool.request("POST", "/", headers={"idempotency-key": "7"}))
+        assert calls == 3
+    assert not RetryPolicy().classification(error).retryable
+    assert RetryPolicy().classification(error.with_traceback(None)).retryable
 
 
 def test_it_obeys_retry_after_by_itself(server):

@@ -7,7 +7,7 @@ from mainstay.core.known.kind import Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 STATUS_KINDS = {
     401: Kind.AUTH,
@@ -60,11 +60,13 @@ def _status_in(response: Mapping[object, object]) -> int | None:
     return status if type(status) is int and 100 <= status < 600 else None
 
 
-def unsafe_request(exception: BaseException) -> str:
+def unsafe_request(
+    exception: BaseException, find: Callable[[BaseException], object] | None = None
+) -> str:
     """Why the request that an exception carries must not be repeated if its answer was lost.
 
     Empty if it may be: the method is idempotent, the request has an Idempotency-Key, or the
-    exception carries no request.
+    exception carries no request, and `find` finds none.
 
     >>> class Request:
     ...     method, headers = "POST", {}
@@ -74,6 +76,8 @@ def unsafe_request(exception: BaseException) -> str:
     'POST without an Idempotency-Key'
     """
     request = _request_of(exception)
+    if request is None and find is not None:
+        request = _found(find, exception)
     method = attribute(request, "method")
     if not isinstance(method, str) or method.upper() in REPEATABLE_METHODS:
         return ""
@@ -103,3 +107,10 @@ def _request_of(exception: BaseException) -> object:
         if found is not None:
             return found
     return attribute(attribute(exception, "response"), "request")
+
+
+def _found(find: Callable[[BaseException], object], exception: BaseException) -> object:
+    try:
+        return find(exception)
+    except Exception:  # of another version of the library than the table knows
+        return None

@@ -32,7 +32,7 @@ def known_by_table(
     known.table = table.library
     known.once = known.once or sent_once(exception)
     if known.is_ambiguous and not known.unsafe:
-        known.unsafe = unsafe_request(exception)
+        known.unsafe = unsafe_request(exception, table.request)
     return known
 
 

@@ -153,7 +153,7 @@ class Table:
     ('acme',)
     """
 
-    __slots__ = ("entries", "hint", "library", "packages", "retries")
+    __slots__ = ("entries", "hint", "library", "packages", "request", "retries")
 
     def __init__(
         self,
@@ -163,6 +163,7 @@ class Table:
         packages: tuple[str, ...] = (),
         retries: str = "",
         hint: Callable[[Any], object] | None = None,
+        request: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.library = library
         self.entries = _checked(library, entries)
@@ -171,6 +172,9 @@ class Table:
         self.hint = hint
         """Reads how long the other side asks to wait, where it is not in a Retry-After header:
         seconds, a date as text, or None."""
+        self.request = request
+        """Finds the request of an exception that does not carry it: something with `method` and
+        `headers`, or None."""
 
     def entry(self, name: str) -> Entry | None:
         """The entry of a class: its own, or that of its module (`module.*`)."""

@@ -1,10 +1,11 @@
-"""aiohttp. Only its errors of a response carry the request: a table cannot know other methods.
+"""aiohttp. Only its errors of a status carry the request; the traceback has it for the others.
 
 `ClientTimeout(total=...)` ends a request with Python's own TimeoutError, which is of no table.
 """
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
 from mainstay.integrations.errors import shared
@@ -40,6 +41,18 @@ def _parser(error: Any) -> list[str]:
 def _response(otherwise: Row) -> Cases:
     statuses = by_status(otherwise)
     return Cases(_parser, {"parser": _NO_HTTP}, otherwise=statuses, of="cause")
+
+
+def _request(error: BaseException) -> object:
+    """Of the answer that was awaited or read, or of the function that sent the request."""
+    for names in shared.frames(error, "aiohttp.client_reqrep"):
+        request = attribute(names.get("self"), "request_info")
+        if request is not None:
+            return request
+    for names in shared.frames(error, "aiohttp.client"):
+        if "method" in names:
+            return shared.Sent(names["method"], names.get("headers"))
+    return None
 
 
 TABLE = Table(
@@ -132,6 +145,7 @@ TABLE = Table(
         "an idempotent request is sent once more at once if its connection is lost, a first one"
         " too; aiohttp has no public switch for it"
     ),
+    request=_request,
 )
 OTHER_VERSIONS = (
     "aiohttp.http_websocket.WSHandshakeError",

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Inner, Row, Table, by_status
 from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
+
+
+def _request(error: BaseException) -> object:
+    """Of an error in the body of an answer, to which requests does not attach it."""
+    for names in shared.frames(error, "requests.models"):
+        request = attribute(names.get("self"), "request")
+        if request is not None:
+            return request
+    return None
+
 
 _NOT_JSON = Row(Kind.PERMANENT, "the body is not JSON", ambiguous=True)
 
@@ -57,4 +68,5 @@ TABLE = Table(
         "none by default; an adapter with `max_retries=Retry(...)` has urllib3 repeat inside each"
         " of our attempts"
     ),
+    request=_request,
 )

@@ -11,7 +11,7 @@ from mainstay.core.known.table import Cases, Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from mainstay.core.known.table import Entry
@@ -108,3 +108,25 @@ def first(error: BaseException) -> BaseException | None:
     """The exception that it was made of, as its first argument: httpcore drops the cause."""
     found = error.args[0] if error.args else None
     return found if isinstance(found, BaseException) else None
+
+
+class Sent:
+    """A request, as far as it decides whether it may be repeated."""
+
+    __slots__ = ("headers", "method")
+
+    def __init__(self, method: object, headers: object) -> None:
+        self.method = method
+        self.headers = headers
+
+
+def frames(error: BaseException, module: str) -> Iterator[Mapping[str, object]]:
+    """The local names of a module's functions in a traceback, from the outermost on.
+
+    The errors of some clients carry no request; the function that sent it still has it then.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == module:
+            yield trace.tb_frame.f_locals
+        trace = trace.tb_next

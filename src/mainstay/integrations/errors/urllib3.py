@@ -1,4 +1,4 @@
-"""urllib3. Its errors carry no request: a table cannot know the method."""
+"""urllib3. Its errors carry no request; the traceback has the function that sent it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def _given_up_on(error: Any) -> Iterator[int]:
 
 def _tls(error: Any) -> Iterator[str]:
     return shared.names(error.args[0])
+
+
+def _request(error: BaseException) -> shared.Sent | None:
+    for names in shared.frames(error, "urllib3.connectionpool"):
+        if "method" in names:
+            return shared.Sent(names["method"], names.get("headers"))
+    return None
 
 
 TABLE = Table(
@@ -113,6 +120,7 @@ TABLE = Table(
         " after sending; no status, except 413, 429 and 503 with a Retry-After, also without"
         " `status_forcelist`; `retries=False` turns it off"
     ),
+    request=_request,
 )
 OTHER_VERSIONS = (
     "urllib3.contrib.appengine.AppEnginePlatformError",
