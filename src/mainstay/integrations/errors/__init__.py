@@ -35,6 +35,7 @@ FILES = {
     "google.api_core": "google",
     "google.auth": "google",
     "gridfs": "pymongo",
+    "grpc": "grpc",
     "httpcore": "httpx",
     "httpcore2": "httpx2",
     "httpx": "httpx",
