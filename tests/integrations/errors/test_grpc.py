@@ -15,6 +15,7 @@ from mainstay.integrations.errors.grpc import retry_info
 from mainstay.testing import virtual_time
 from tests.integrations.errors.model_server import free_port
 from tests.integrations.errors.recipe import run_recipe
+from tests.processes import wait_until
 
 grpc = pytest.importorskip("grpc")
 server_module = pytest.importorskip("tests.integrations.errors.grpc_server")
@@ -154,10 +155,10 @@ def test_a_server_of_another_protocol_is_tried_again():
 def test_a_server_that_never_answers_is_an_ambiguous_timeout(server, channel):
     """It may be at work."""
     server.begin()
-    error, known, _ = call(channel, "hang", timeout=0.1)
+    error, known, _ = call(channel, "hang", timeout=0.3)
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert (known.kind, known.is_ambiguous) == (Kind.TIMEOUT, True)
-    assert server.seen["hang"] == 3
+    wait_until(lambda: server.seen["hang"] == 3, "three calls at the server")
 
 
 def test_a_server_that_is_killed_in_a_call_is_ambiguous():
