@@ -11,8 +11,8 @@ import pytest
 
 import mainstay
 from mainstay.core.known.kind import Kind
+from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
-from mainstay.core.retry.retry_after import hint_of
 from mainstay.testing import virtual_time
 from tests.integrations.errors.model_server import (
     CLOSED,
@@ -233,7 +233,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_service_asks(client, server, 
     server.begin(failed(429, "rate_limit_error", **headers))
     with pytest.raises(anthropic.RateLimitError) as caught:
         client.messages.create(**ASK)
-    hint = hint_of(caught.value)
+    hint = classify(caught.value, Rules()).hint
     assert (hint and hint.seconds) == (seconds and pytest.approx(seconds))
 
 
@@ -242,7 +242,7 @@ def test_other_failures_have_no_hint_of_a_limit(client, server):
     server.begin(failed(529, "overloaded_error", **RESETS))
     with pytest.raises(anthropic.OverloadedError) as caught:
         client.messages.create(**ASK)
-    assert hint_of(caught.value) is None
+    assert classify(caught.value, Rules()).hint is None
 
 
 def test_the_clients_own_retries_multiply_ours(server):

@@ -9,8 +9,8 @@ import pytest
 
 import mainstay
 from mainstay.core.known.kind import Kind
+from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
-from mainstay.core.retry.retry_after import hint_of
 from mainstay.integrations.errors.grpc import retry_info
 from mainstay.testing import virtual_time
 from tests.integrations.errors.model_server import free_port
@@ -223,7 +223,7 @@ def failure(channel, method):
 def test_a_pushback_is_waited_for(server, channel):
     """Milliseconds in the trailing metadata (gRFC A6)."""
     server.begin(trailing=((PUSHBACK, "2500"),))
-    assert hint_of(failure(channel, "RESOURCE_EXHAUSTED")).seconds == 2.5
+    assert classify(failure(channel, "RESOURCE_EXHAUSTED"), Rules()).hint.seconds == 2.5
     server.begin("UNAVAILABLE", "echo", trailing=((PUSHBACK, "40000"),))
     policy = mainstay.RetryPolicy(retry_on=mainstay.transient, max_retry_after=60)
     with virtual_time() as time:
@@ -237,7 +237,7 @@ def test_a_pushback_that_is_negative_or_no_number_is_final(server, channel, valu
     server.begin(trailing=((PUSHBACK, value),))
     error, known, _ = call(channel, "UNAVAILABLE")
     assert known.kind is Kind.PERMANENT
-    assert hint_of(error) is None
+    assert classify(error, Rules()).hint is None
     assert server.seen["UNAVAILABLE"] == 1
 
 
@@ -257,7 +257,7 @@ def test_a_retry_info_is_waited_for(server, channel):
     """Google's services send one with RESOURCE_EXHAUSTED; it is read without protobuf."""
     details = status_with(timedelta(seconds=1, milliseconds=250))
     server.begin(trailing=(("grpc-status-details-bin", details),))
-    assert hint_of(failure(channel, "RESOURCE_EXHAUSTED")).seconds == 1.25
+    assert classify(failure(channel, "RESOURCE_EXHAUSTED"), Rules()).hint.seconds == 1.25
     assert retry_info(status_with(timedelta(seconds=-3))) == 0.0
 
 
@@ -265,7 +265,7 @@ def test_details_that_cannot_be_read_are_no_hint(server, channel):
     """Cut off, of another kind, or none."""
     for details in (b"", b"\x1a\x7f\x0a", b"\x08\x01\x11" + bytes(8), b"\x1a\x02\x08\x01"):
         server.begin(trailing=(("grpc-status-details-bin", details),))
-        assert hint_of(failure(channel, "RESOURCE_EXHAUSTED")) is None
+        assert classify(failure(channel, "RESOURCE_EXHAUSTED"), Rules()).hint is None
 
 
 def test_an_error_without_a_code_is_unknown():

@@ -11,8 +11,8 @@ import pytest
 
 import mainstay
 from mainstay.core.known.kind import Kind
+from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
-from mainstay.core.retry.retry_after import hint_of
 from mainstay.integrations.errors.openai import TABLE
 from mainstay.testing import virtual_time
 from tests.integrations.errors.model_server import (
@@ -229,7 +229,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_service_asks(client, server, 
     server.begin(failed(429, "rate_limit_exceeded", **headers))
     with pytest.raises(openai.RateLimitError) as caught:
         client.chat.completions.create(**ASK)
-    hint = hint_of(caught.value)
+    hint = classify(caught.value, Rules()).hint
     assert (hint and hint.seconds) == (seconds and pytest.approx(seconds))
 
 
@@ -284,10 +284,10 @@ def test_a_timeout_of_connecting_is_not_ambiguous():
 def test_an_exception_of_another_shape_is_unknown():
     """A subclass that sets nothing is no failure of ours."""
     assert kind_of(openai.APIStatusError.__new__(openai.APIStatusError)).kind is Kind.UNKNOWN
-    assert hint_of(openai.RateLimitError.__new__(openai.RateLimitError)) is None
+    assert classify(openai.RateLimitError.__new__(openai.RateLimitError), Rules()).hint is None
     blank = openai.APIStatusError.__new__(openai.APIStatusError)
     blank.response = SimpleNamespace(headers=None)
-    assert hint_of(blank) is None
+    assert classify(blank, Rules()).hint is None
 
 
 def test_the_recipe_runs(server, monkeypatch):
