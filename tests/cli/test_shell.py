@@ -120,6 +120,7 @@ def test_a_command_is_a_file_of_its_name():
     folder = ROOT / "src/mainstay/cli"
     defined = {p for p in folder.rglob("*.py") if "\ndef command(" in p.read_text("utf-8")}
     names = {p.parent.name if p.stem == "command" else p.stem for p in defined}
+    names = {name.replace("_", "-") for name in names}
     assert names == {*HOMES, *audit.COMMANDS}
     assert len(defined) == len(HOMES) + len(audit.COMMANDS)
 

@@ -32,7 +32,7 @@ MAX_SHOWN = 30
 @click.option("--code", help="The error code that it carries.")
 @json_option
 def command(name: str, status: int | None, code: str | None, as_json: bool) -> None:
-    """Show what is known of an exception class: its kind, whether it is retried, and why."""
+    """Show whether an exception class is retried, and why."""
     case = code if status is None else str(status)
     table, lines = _found(name, case)
     if as_json:

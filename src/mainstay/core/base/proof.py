@@ -5,7 +5,7 @@ Data only: names of classes, numbers and answers. `core/events/evidence.py` gath
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -47,6 +47,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):
     104
     """
 
+    _LATER_FIELDS: ClassVar[tuple[str, ...]] = ("known",)
     classes: tuple[str, ...] = ()
     status: int | None = None
     codes: tuple[str, ...] = ()

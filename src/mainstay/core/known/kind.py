@@ -27,12 +27,27 @@ class Kind(str, Enum):  # noqa: UP042 -- hash and repr stay those of an enum
 RETRIED_KINDS = frozenset({Kind.TRANSIENT, Kind.THROTTLED, Kind.TIMEOUT, Kind.OVERLOAD})
 """What a policy without `retry_on` retries."""
 
-transient = tuple(kind for kind in Kind if kind in RETRIED_KINDS)
-"""The rule for what is worth repeating, whichever library raised it: `on=mainstay.transient`.
 
-Whatever is known to be transient, throttled, overloaded or timed out, and nothing else.
-"""
+class Transient(tuple[Kind, ...]):
+    """The rule for what is worth repeating, whichever library raised it: `mainstay.transient`.
 
+    Whatever is known to be transient, throttled, overloaded or timed out, and nothing else.
+
+    >>> import mainstay
+    >>> policy = mainstay.RetryPolicy(retry_on=mainstay.transient)
+    >>> policy.classification(ConnectionRefusedError()).retryable
+    True
+    >>> policy.classification(KeyError("id")).retryable
+    False
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "mainstay.transient"
+
+
+transient = Transient(kind for kind in Kind if kind in RETRIED_KINDS)
 NOTHING_KNOWN = "nothing is known of it"
 
 

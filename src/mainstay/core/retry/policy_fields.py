@@ -187,7 +187,7 @@ def _some_rules(check: Checker, field: str, value: UserValue) -> tuple[Rule, ...
         check.note(field, value, _RULES_ALLOWED)
         return ()
     given = (value,) if single else tuple(value)
-    rules = tuple(rule for each in given for rule in (each if type(each) is tuple else (each,)))
+    rules = tuple(rule for each in given for rule in (each if isinstance(each, tuple) else (each,)))
     for rule in rules:
         _check_rule(check, field, rule)
     return rules
