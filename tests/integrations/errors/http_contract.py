@@ -6,7 +6,8 @@ A test file derives from `HttpContract` and says how its client sends a request.
 import asyncio
 import inspect
 import socket
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 
@@ -81,6 +82,25 @@ def deaf_port():
     """A port that accepts and never reads: what is sent fills the buffers, and then waits."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
+
+
+@contextmanager
+def hanging_up():
+    """A port that reads the beginning of a handshake and ends the connection."""
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                wire, _ = listener.accept()
+                with wire:
+                    wire.recv(4096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 class HttpContract:
@@ -251,6 +271,13 @@ class HttpContract:
         error, calls = failure(self.send, "GET", tls_server.on("/", Status(200)), {})
         assert judged(error) == (Kind.PERMANENT, False)
         assert (calls, tls_server.connections, tls_server.count()) == (1, 1, 0)
+
+    def test_a_handshake_that_breaks_is_worth_another(self):
+        """A proxy that restarts ends a connection in the middle of TLS."""
+        with hanging_up() as port:
+            error, _ = failure(self.send, "GET", f"https://127.0.0.1:{port}/", {})
+            assert judged(error)[0] is Kind.TRANSIENT
+            assert RetryPolicy().classification(error).retryable
 
     def test_a_server_without_tls_is_a_mistake(self, server):
         """Https to a port that speaks http."""

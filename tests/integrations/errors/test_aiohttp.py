@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 
 import aiohttp
 import pytest
@@ -142,6 +143,15 @@ def test_another_certificate_than_the_expected_is_final(tls_server):
             await asyncio.sleep(0.05)  # aiohttp does not wait for the end of the connection
 
     check(get_and_wait, "ServerFingerprintMismatch", Kind.PERMANENT)
+
+
+def test_tls_that_ends_after_sending_is_ambiguous(tls_server, certificate):
+    """The request was sent."""
+    trusting = ssl.create_default_context(cafile=certificate / "cert.pem")
+    post = getting(tls_server.on("/", Close()), method="POST", ssl=trusting)
+    error, calls = failure(post)
+    assert (judged(error), calls) == ((Kind.TRANSIENT, True), 1)
+    assert tls_server.count("/", "POST") == 1
 
 
 @pytest.mark.parametrize(

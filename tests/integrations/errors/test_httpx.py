@@ -16,6 +16,8 @@ from tests.integrations.errors.http_contract import (
     HttpContract,
     check,
     deaf_port,
+    failure,
+    judged,
 )
 from tests.servers.http_faults import Close, Reset, Silence, Status, dead_port, full_port
 
@@ -42,6 +44,16 @@ class TestAsyncHttpx(HttpContract):
     async def send(method, url, headers, timeout=PATIENT):  # noqa: ASYNC109 -- the client's own
         async with httpx.AsyncClient(timeout=timeout, **OPTIONS) as client:
             return (await client.request(method, url, headers=headers)).raise_for_status()
+
+
+def test_tls_that_ends_after_sending_is_ambiguous(tls_server, certificate):
+    """The request was sent."""
+    url = tls_server.on("/", Close())
+    trusting = ssl.create_default_context(cafile=certificate / "cert.pem")
+    with client_with(verify=trusting) as client:
+        error, calls = failure(client.post, url)
+        assert (judged(error), calls) == ((Kind.TRANSIENT, True), 1)
+    assert tls_server.count("/", "POST") == 1
 
 
 @pytest.mark.parametrize(

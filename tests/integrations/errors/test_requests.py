@@ -14,8 +14,9 @@ from tests.integrations.errors.http_contract import (
     HttpContract,
     check,
     failure,
+    judged,
 )
-from tests.servers.http_faults import Drip, Status, dead_port
+from tests.servers.http_faults import Close, Drip, Status, dead_port
 
 
 class TestRequests(HttpContract):
@@ -114,6 +115,16 @@ def test_a_body_that_is_read_later_is_of_its_request_too(server, session):
     failure(send, "POST")
     failure(send, "GET")
     assert (server.count("/", "POST"), server.count("/", "GET")) == (1, 3)
+
+
+def test_tls_that_ends_after_sending_is_ambiguous(tls_server, certificate, session):
+    """Python hides that TLS was not ended in order: it is a closed connection."""
+    session.verify = str(certificate / "cert.pem")
+    url = tls_server.on("/", Close())
+    error, calls = failure(session.post, url)
+    assert (judged(error), calls) == ((Kind.TRANSIENT, True), 1)
+    failure(session.get, url)
+    assert (tls_server.count("/", "POST"), tls_server.count("/", "GET")) == (1, 3)
 
 
 def _again(session, url):

@@ -21,7 +21,7 @@ from tests.integrations.errors.http_contract import (
     failure,
     judged,
 )
-from tests.servers.http_faults import Raw, Reset, Silence, Status, dead_port, full_port
+from tests.servers.http_faults import Close, Raw, Reset, Silence, Status, dead_port, full_port
 
 ONCE = Retry(
     0, status_forcelist=range(400, 600), allowed_methods=None, respect_retry_after_header=False
@@ -186,6 +186,16 @@ def test_a_mistake_in_the_call_is_permanent(server, name):
     url = server.on("/", Status(200, body=b"page"))
     with urllib3.PoolManager() as pool:
         check(lambda: MISTAKES[name](pool, url), name, Kind.PERMANENT)
+
+
+def test_tls_that_ends_after_sending_is_ambiguous(tls_server, certificate):
+    """Python hides that TLS was not ended in order: it is a closed connection."""
+    url = tls_server.on("/", Close())
+    with urllib3.PoolManager(ca_certs=str(certificate / "cert.pem"), retries=False) as pool:
+        error, calls = failure(pool.request, "POST", url)
+        assert (judged(error), calls) == ((Kind.TRANSIENT, True), 1)
+        failure(pool.request, "GET", url)
+    assert (tls_server.count("/", "POST"), tls_server.count("/", "GET")) == (1, 3)
 
 
 def test_a_body_that_was_read_cannot_be_sent_again(server):

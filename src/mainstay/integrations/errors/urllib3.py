@@ -95,7 +95,7 @@ TABLE = Table(
         ),
         "urllib3.exceptions.SSLError": Cases(
             _tls,
-            shared.RESOLVER | shared.TLS,
+            shared.TLS | dict.fromkeys(("SSLEOFError", "SSLZeroReturnError"), LOST),
             otherwise=Row(Kind.UNKNOWN, "a failure of TLS that may be of either side"),
             of="cause",
         ),
