@@ -18,7 +18,13 @@ from psycopg.rows import scalar_row
 
 import mainstay.deadline as deadline
 from mainstay.errors import UsageError
-from mainstay.integrations.transactions import Runs, limit_statement, named, shown_milliseconds
+from mainstay.integrations.transactions import (
+    Runs,
+    client_limit,
+    limit_statement,
+    named,
+    shown_milliseconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -36,8 +42,6 @@ if TYPE_CHECKING:
     AsyncSource: TypeAlias = Async | AsyncConnectionPool[Any] | Callable[[], Awaitable[Async]]
 
 _FAILURES = (psycopg.Error, OSError)
-_GRACE = 0.02
-"""Seconds that the server's own timeout has to arrive before the client gives up."""
 _CAN_WAIT = "timeout" in signature(psycopg.Connection.wait).parameters
 """Whether the wait for an answer can be limited; since psycopg 3.3."""
 _NO_ANSWER: type[psycopg.Error] = getattr(psycopg.errors, "_WaitTimeout", psycopg.Error)
@@ -56,8 +60,9 @@ def run_transaction(
     and ROLLBACK; what it does elsewhere is done again with each attempt.
 
     Args:
-        source: a pool, a function that opens a connection, or a connection. A connection that is
-            lost stays lost: only the first two survive a restart of the server.
+        source: a pool, a function that opens a connection (with a `connect_timeout`), or a
+            connection. A connection that is lost stays lost: only the first two survive a restart
+            of the server.
         function: called with a connection that is in a transaction.
         policy: a RetryPolicy or an engine's operation.
         idempotent: whether the transaction may be applied twice; then it is also run again if the
@@ -233,7 +238,7 @@ def bounded(connection: Sync) -> Iterator[None]:
     plain = connection.wait
 
     def wait(gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        left = _left(timeout)
+        left = _shorter(deadline.remaining() or 0.001, timeout)
         try:
             return plain(gen, min(interval, left), left)
         except _NO_ANSWER:
@@ -249,7 +254,10 @@ def bounded(connection: Sync) -> Iterator[None]:
 
 @asynccontextmanager
 async def abounded(connection: Async) -> AsyncIterator[None]:
-    """The same for an AsyncConnection; when it is cancelled, psycopg itself waits for seconds."""
+    """The same for an AsyncConnection.
+
+    It must come before the policy cancels the attempt: psycopg then waits for ten seconds more.
+    """
     if not _CAN_WAIT or deadline.remaining() is None:
         yield
         return
@@ -260,7 +268,7 @@ async def abounded(connection: Async) -> AsyncIterator[None]:
         interval: float = 0.1,
         timeout: float | None = None,  # noqa: ASYNC109 -- as psycopg has it
     ) -> Any:
-        left = _left(timeout)
+        left = _shorter(client_limit(deadline.remaining() or 0.0), timeout)
         try:
             return await plain(gen, min(interval, left), left)
         except _NO_ANSWER:
@@ -274,6 +282,5 @@ async def abounded(connection: Async) -> AsyncIterator[None]:
         del connection.wait
 
 
-def _left(timeout: float | None) -> float:
-    left = (deadline.remaining() or 0.0) + _GRACE
+def _shorter(left: float, timeout: float | None) -> float:
     return left if timeout is None else min(left, timeout)

@@ -1,13 +1,15 @@
 """SQLAlchemy: a whole transaction, again if it failed before its COMMIT or was rolled back.
 
-`run_transaction`, `arun_transaction` and `classify_errors` are for users. The time that is left for
-the call becomes PostgreSQL's `statement_timeout` in the transaction, or SQLite's `busy_timeout`;
-with psycopg it also limits the wait for an answer. Other databases have the limits of their engine.
+`run_transaction`, `arun_transaction` and `attach` are for users. The time that is left for the call
+becomes PostgreSQL's `statement_timeout` in the transaction, or SQLite's `busy_timeout`; with
+psycopg and asyncpg it also limits the wait for an answer. Other databases have the limits of their
+engine.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
@@ -22,6 +24,7 @@ from mainstay.core.retry.kinds import kind_of
 from mainstay.errors import UsageError
 from mainstay.integrations.transactions import (
     Runs,
+    client_limit,
     limit_statement,
     milliseconds,
     named,
@@ -109,17 +112,18 @@ async def arun_transaction(
     return await policy.acall(named(attempt, function))
 
 
-def classify_errors(engine: Engine | AsyncEngine) -> None:
-    """Lets an engine act on what is known of its errors; called once for an engine.
+def attach(engine: Engine | AsyncEngine) -> None:
+    """Lets an engine act on what is known of its errors and of the deadline; once for an engine.
 
     A server that answers "read-only" is a standby: a failover has moved the primary elsewhere. Its
     connections are dropped from the pool, so that the next attempt connects anew; a transaction
-    that was opened read-only (`postgresql_readonly`) keeps its connection. And each error of the
-    driver carries a note with its kind, and whether the statement may have been applied.
+    that was opened read-only (`postgresql_readonly`) keeps its connection. Each error of the driver
+    carries a note with its kind, and whether the statement may have been applied. And the time that
+    is left limits connecting to PostgreSQL; libpq takes whole seconds, and two at least.
 
     >>> from sqlalchemy import create_engine, text
     >>> engine = create_engine("sqlite://")
-    >>> classify_errors(engine)
+    >>> attach(engine)
     >>> with engine.connect() as connection:
     ...     try:
     ...         connection.execute(text("SELECT * FROM nowhere"))
@@ -127,7 +131,9 @@ def classify_errors(engine: Engine | AsyncEngine) -> None:
     ...         error.__notes__
     ['mainstay: permanent: a statement that is wrong, or names what is not there']
     """
-    event.listen(getattr(engine, "sync_engine", engine), "handle_error", _on_error)
+    listened: Any = getattr(engine, "sync_engine", engine)
+    event.listen(listened, "handle_error", _on_error)
+    event.listen(listened, "do_connect", _on_connect)
 
 
 def _on_error(context: ExceptionContext) -> None:
@@ -141,6 +147,17 @@ def _on_error(context: ExceptionContext) -> None:
     if connection is not None and _STANDBY in codes_of(raised):
         options = connection.get_execution_options()
         context.is_disconnect = not options.get("postgresql_readonly", False)
+
+
+def _on_connect(dialect: Any, _record: object, _args: object, options: dict[str, Any]) -> None:
+    left = deadline.remaining()
+    if left is None or dialect.name != "postgresql":
+        return
+    if dialect.driver == "asyncpg":
+        options["timeout"] = min(left, options.get("timeout", left))
+    elif dialect.driver.startswith("psycopg"):
+        own = max(2, ceil(left))
+        options["connect_timeout"] = min(own, int(options.get("connect_timeout") or own))
 
 
 # --- one attempt ----------------------------------------------------------------------------------
@@ -230,7 +247,7 @@ async def _abounded(used: Any) -> AsyncIterator[None]:
     if left is None or connection is None:
         yield
         return
-    async with _awaits(connection):
+    async with _awaits(connection, left):
         if connection.dialect.name == "postgresql":
             await used.run_sync(lambda _: _limit(connection, left))
         yield
@@ -266,12 +283,27 @@ def _waits(connection: Connection) -> AbstractContextManager[None]:
     return bounded(connection.connection.driver_connection)  # type: ignore[arg-type]
 
 
-def _awaits(connection: Connection) -> AbstractAsyncContextManager[None]:
+def _awaits(connection: Connection, left: float) -> AbstractAsyncContextManager[None]:
+    raw: Any = connection.connection.driver_connection
+    if connection.dialect.driver == "asyncpg":
+        return _terminated(raw, left)
     if connection.dialect.driver != "psycopg_async":
         return nullcontext()
     from mainstay.integrations.psycopg import abounded
 
-    return abounded(connection.connection.driver_connection)  # type: ignore[arg-type]
+    return abounded(raw)
+
+
+@asynccontextmanager
+async def _terminated(raw: Any, left: float) -> AsyncIterator[None]:
+    """Ends a connection of asyncpg when the time is up; cancelled, it would be closed in 2 s."""
+    import asyncio
+
+    timer = asyncio.get_running_loop().call_later(client_limit(left), raw.terminate)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

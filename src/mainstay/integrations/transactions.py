@@ -107,11 +107,25 @@ def shown_milliseconds(text: str) -> int:
     return int(digits) * _UNITS.get(text[len(digits) :], 1)
 
 
+_MARGIN = 0.04
+"""Seconds by which the server gives up before the client, and an async client before the deadline:
+the server's answer keeps the connection, and a driver that is cancelled cleans up for seconds."""
+
+
+def client_limit(left: float) -> float:
+    """How long an async client may wait for an answer, of the seconds that are left.
+
+    >>> client_limit(0.5), client_limit(0.02)
+    (0.46, 0.01)
+    """
+    return max(left - _MARGIN, left / 2.0, 0.001)
+
+
 def limit_statement(left: float, session: int) -> str:
     """The statement that limits those after it, in this transaction; empty if the session does.
 
     >>> limit_statement(0.5, 0), limit_statement(60.0, 5000)
-    ('SET LOCAL statement_timeout = 500', '')
+    ('SET LOCAL statement_timeout = 420', '')
     """
-    own = milliseconds(left)
+    own = milliseconds(client_limit(client_limit(left)))
     return "" if 0 < session <= own else f"SET LOCAL statement_timeout = {own}"

@@ -1,0 +1,269 @@
+"""A whole transaction again: what repeats it, what does not, and how often the server ran it."""
+
+import contextlib
+import threading
+
+import psycopg
+import pytest
+
+import mainstay
+from mainstay.core.known.kind import Kind
+from mainstay.core.retry.classify import codes_of
+from mainstay.core.retry.kinds import kind_of
+from mainstay.testing import FaultProxy
+from tests.integrations.transaction_hands import HANDS
+
+POLICY = mainstay.RetryPolicy(
+    on=mainstay.transient, attempts=3, backoff=mainstay.Backoff.constant(0.001)
+)
+
+
+class World:
+    """A database with a counter of runs that no rollback sets back, and an opponent."""
+
+    def __init__(self, url):
+        self.url = url
+        self.other = psycopg.connect(url, autocommit=True)
+        self.other.execute("CREATE TABLE IF NOT EXISTS accounts (id int PRIMARY KEY, n int)")
+        self.other.execute(
+            "CREATE TABLE IF NOT EXISTS late"
+            " (id int, CONSTRAINT once UNIQUE (id) DEFERRABLE INITIALLY DEFERRED)"
+        )
+        self.other.execute("CREATE SEQUENCE IF NOT EXISTS runs")
+        self.start()
+
+    def start(self):
+        self.other.execute("TRUNCATE accounts, late; ALTER SEQUENCE runs RESTART WITH 1")
+        self.other.execute("INSERT INTO accounts VALUES (1, 0), (2, 0)")
+
+    def one(self, query):
+        return self.other.execute(query).fetchone()[0]
+
+    @property
+    def runs(self):
+        """How often the server has begun the transaction."""
+        return self.one("SELECT last_value - (NOT is_called)::int FROM runs")
+
+
+@pytest.fixture(scope="module")
+def world(postgres_url):
+    name = "run_transaction"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+    made = World(postgres_url.rpartition("/")[0] + f"/{name}")
+    yield made
+    made.other.close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=HANDS)
+def hand(world, request):
+    world.start()
+    with contextlib.closing(HANDS[request.param](world.url)) as made:
+        yield made
+
+
+def failure(call):
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_a_serialization_failure_runs_the_whole_transaction_again(world, hand):
+    """The second run reads what the opponent has written; the server has seen two."""
+
+    def transaction():
+        yield "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+        ((run,),) = yield "SELECT nextval('runs')"
+        ((n,),) = yield "SELECT n FROM accounts WHERE id = 1"
+        if run == 1:
+            world.other.execute("UPDATE accounts SET n = 10 WHERE id = 1")
+        yield f"UPDATE accounts SET n = {n + 1} WHERE id = 1"
+        return n
+
+    with mainstay.deadline.within(30.0):  # its SET LOCAL is no query: SET TRANSACTION may follow
+        assert hand.run(transaction, policy=POLICY) == 10
+    assert (world.runs, world.one("SELECT n FROM accounts WHERE id = 1")) == (2, 11)
+
+
+def test_a_deadlock_runs_the_whole_transaction_again(world, hand):
+    """Ours looks for deadlocks first, so it is the one that the server rolls back."""
+    opponent = psycopg.connect(world.url)
+    waits = threading.Thread(
+        target=opponent.execute, args=["UPDATE accounts SET n = 10 WHERE id = 1"]
+    )
+
+    def transaction():
+        yield "SET LOCAL deadlock_timeout = '10ms'"
+        ((run,),) = yield "SELECT nextval('runs')"
+        if run == 1:
+            opponent.execute("UPDATE accounts SET n = 10 WHERE id = 2")
+        yield "UPDATE accounts SET n = n + 1 WHERE id = 1"
+        if run == 1:
+            waits.start()
+            while not world.other.execute(
+                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            ).fetchone():
+                pass
+            ends.start()
+        yield "UPDATE accounts SET n = n + 1 WHERE id = 2"
+
+    def end():
+        waits.join()
+        opponent.rollback()
+        opponent.close()
+
+    ends = threading.Thread(target=end)
+    hand.run(transaction, policy=POLICY)
+    ends.join()
+    assert (world.runs, world.one("SELECT sum(n) FROM accounts")) == (2, 2)
+
+
+def test_a_connection_lost_before_commit_runs_it_again_on_another(world, hand):
+    """The server has rolled the first one back; one row is there."""
+
+    def transaction():
+        ((run,),) = yield "SELECT nextval('runs')"
+        yield "INSERT INTO accounts VALUES (100, 0)"
+        ((pid,),) = yield "SELECT pg_backend_pid()"
+        if run == 1:
+            world.other.execute("SELECT pg_terminate_backend(%s, 2000)", [pid])
+        yield "SELECT 1"
+
+    hand.run(transaction, policy=POLICY)
+    assert (world.runs, world.one("SELECT count(*) FROM accounts WHERE id = 100")) == (2, 1)
+
+
+def lose_commit(world, name, **options):
+    """A transaction whose COMMIT the server carries out, and nobody gets to know."""
+
+    def transaction():
+        yield "SELECT nextval('runs')"
+        yield "INSERT INTO accounts VALUES (100, 0) ON CONFLICT DO NOTHING"
+
+    port = int(world.url.rpartition(":")[2].partition("/")[0])
+    with (
+        FaultProxy("127.0.0.1", port) as proxy,
+        contextlib.closing(HANDS[name](proxy.url(world.url))) as hand,
+    ):
+        proxy.drop_reply_once(b"COMMIT")
+        return hand.run(transaction, **options)
+
+
+@pytest.mark.parametrize("name", HANDS)
+@pytest.mark.parametrize("on", [mainstay.transient, Exception], ids=["transient", "Exception"])
+def test_a_commit_without_an_answer_is_not_run_again(world, name, on):
+    """Under no policy: the row is there once, and the error names the doubt."""
+    world.start()
+    policy = POLICY.replace(retry_on=on)
+    error = failure(lambda: lose_commit(world, name, policy=policy))
+    assert isinstance(error, mainstay.OutcomeUnknown)
+    assert error.__cause__ is not None or on is Exception
+    assert (world.runs, world.one("SELECT count(*) FROM accounts WHERE id = 100")) == (1, 1)
+
+
+@pytest.mark.parametrize("name", HANDS)
+def test_a_commit_without_an_answer_is_run_again_if_it_is_idempotent(world, name):
+    """The caller has declared that twice is as good as once."""
+    world.start()
+    lose_commit(world, name, policy=POLICY, idempotent=True)
+    assert (world.runs, world.one("SELECT count(*) FROM accounts WHERE id = 100")) == (2, 1)
+
+
+def test_a_violation_is_final(world, hand):
+    """Also one that the server finds in COMMIT: it has answered, so nothing is in doubt."""
+
+    def at_once():
+        yield "SELECT nextval('runs')"
+        yield "INSERT INTO accounts VALUES (1, 0)"
+
+    def in_commit():
+        yield "SELECT nextval('runs')"
+        yield "INSERT INTO late VALUES (1), (1)"
+
+    for transaction in (at_once, in_commit):
+        error = failure(lambda transaction=transaction: hand.run(transaction, policy=POLICY))
+        assert kind_of(error).kind is Kind.PERMANENT
+        assert "23505" in codes_of(error)
+    assert world.runs == 2
+
+
+def test_what_the_function_raises_rolls_back_and_comes_through(world, hand):
+    """It is the user's own error, under the user's own rules."""
+
+    def transaction():
+        yield "SELECT nextval('runs')"
+        yield "INSERT INTO accounts VALUES (100, 0)"
+        raise ValueError("no")
+
+    assert isinstance(failure(lambda: hand.run(transaction, policy=POLICY)), ValueError)
+    assert (world.runs, world.one("SELECT count(*) FROM accounts")) == (1, 2)
+
+
+def test_the_time_that_is_left_limits_the_statements_at_the_server(world, hand):
+    """Never to more than the session's own limit, which here is the lower one."""
+    seen = []
+
+    def transaction():
+        seen.extend((yield "SHOW statement_timeout"))
+
+    hand.run(transaction, policy=POLICY)
+    with mainstay.deadline.within(60.0):
+        hand.run(transaction, policy=POLICY)
+    world.other.execute("ALTER DATABASE run_transaction SET statement_timeout = '5s'")
+    try:
+        with (
+            contextlib.closing(type(hand)(world.url)) as fresh,
+            mainstay.deadline.within(60.0),
+        ):
+            fresh.run(transaction, policy=POLICY)
+    finally:
+        world.other.execute("ALTER DATABASE run_transaction RESET statement_timeout")
+    (none,), (limited,), (lower,) = seen
+    assert (none, lower) == ("0", "5s")
+    assert 50_000 < int(limited.removesuffix("ms").removesuffix("s")) <= 60_000 or limited == "1min"
+
+
+def never_answered(world, name):
+    """What a hand raises if the network loses its connection in the transaction."""
+    port = int(world.url.rpartition(":")[2].partition("/")[0])
+    with (
+        FaultProxy("127.0.0.1", port) as proxy,
+        contextlib.closing(HANDS[name](proxy.url(world.url))) as hand,
+    ):
+
+        def transaction():
+            yield "SELECT 1"
+            proxy.black_hole()
+            yield "SELECT 2"
+
+        policy = mainstay.RetryPolicy(attempts=1, deadline=1.0)
+        error = failure(lambda: hand.run(transaction, policy=policy))
+        proxy.heal()
+        return error
+
+
+UNBOUNDED = {"sqlalchemy-session", "psycopg-async"}
+"""psycopg2 has no place for a limit: libpq waits for ever. A pool of psycopg waits when it is
+closed."""
+
+
+def test_a_server_that_never_answers_is_given_up_at_the_deadline(world):
+    """All wait at once, for a second; libpq alone would wait for ever."""
+    found = {}
+    names = HANDS.keys() - UNBOUNDED
+
+    def wait(name):
+        found[name] = kind_of(never_answered(world, name))
+
+    threads = [threading.Thread(target=wait, args=[name]) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.keys() == names
+    assert all(known.kind is Kind.TIMEOUT or known.is_ambiguous for known in found.values())

@@ -1,0 +1,199 @@
+"""run_transaction of psycopg and SQLAlchemy behind one interface.
+
+A transaction is a generator: it yields statements and is sent their rows, so that the same one runs
+sync and async.
+"""
+
+import asyncio
+from urllib.parse import urlsplit
+
+
+def drive(transaction, execute):
+    """Runs a transaction with a function that executes."""
+    statements = transaction()
+    try:
+        statement = next(statements)
+        while True:
+            statement = statements.send(execute(statement))
+    except StopIteration as end:
+        return end.value
+
+
+async def adrive(transaction, execute):
+    statements = transaction()
+    try:
+        statement = next(statements)
+        while True:
+            statement = statements.send(await execute(statement))
+    except StopIteration as end:
+        return end.value
+
+
+def scheme(url, dialect):
+    return urlsplit(url)._replace(scheme=f"postgresql+{dialect}").geturl()
+
+
+class Psycopg:
+    """From a pool of psycopg_pool."""
+
+    def __init__(self, url):
+        from psycopg_pool import ConnectionPool
+
+        self.source = ConnectionPool(url, min_size=1, max_size=3, open=True)
+
+    def run(self, transaction, **options):
+        from mainstay.integrations.psycopg import run_transaction
+
+        def whole(connection):
+            return drive(transaction, lambda sql: _rows(connection.execute(sql)))
+
+        return run_transaction(self.source, whole, **options)
+
+    def close(self):
+        self.source.close()
+
+
+class PsycopgOpener(Psycopg):
+    """From a function that opens a connection."""
+
+    def __init__(self, url):
+        import psycopg
+
+        self.source = lambda: psycopg.connect(url)
+
+    def close(self):
+        """Each connection was closed after its attempt."""
+
+
+class PsycopgAsync:
+    def __init__(self, url):
+        self.url = url
+
+    def run(self, transaction, **options):
+        return asyncio.run(self.arun(transaction, options))
+
+    async def arun(self, transaction, options):
+        from psycopg_pool import AsyncConnectionPool
+
+        from mainstay.integrations.psycopg import arun_transaction
+
+        async def whole(connection):
+            return await adrive(transaction, lambda sql: _arows(connection, sql))
+
+        async with AsyncConnectionPool(self.url, min_size=1, max_size=3) as pool:
+            return await arun_transaction(pool, whole, **options)
+
+    def close(self):
+        """The pool was closed with its event loop."""
+
+
+class PsycopgAsyncOpener(PsycopgAsync):
+    async def arun(self, transaction, options):
+        import psycopg
+
+        from mainstay.integrations.psycopg import arun_transaction
+
+        async def whole(connection):
+            return await adrive(transaction, lambda sql: _arows(connection, sql))
+
+        async def connect():
+            return await psycopg.AsyncConnection.connect(self.url)
+
+        return await arun_transaction(connect, whole, **options)
+
+
+class AlchemyEngine:
+    dialect = "psycopg"
+
+    def __init__(self, url):
+        import sqlalchemy
+
+        self.engine = sqlalchemy.create_engine(scheme(url, self.dialect))
+        self.source = self.engine
+
+    def run(self, transaction, **options):
+        from mainstay.integrations.sqlalchemy import run_transaction
+
+        def whole(used):
+            return drive(transaction, lambda sql: self.rows(used, sql))
+
+        return run_transaction(self.source, whole, **options)
+
+    def rows(self, used, sql):
+        return _rows(used.exec_driver_sql(sql))
+
+    def close(self):
+        self.engine.dispose()
+
+
+class AlchemySession(AlchemyEngine):
+    dialect = "psycopg2"
+
+    def __init__(self, url):
+        from sqlalchemy.orm import sessionmaker
+
+        super().__init__(url)
+        self.source = sessionmaker(self.engine)
+
+    def rows(self, used, sql):
+        return _rows(used.connection().exec_driver_sql(sql))
+
+
+class AlchemyAsync:
+    dialect = "asyncpg"
+
+    def __init__(self, url):
+        self.url = scheme(url, self.dialect)
+
+    def run(self, transaction, **options):
+        return asyncio.run(self.arun(transaction, options))
+
+    async def arun(self, transaction, options):
+        from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+
+        from mainstay.integrations.sqlalchemy import arun_transaction
+
+        engine = create_async_engine(self.url)
+
+        async def whole(session):
+            connection = await session.connection()
+
+            async def execute(sql):
+                return _rows(await connection.exec_driver_sql(sql))
+
+            return await adrive(transaction, execute)
+
+        try:
+            return await arun_transaction(async_sessionmaker(engine), whole, **options)
+        finally:
+            await engine.dispose()
+
+    def close(self):
+        """The engine was disposed of with its event loop."""
+
+
+class AlchemyPsycopgAsync(AlchemyAsync):
+    dialect = "psycopg_async"
+
+
+def _rows(result):
+    returns = getattr(result, "returns_rows", None)
+    has_rows = result.description if returns is None else returns
+    return [tuple(row) for row in result.fetchall()] if has_rows else []
+
+
+async def _arows(connection, sql):
+    cursor = await connection.execute(sql)
+    return await cursor.fetchall() if cursor.description else []
+
+
+HANDS = {
+    "psycopg": Psycopg,
+    "psycopg-opener": PsycopgOpener,
+    "psycopg-async": PsycopgAsync,
+    "psycopg-async-opener": PsycopgAsyncOpener,
+    "sqlalchemy-engine": AlchemyEngine,
+    "sqlalchemy-session": AlchemySession,
+    "sqlalchemy-async": AlchemyAsync,
+    "sqlalchemy-psycopg-async": AlchemyPsycopgAsync,
+}
