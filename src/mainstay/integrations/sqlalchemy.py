@@ -287,7 +287,7 @@ def _awaits(connection: Connection, left: float) -> AbstractAsyncContextManager[
     raw: Any = connection.connection.driver_connection
     if connection.dialect.driver == "asyncpg":
         return _terminated(raw, left)
-    if connection.dialect.driver != "psycopg_async":
+    if connection.dialect.driver not in ("psycopg", "psycopg_async"):
         return nullcontext()
     from mainstay.integrations.psycopg import abounded
 
