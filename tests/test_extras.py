@@ -20,7 +20,9 @@ IMPORTED_AS = {"nats-py": "nats", "opentelemetry-api": "opentelemetry", "pyyaml"
 NO_EXTRA = {
     "_sha2": "part of the standard library from 3.12 on",
     "_sha256": "part of the standard library of 3.11",
+    "psycopg_pool": "of psycopg[pool], which the extra postgres names; for types alone",
     "pytest": "imported by its own plugin alone, which pytest loads",
+    "sqlalchemy": "of a program that imports its integration, and has an engine of it",
 }
 """Modules that may be imported without an extra, and why."""
 

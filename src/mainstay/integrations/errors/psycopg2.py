@@ -1,7 +1,7 @@
 """psycopg2: an SQLSTATE (`pgcode`) decides; without one, what libpq wrote.
 
-An error of connecting and one of a lost connection are of the same class, and carry the same:
-libpq's text tells them apart. What it does not begin as an error of connecting is ambiguous.
+An error of connecting and one of a lost connection are of the same class, and carry the same: only
+libpq's text differs. What does not begin as an error of connecting is ambiguous.
 """
 
 from __future__ import annotations

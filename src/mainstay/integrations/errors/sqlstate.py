@@ -86,7 +86,7 @@ ROWS: dict[str | int, Row] = {
     "57*": Row(Kind.TRANSIENT, "an operator intervened"),
     "57014": Row(Kind.TIMEOUT, "cancelled, by a timeout or on request, before it was completed"),
     # A session that is terminated during COMMIT first finishes it, or breaks off without a reply
-    # (while it waits for a standby): whoever receives this code has had its transaction undone.
+    # (while it waits for a standby): if this code arrives, the transaction has been undone.
     "57P01": Row(Kind.TRANSIENT, f"the server ended the session, {_ROLLED_BACK}"),
     # The sessions of a server that crashes end wherever they are, in a COMMIT too.
     "57P02": Row(Kind.TRANSIENT, "the server crashed during the statement", ambiguous=True),
