@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "api.txt"
-DOORS = ("mainstay", "mainstay.testing", "mainstay.integrations.errors")
+DOORS = (
+    "mainstay",
+    "mainstay.testing",
+    "mainstay.integrations.errors",
+    "mainstay.integrations.psycopg",
+    "mainstay.integrations.sqlalchemy",
+)
 # Magic methods that a user calls by syntax, and whose absence they would notice.
 SYNTAX = frozenset(
     [

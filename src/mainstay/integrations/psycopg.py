@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     Source: TypeAlias = Sync | ConnectionPool[Any] | Callable[[], Sync]
     AsyncSource: TypeAlias = Async | AsyncConnectionPool[Any] | Callable[[], Awaitable[Async]]
 
+__all__ = ["arun_transaction", "run_transaction"]
+
 _FAILURES = (psycopg.Error, OSError)
 _CAN_WAIT = "timeout" in signature(psycopg.Connection.wait).parameters
 """Whether the wait for an answer can be limited; since psycopg 3.3."""

@@ -34,15 +34,24 @@ from mainstay.integrations.transactions import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from typing import TypeVar
+    from typing import TypeAlias, TypeVar
 
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import ExceptionContext
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import (
+        AsyncConnection,
+        AsyncEngine,
+        AsyncSession,
+        async_sessionmaker,
+    )
 
     from mainstay.integrations.transactions import Caller
 
     R = TypeVar("R")
+    Source: TypeAlias = sessionmaker[Any] | Engine | Session | Connection
+    AsyncSource: TypeAlias = async_sessionmaker[Any] | AsyncEngine | AsyncSession | AsyncConnection
+
+__all__ = ["arun_transaction", "attach", "run_transaction"]
 
 _FAILURES = (DBAPIError, OSError)
 _SESSION = "mainstay_statement_timeout"
@@ -52,7 +61,7 @@ _STANDBY = "25006"
 
 
 def run_transaction(
-    source: Any, function: Callable[[Any], R], *, policy: Caller, idempotent: bool = False
+    source: Source, function: Callable[[Any], R], *, policy: Caller, idempotent: bool = False
 ) -> R:
     """Runs the function in a transaction, and the whole transaction again as the policy allows.
 
@@ -88,7 +97,7 @@ def run_transaction(
 
 
 async def arun_transaction(
-    source: Any,
+    source: AsyncSource,
     function: Callable[[Any], Awaitable[R]],
     *,
     policy: Caller,
