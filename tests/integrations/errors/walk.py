@@ -6,6 +6,8 @@ import inspect
 import pkgutil
 import warnings
 
+REAL_NAMES = {"cimpl": "confluent_kafka.cimpl"}
+"""Packages under which a library's classes go, and the module that they are in."""
 _OPTIONAL = (
     ImportError, AttributeError, KeyError, RuntimeError, SystemExit, OSError, TypeError, ValueError,
 )  # fmt: skip
@@ -29,7 +31,7 @@ def exception_classes(*packages):
 def _modules(package):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        root = importlib.import_module(package)
+        root = importlib.import_module(REAL_NAMES.get(package, package))
         yield root
         for each in pkgutil.walk_packages(getattr(root, "__path__", ()), f"{package}.", _pass):
             if ".tests" in each.name or each.name.endswith("__main__"):

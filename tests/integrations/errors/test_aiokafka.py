@@ -1,0 +1,231 @@
+"""aiokafka against the mock cluster of librdkafka, which speaks Kafka's protocol.
+
+Raised by the library's own list of codes, and not by the cluster: what no answer to a commit can
+be. aiokafka has no code to raise some of its classes: they are in the table with that reason.
+"""
+
+import asyncio
+import logging
+import threading
+
+import aiokafka.errors
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from mainstay.core.known.kind import Kind
+from mainstay.integrations.errors.aiokafka import TABLE
+from mainstay.testing import FaultProxy
+from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, seen, told, tried
+from tests.servers.kafka import MockCluster
+
+LOST, SLOW = "transient ambiguous", "timeout ambiguous"
+SOON = {"request_timeout_ms": 300, "retry_backoff_ms": 5, "metadata_max_age_ms": 100}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet():
+    """What goes on in the background is logged as an error; nobody needs it here."""
+    logger = logging.getLogger("aiokafka")
+    before, logger.disabled = logger.disabled, True
+    yield
+    logger.disabled = before
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One broker with one topic."""
+    with MockCluster() as cluster:
+        cluster.topic("news")
+        yield cluster
+
+
+def sending(bootstrap, topic="news", ready=None, **settings):
+    """A function that sends one message with a producer of its own.
+
+    `ready` is called when the producer is connected.
+    """
+
+    async def send():
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **{**SOON, **settings})
+        try:
+            await producer.start()
+            if ready is not None:
+                await producer.partitions_for(topic)
+                ready()
+            await producer.send_and_wait(topic, b"x")
+        finally:
+            await producer.stop()
+
+    return send
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("CL-12.tables")
+def test_a_dead_port_is_retried_and_nothing_was_sent():
+    """No broker is found."""
+    error, count = tried(sending(f"127.0.0.1:{dead_port()}"))
+    assert (told(error), count) == (("transient", "aiokafka"), 3)
+
+
+@pytest.mark.req("CL-12.tables")
+def test_a_black_hole_is_not_reached(cluster):
+    """It accepts, and never answers: no broker is found in time."""
+    with FaultProxy("127.0.0.1", cluster.port) as proxy:
+        proxy.black_hole()
+        run = sending(f"127.0.0.1:{proxy.port}", request_timeout_ms=50)
+        error, count = tried(run, policy=BY_DEFAULT)
+        assert (told(error), count) == (("transient", "aiokafka"), 3)
+        assert proxy.connections == 3
+
+
+@pytest.mark.req("CL-12.tables")
+def test_a_broker_that_goes_away_under_a_producer(cluster):
+    """The last failure of many is told; when the broker is back, the same call works."""
+    try:
+        error = seen(sending(cluster.bootstrap, ready=cluster.down))
+        assert told(error) == (LOST, "aiokafka")
+    finally:
+        cluster.up()
+    asyncio.run(sending(cluster.bootstrap, request_timeout_ms=5000)())
+
+
+@pytest.mark.req("CL-12.tables")
+def test_a_connection_that_is_lost_after_sending(cluster):
+    """The broker has had the message when the connection ends."""
+    cluster.forget()
+
+    def lose():
+        cluster.slow(5.0)
+        threading.Timer(0.1, cluster.down).start()
+
+    try:
+        error = seen(sending(cluster.bootstrap, ready=lose))
+        assert told(error) == (LOST, "aiokafka")
+        assert cluster.requests("Produce") == 1
+    finally:
+        cluster.slow(0)
+        cluster.up()
+
+
+def test_an_answer_that_comes_too_late(cluster):
+    """The broker has had the message: a timeout after sending."""
+    cluster.forget()
+    try:
+        error = seen(sending(cluster.bootstrap, ready=lambda: cluster.slow(1.0)))
+    finally:
+        cluster.slow(0)
+    assert told(error) == (SLOW, "aiokafka")
+    assert cluster.requests("Produce") >= 1
+
+
+# --- what a broker answers ------------------------------------------------------------------------
+
+PRODUCE = [
+    (29, "auth", 1),
+    (31, "auth", 1),
+    (10, "permanent", 1),
+    (87, LOST, 3),  # INVALID_RECORD has no class: an UnknownError, as if the broker had failed
+    (-1, LOST, 3),
+]
+
+
+@pytest.mark.parametrize(("code", "kind", "requests"), PRODUCE)
+@pytest.mark.req("CL-12.tables")
+def test_messages_that_a_broker_refuses(code, kind, requests, cluster):
+    """What is worth repeating reaches the broker three times, the rest once."""
+    cluster.forget()
+    cluster.fail("Produce", *[code] * 3)
+    error, count = tried(sending(cluster.bootstrap))
+    cluster.fail("Produce")
+    assert told(error) == (kind, "aiokafka")
+    assert (count, cluster.requests("Produce")) == (requests, requests)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(7, SLOW), (19, "overload"), (20, "overload ambiguous"), (6, "transient")]
+)
+def test_what_the_library_repeats_by_itself_until_its_time_is_over(code, kind, cluster):
+    """Many requests for one attempt of ours."""
+    cluster.forget()
+    cluster.fail("Produce", *[code] * 500)
+    error = seen(sending(cluster.bootstrap, request_timeout_ms=100))
+    cluster.fail("Produce")
+    assert told(error) == (kind, "aiokafka")
+    assert cluster.requests("Produce") > 1
+
+
+def test_topics_that_are_not_there_or_not_allowed(cluster):
+    """After aiokafka's own waiting: final."""
+    for code, kind in ((3, "permanent"), (29, "auth")):
+        cluster.topic_error("closed", code)
+        error, count = tried(sending(cluster.bootstrap, "closed", request_timeout_ms=100))
+        assert (told(error), count) == ((kind, "aiokafka"), 1)
+
+
+COMMIT = [(27, "permanent"), (22, "permanent"), (25, "permanent"), (30, "auth"), (12, "permanent")]
+
+
+def test_consumers(cluster):
+    """Commits that a broker refuses, a consumer that is stopped, and mistakes."""
+
+    async def story():
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=cluster.bootstrap, group_id="g", request_timeout_ms=2000
+        )
+        part = TopicPartition("news", 0)
+        failures = []
+        await consumer.start()
+        consumer.assign([part])
+        for code, kind in COMMIT:
+            cluster.fail("OffsetCommit", code)
+            failures.append((kind, await failed(consumer.commit({part: 1}))))
+        failures.append(("permanent", await failed(consumer.commit({TopicPartition("x", 0): 1}))))
+        await consumer.stop()
+        failures.append(("permanent", await failed(consumer.getone())))
+        without = AIOKafkaConsumer(bootstrap_servers=cluster.bootstrap)
+        failures.append(("permanent", await failed(without.commit())))
+        await without.stop()
+        raise Failures(failures)
+
+    for kind, error in seen(story).args[0]:
+        assert told(error) == (kind, "aiokafka"), error
+
+
+class Failures(Exception):
+    """What a story has found."""
+
+
+async def failed(awaitable):
+    """The failure of something that is awaited."""
+    try:
+        await awaitable
+    except Exception as error:
+        return error
+    return None
+
+
+def test_a_message_that_is_too_large_is_not_sent(cluster):
+    """The client knows its own limit."""
+    cluster.forget()
+    error, count = tried(sending(cluster.bootstrap, max_request_size=10))
+    assert (told(error), count) == (("permanent", "aiokafka"), 1)
+    assert cluster.requests("Produce") == 0
+
+
+def test_every_code_that_the_library_knows():
+    """Its own list gives the class; each has a kind, and none is unknown but `no error`."""
+    for code, cls in aiokafka.errors.kafka_errors.items():
+        kind, table = told(cls())
+        assert table == "aiokafka"
+        assert (kind == Kind.UNKNOWN.value) == (code == 0), cls
+
+
+def test_failures_that_are_wrapped():
+    """A batch that failed unexpectedly is judged by what happened."""
+    error = aiokafka.errors.KafkaError("Unexpected error during batch delivery")
+    error.__cause__ = ConnectionResetError()
+    assert told(error)[0] == "transient"
+    assert told(aiokafka.errors.KafkaError("?")) == ("unknown", "aiokafka")
+    assert TABLE.retries
