@@ -174,7 +174,7 @@ TABLE = Table(
         "google.auth.transport._mtls_helper._MemfdCreationError": _CREDENTIALS,
     },
     packages=("google.api_core", "google.auth"),
-    retries="a client of Google Cloud repeats some of its methods for up to ten minutes: pass"
+    retries="a client of Google Cloud repeats some of its methods for two to ten minutes: pass"
     " `retry=None` to a method to turn that off; google-auth asks for a token three times",
     hint=_retry_info,
 )
