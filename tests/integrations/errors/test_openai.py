@@ -235,11 +235,11 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_service_asks(client, server, 
 
 def test_the_wait_that_was_asked_for_is_made(client, server):
     """The next request is made after the time that the answer named, and not before."""
-    server.begin(failed(429, retry_after_ms="90000"), SAID)
-    policy = mainstay.RetryPolicy(retry_on=mainstay.transient, max_retry_after=120)
+    server.begin(failed(429, retry_after_ms="50000"), SAID)
+    policy = mainstay.RetryPolicy(retry_on=mainstay.transient)
     with virtual_time() as time:
         policy.call(client.chat.completions.create, **ASK)
-    assert time.elapsed >= 90.0
+    assert time.elapsed >= 50.0
     assert len(server.requests) == 2
 
 

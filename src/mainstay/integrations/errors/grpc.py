@@ -3,7 +3,7 @@
 UNAVAILABLE is ambiguous: a connection that breaks after the call was sent has this code, too, and
 grpc's documentation warns of repeating calls that are not idempotent. Only if no connection was
 made is it certain that nothing was sent. INTERNAL and UNKNOWN, which a handler that raises gives,
-are not repeated: nothing tells a defect from bad luck, and the exception carries no method by which
+are not repeated: a defect looks the same as bad luck, and the exception carries no method by which
 a call that only reads could be known.
 
 A server can send a pushback (gRFC A6) or a google.rpc.RetryInfo: how long to wait, or not to call
@@ -32,7 +32,7 @@ _UNSENT_TEXTS = (
 )
 _MISUSE = Row(Kind.PERMANENT, "a mistake in the call")
 _STATE = Row(Kind.PERMANENT, "what the call is about is not as it must be for it")
-_BROKEN = "the server failed inside; nothing tells a defect from bad luck"
+_BROKEN = "the server failed inside, and a defect looks the same as bad luck"
 _OLD = Row(Kind.UNKNOWN, "of the interface before grpc 1.0, which grpc itself does not raise")
 _INSIDE = Row(Kind.UNKNOWN, "of grpc's own use: calls raise errors with a status code")
 

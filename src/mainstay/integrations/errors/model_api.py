@@ -24,7 +24,7 @@ CREDENTIALS = Row(Kind.AUTH, "no credentials, or none that can be used")
 FINAL = "x-should-retry: false"
 """A header: the service knows that a repetition would end the same."""
 RETRIES = (
-    "`max_retries` of the client, 2 unless told otherwise: connection errors, timeouts, 408, 409, "
+    "`max_retries` of the client, 2 by default: connection errors, timeouts, 408, 409, "
     "429 and every status from 500 on, so that one call makes up to 3 requests"
 )
 

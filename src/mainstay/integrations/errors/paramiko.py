@@ -71,7 +71,7 @@ TABLE = Table(
         "paramiko.ssh_exception.SSHException": Cases(
             _text,
             _SSH,
-            otherwise=Row(Kind.UNKNOWN, "a failure that only its text tells, and one not known"),
+            otherwise=Row(Kind.UNKNOWN, "a failure that only its text names, and one not known"),
             of="text",
         ),
         "paramiko.ssh_exception.AuthenticationException": Cases(
