@@ -142,6 +142,7 @@ def test_every_exit_code_is_documented():
             ["zzz"],
             (
                 "there is no command 'zzz'; there are audit, circuits, config, demo, doctor, exec,"
+                " explain-error,"
                 " inbox, operators, policies, spill, status, store"
             ),
             "mainstay --help",

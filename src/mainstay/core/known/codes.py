@@ -8,6 +8,7 @@ from mainstay.core.known.resolve import codes_by_table
 
 RECORDED_CODES = "ms_codes"
 """Where an exception that stands for a recorded one has its codes."""
+_NAMES = ("code", "error_code", "sqlstate", "pgcode")
 
 
 def codes_of(exception: BaseException) -> tuple[str, ...]:
@@ -23,9 +24,10 @@ def codes_of(exception: BaseException) -> tuple[str, ...]:
     recorded = exception.__dict__.get(RECORDED_CODES)
     if recorded is not None:
         return (*recorded, str(status_of(exception)))
-    names = ("code", "error_code", "sqlstate", "pgcode")
-    found = [*(attribute(exception, name) for name in names), status_of(exception)]
-    found += codes_by_table(exception)
+    found: list[object] = [*codes_by_table(exception)]
+    if not found:  # a table has all that there are, and other names may be deprecated ones
+        found += [attribute(exception, name) for name in _NAMES]
+    found.append(status_of(exception))
     response = attribute(exception, "response")
     if isinstance(response, dict) and isinstance(response.get("Error"), dict):
         found.append(response["Error"].get("Code"))

@@ -45,7 +45,11 @@ class Row:
 
 
 class Same:
-    """As an ancestor of the class."""
+    """As an ancestor of the class.
+
+    >>> Same("acme.Busy").ancestor
+    'acme.Busy'
+    """
 
     __slots__ = ("ancestor",)
 
@@ -114,6 +118,12 @@ class Inner:
     """The exception wraps another: `read` gives it, an attribute's name or a function.
 
     `ambiguous` holds whatever the inner one is: the request had been sent.
+
+    >>> entry = Inner("orig", otherwise=Row(Kind.UNKNOWN, "nothing is wrapped"))
+    >>> error = RuntimeError()
+    >>> error.orig = ConnectionResetError("peer")
+    >>> entry.of(error)
+    ConnectionResetError('peer')
     """
 
     __slots__ = ("ambiguous", "otherwise", "read")

@@ -29,3 +29,4 @@ TABLE = Table(
     packages=("httpx2", "httpcore2"),
     retries=httpx.TABLE.retries,
 )
+OTHER_VERSIONS = tuple(map(_renamed, httpx.OTHER_VERSIONS))
