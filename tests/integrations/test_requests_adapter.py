@@ -113,7 +113,6 @@ def test_the_wait_that_a_response_asks_for_is_waited_for(server):
 
 
 @pytest.mark.parametrize("fault", [Reset(), Status(500), Status(502), Status(504)])
-@pytest.mark.req("EF-05")
 def test_a_post_is_not_repeated_if_it_may_have_been_carried_out(server, fault):
     """Without a key the server could not tell the second one from a new order."""
     url = server.on("/", fault, OK)

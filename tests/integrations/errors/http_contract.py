@@ -114,7 +114,6 @@ class HttpContract:
     each_get = 1
     """Requests that the client makes by itself for one GET whose connection is lost."""
 
-    @pytest.mark.req("CL-11")
     @pytest.mark.parametrize("method", ["GET", "POST"])
     def test_a_dead_port_is_tried_again(self, method):
         """No connection was made, so nothing was sent: a POST is repeated too."""
@@ -179,7 +178,6 @@ class HttpContract:
         failure(self.send, "POST", url, KEY)
         assert server.count("/half", "POST") == 4
 
-    @pytest.mark.req("CL-10")
     @pytest.mark.parametrize(
         ("status", "kind", "ambiguous", "requests"),
         [

@@ -62,14 +62,12 @@ def sending(bootstrap, topic="news", ready=None, **settings):
 # --- the network ----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_dead_port_is_retried_and_nothing_was_sent():
     """No broker is found."""
     error, count = tried(sending(f"127.0.0.1:{dead_port()}"))
     assert (told(error), count) == (("transient", "aiokafka"), 3)
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_black_hole_is_not_reached(cluster):
     """It accepts, and never answers: no broker is found in time."""
     with FaultProxy("127.0.0.1", cluster.port) as proxy:
@@ -80,7 +78,6 @@ def test_a_black_hole_is_not_reached(cluster):
         assert proxy.connections == 3
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_broker_that_goes_away_under_a_producer(cluster):
     """The last failure of many is told; when the broker is back, the same call works."""
     try:
@@ -91,7 +88,6 @@ def test_a_broker_that_goes_away_under_a_producer(cluster):
     asyncio.run(sending(cluster.bootstrap, request_timeout_ms=5000)())
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_connection_that_is_lost_after_sending(cluster):
     """The broker has had the message when the connection ends."""
     cluster.forget()
@@ -132,7 +128,6 @@ PRODUCE = [
 
 
 @pytest.mark.parametrize(("code", "kind", "requests"), PRODUCE)
-@pytest.mark.req("CL-12.tables")
 def test_messages_that_a_broker_refuses(code, kind, requests, cluster):
     """What is worth repeating reaches the broker three times, the rest once."""
     cluster.forget()

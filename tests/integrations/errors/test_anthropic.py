@@ -125,7 +125,6 @@ STATUSES = [
     STATUSES,
     ids=[f"{given[0]}-{number}" for number, (given, *_) in enumerate(STATUSES)],
 )
-@pytest.mark.req("CL-12.tables")
 def test_an_answer_is_judged_by_its_code_its_status_and_its_type(
     client, server, given, name, kind, requests
 ):

@@ -104,7 +104,6 @@ def dynamodb_error(status, code, **content):
         (429, "NobodyKnows", Kind.THROTTLED, False),
     ],
 )
-@pytest.mark.req("CL-12.tables")
 def test_what_s3_asks_to_repeat_is_repeated(front, s3, status, code, kind, ambiguous):
     """The code decides before the status: S3's 503 SlowDown is a request for fewer requests."""
     front.answers(*[s3_error(status, code)] * 5)
@@ -127,7 +126,6 @@ def test_what_s3_asks_to_repeat_is_repeated(front, s3, status, code, kind, ambig
         (401, "NobodyKnows", Kind.AUTH),
     ],
 )
-@pytest.mark.req("CL-12.tables")
 def test_what_would_fail_again_is_not_repeated(front, s3, status, code, kind):
     """One request, whatever the status."""
     front.answers(*[s3_error(status, code)] * 5)
@@ -143,7 +141,6 @@ def test_what_would_fail_again_is_not_repeated(front, s3, status, code, kind):
         (lambda s3: s3.head_object(Bucket=BUCKET, Key="gone"), "404"),
     ],
 )
-@pytest.mark.req("CL-12.tables")
 def test_what_is_not_in_s3_is_asked_for_once(front, s3, call, code):
     """The answers are moto's own; botocore makes a class for NoSuchKey at run time."""
     front.answers()
@@ -247,7 +244,6 @@ def test_no_credentials_is_an_authentication_failure(front, monkeypatch):
         ({"x-amz-retry-after": "1500"}, 1.5),
     ],
 )
-@pytest.mark.req("CL-11")
 def test_the_wait_that_the_service_asks_for_is_kept(front, s3, headers, wait):
     """Seconds, a date, or AWS's own header with milliseconds."""
     front.answers(*[s3_error(503, "SlowDown", **headers)] * 2)
@@ -312,7 +308,7 @@ def test_retries_of_botocore_multiply(front):
     assert front.count == 9
 
 
-@pytest.mark.req("CL-03", "CL-04")
+@pytest.mark.req("CL-03")
 def test_the_front_door_repeats_what_s3_asks_it_to(front, s3):
     """The rules of the client document do not name SlowDown; what is known of S3 does."""
     for answer in (s3_error(503, "SlowDown"), s3_error(400, "RequestTimeout"), RESET):

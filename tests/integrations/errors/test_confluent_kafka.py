@@ -54,7 +54,6 @@ def produced(bootstrap, topic="news", **settings):
 # --- the network ----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_dead_port_is_a_timeout_that_may_have_been_sent():
     """A message waits in the client until its own time is over; the report does not tell more."""
     soon = {"message.timeout.ms": 10}
@@ -62,7 +61,6 @@ def test_a_dead_port_is_a_timeout_that_may_have_been_sent():
     assert told(error) == (SLOW, "confluent_kafka")
 
 
-@pytest.mark.req("CL-12.tables")
 def test_no_metadata_of_a_dead_port_is_retried():
     """What asks a broker directly fails as a transport failure."""
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{dead_port()}", "log_level": 0})
@@ -70,7 +68,6 @@ def test_no_metadata_of_a_dead_port_is_retried():
     assert (told(error), count) == ((LOST, "confluent_kafka"), 3)
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_black_hole_is_not_reached(cluster):
     """It accepts, and never answers: the time of the request is over."""
     with FaultProxy("127.0.0.1", cluster.port) as proxy:
@@ -142,7 +139,6 @@ def test_every_code_of_the_library_is_judged():
         assert KafkaError(code).name() == name
 
 
-@pytest.mark.req("CL-12.tables")
 def test_every_code_of_a_broker_is_judged_as_the_table_has_it(cluster, consumer):
     """Each is the broker's answer to a commit, through the real library."""
     topic = [TopicPartition("news", 0, 1)]
@@ -174,7 +170,6 @@ PRODUCE = [
 
 
 @pytest.mark.parametrize(("name", "kind", "requests"), PRODUCE)
-@pytest.mark.req("CL-12.tables")
 def test_messages_that_a_broker_refuses(name, kind, requests, cluster):
     """What is worth repeating reaches the broker three times, the rest once."""
     cluster.forget()

@@ -75,7 +75,6 @@ CODES = [
 
 
 @pytest.mark.parametrize(("code", "kind", "ambiguous", "calls"), CODES)
-@pytest.mark.req("CL-12.tables")
 def test_a_call_is_judged_by_its_status_code(server, channel, code, kind, ambiguous, calls):
     """The code that a server aborts with decides how often it is called."""
     server.begin()

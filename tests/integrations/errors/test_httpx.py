@@ -204,3 +204,15 @@ def test_what_a_socks_proxy_answers(text, kind):
         raise httpx.ProxyError(text)
 
     check(refuse, "ProxyError", kind)
+
+
+@pytest.mark.req("CL-04")
+@pytest.mark.parametrize(
+    ("status", "requests_"), [(429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1)]
+)
+def test_what_is_repeated_by_its_status_is_counted_at_the_server(server, status, requests_):
+    """5xx and 429 are repeated, other 4xx are not."""
+    url = server.on("/", *[Status(status)] * 3)
+    error, _ = failure(TestHttpx.send, "GET", url, {})
+    assert type(error) is TestHttpx.status_error
+    assert server.count() == requests_

@@ -101,14 +101,12 @@ def connecting(port, **settings):
 # --- the network ----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_dead_port_is_retried_and_nothing_was_sent():
     """Nobody listens: no servers available."""
     error, count = tried(connecting(dead_port(), **FEW))
     assert (told(error), count) == (("transient", "nats"), 3)
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_reset_while_connecting(proxy):
     """Each attempt may be several connections: `max_reconnect_attempts` holds here as well."""
     proxy.reset()
@@ -127,7 +125,6 @@ def test_a_black_hole_is_a_timeout(proxy):
     assert told(seen(connecting(proxy.port, **soon))) == ("transient", "nats")
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_request_whose_answer_is_lost_may_have_been_carried_out(server, proxy):
     """The responder has got it three times: a timeout after sending."""
     got = []

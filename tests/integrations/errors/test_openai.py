@@ -117,7 +117,6 @@ STATUSES = [
     STATUSES,
     ids=[f"{given[0]}-{given[1][-60:-1]}" for given, *_ in STATUSES],
 )
-@pytest.mark.req("CL-12.tables")
 def test_an_answer_is_judged_by_its_code_and_its_status(
     client, server, given, name, kind, requests
 ):

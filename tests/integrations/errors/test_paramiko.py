@@ -176,7 +176,6 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("handle", "options", "name", "kind", "connections"), BROKEN)
-@pytest.mark.req("CL-12.tables")
 def test_a_server_that_does_not_greet_is_tried_again(
     server, handle, options, name, kind, connections
 ):

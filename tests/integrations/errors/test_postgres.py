@@ -258,7 +258,6 @@ def test_a_server_that_is_shutting_down_is_overloaded(mortal):
 # --- the table ------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CL-12.tables")
 def test_the_sqlstate_of_every_class_of_every_driver_has_an_explicit_row():
     """A class of errors that a new PostgreSQL brings is noticed."""
     cases = by_sqlstate(lambda _: [])

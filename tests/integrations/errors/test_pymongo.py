@@ -48,7 +48,6 @@ def insert(things):
 # --- the network ----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("CL-12.tables")
 @pytest.mark.usefixtures("server")
 def test_a_dead_port_is_a_timeout_and_nothing_was_sent():
     """The client looks for a server until its own time is over."""
@@ -59,7 +58,6 @@ def test_a_dead_port_is_a_timeout_and_nothing_was_sent():
     assert count == 3
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_reset_after_sending_is_ambiguous(server, things):
     """The server has had the insert, three times."""
     server.answer("insert", CLOSE)
@@ -68,7 +66,6 @@ def test_a_reset_after_sending_is_ambiguous(server, things):
     assert (count, server.seen["insert"]) == (3, 3)
 
 
-@pytest.mark.req("CL-12.tables")
 def test_no_answer_is_a_timeout_after_sending(server):
     """The connection stays open, and nothing comes."""
     server.answer("insert", SILENCE)
@@ -153,7 +150,6 @@ CODES = [
 
 
 @pytest.mark.parametrize(("code", "kind", "name"), CODES, ids=[each[2] for each in CODES])
-@pytest.mark.req("CL-12.tables")
 def test_the_code_of_an_error_document_decides(code, kind, name, server, things):
     """What is worth repeating reaches the server three times, the rest once."""
     server.answer("find", failure(code, codeName=name))

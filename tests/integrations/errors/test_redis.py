@@ -108,7 +108,6 @@ def table_of(library):
 
 
 @every_client
-@pytest.mark.req("CL-12.tables")
 def test_a_dead_port_is_retried_and_nothing_was_sent(library):
     """Nobody listens: transient, not ambiguous, three attempts."""
     error, count = tried(incr(library), dead_port())
@@ -117,7 +116,6 @@ def test_a_dead_port_is_retried_and_nothing_was_sent(library):
 
 
 @every_client
-@pytest.mark.req("CL-12.tables")
 def test_a_reset_after_sending_is_ambiguous(library, proxy, control):
     """The command was executed and its answer lost: a repetition executes it again."""
     proxy.drop_reply_once(b"INCR")
@@ -126,7 +124,6 @@ def test_a_reset_after_sending_is_ambiguous(library, proxy, control):
 
 
 @every_client
-@pytest.mark.req("CL-12.tables")
 def test_answers_that_do_not_come_are_timeouts_after_sending(library, proxy, control):
     """The command was executed; the client cannot know."""
     error = seen(incr(library), proxy.port, proxy.drop_replies)

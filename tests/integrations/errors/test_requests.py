@@ -183,3 +183,15 @@ def test_a_body_that_is_no_json_was_an_answer(server, session):
     """The request was carried out, and the same page would come again."""
     url = server.on("/", Status(200, body=b"<html>"))
     check(lambda: session.get(url).json(), "JSONDecodeError", Kind.PERMANENT, ambiguous=True)
+
+
+@pytest.mark.req("CL-04")
+@pytest.mark.parametrize(
+    ("status", "requests_"), [(429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1)]
+)
+def test_what_is_repeated_by_its_status_is_counted_at_the_server(server, status, requests_):
+    """5xx and 429 are repeated, other 4xx are not."""
+    url = server.on("/", *[Status(status)] * 3)
+    error, _ = failure(TestRequests.send, "GET", url, {})
+    assert type(error) is TestRequests.status_error
+    assert server.count() == requests_

@@ -135,7 +135,6 @@ REPLIES = [
 
 
 @pytest.mark.parametrize(("step", "reply", "name", "kind", "times"), REPLIES)
-@pytest.mark.req("CL-12.tables")
 def test_a_reply_is_judged_by_its_code(server, step, reply, name, kind, times):
     """What the server asks to try again is tried again, and nothing else."""
     server.begin(**{step: reply})

@@ -26,7 +26,6 @@ NUMERIC = socket.AI_NUMERICHOST  # nothing is looked up, so that no packet leave
         (("127.0.0.1", None, socket.AF_INET6, 0, 0, NUMERIC), "EAI_ADDRFAMILY"),
     ],
 )
-@pytest.mark.req("CL-12.tables")
 def test_what_the_resolver_refuses_is_permanent(arguments, code):
     """The same question has the same answer; it is asked once."""
     tries = []

@@ -127,7 +127,6 @@ def expect(caught, seen, kind, requests, *, ambiguous=False):
     assert len(seen) == requests
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_certificate_that_is_not_trusted_is_final(serve, pem):
     """It is the same the next time."""
     port, seen = serve(lambda peer: shake(wrapped(pem), peer))

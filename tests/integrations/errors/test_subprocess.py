@@ -36,7 +36,6 @@ EXITS = [
 
 
 @pytest.mark.parametrize(("script", "kind", "ambiguous", "runs"), EXITS)
-@pytest.mark.req("CL-12.tables")
 def test_an_exit_code_is_judged_where_it_means_one_thing(tmp_path, script, kind, ambiguous, runs):
     """The command writes a line for each run, so that runs are counted by what it did."""
     (tmp_path / "not-executable").touch()
