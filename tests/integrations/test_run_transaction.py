@@ -103,6 +103,8 @@ def test_a_deadlock_runs_the_whole_transaction_again(world, hand):
         ((run,),) = yield "SELECT nextval('runs')"
         if run == 1:
             opponent.execute("UPDATE accounts SET n = 10 WHERE id = 2")
+        else:
+            ends.join()  # or ours might be the first to lock the row again
         yield "UPDATE accounts SET n = n + 1 WHERE id = 1"
         if run == 1:
             waits.start()
