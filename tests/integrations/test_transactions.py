@@ -174,6 +174,24 @@ def test_an_async_function_opens_the_connection_of_each_attempt(postgres_url):
     assert [connection.closed for connection in opened] == [True] * 3
 
 
+def test_a_plain_async_connection_is_used_as_it_is(postgres_url):
+    """Twice; the limit of its session is looked up once."""
+
+    async def one(connection):
+        return await (await connection.execute("SELECT 42")).fetchone()
+
+    async def main():
+        opened = await psycopg.AsyncConnection.connect(postgres_url)
+        async with opened as connection:
+            with mainstay.deadline.within(20.0):
+                run = for_psycopg.arun_transaction
+                found = [await run(connection, one, policy=POLICY) for _ in range(2)]
+            assert "wait" not in vars(connection)
+        return found
+
+    assert asyncio.run(main()) == [(42,)] * 2
+
+
 # --- SQLAlchemy -----------------------------------------------------------------------------------
 
 
@@ -286,6 +304,44 @@ def test_a_database_without_a_place_for_it_is_not_limited(engine, monkeypatch):
         for_sqlalchemy.run_transaction(engine, lambda _: None, policy=POLICY)
 
 
+def test_an_async_database_without_a_place_for_it_is_not_limited(postgres_url, monkeypatch):
+    """The policy alone cuts its attempts."""
+
+    async def one(session):
+        return (await session.execute(sqlalchemy.text("SELECT 1"))).scalar()
+
+    async def main():
+        engine = create_async_engine(scheme(postgres_url, "asyncpg"))
+        async with engine.connect() as connection:
+            monkeypatch.setattr(engine.dialect, "name", "another")
+            monkeypatch.setattr(engine.dialect, "driver", "another")
+            with mainstay.deadline.within(10.0):
+                found = await for_sqlalchemy.arun_transaction(connection, one, policy=POLICY)
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(main()) == 1
+
+
+def test_what_is_no_async_source_is_refused(engine):
+    """Before anything is tried."""
+    with pytest.raises(mainstay.UsageError, match="Engine is no async_sessionmaker"):
+        asyncio.run(for_sqlalchemy.arun_transaction(engine, print, policy=POLICY))
+
+
+def test_an_error_of_the_socket_in_commit_leaves_the_outcome_unknown(engine, monkeypatch):
+    """SQLAlchemy does not wrap it, and `attach` has nothing to note on it."""
+    for_sqlalchemy.attach(engine)
+
+    def reset(_connection):
+        raise ConnectionResetError
+
+    monkeypatch.setattr(engine.dialect, "do_commit", reset)
+    with pytest.raises(mainstay.OutcomeUnknown) as caught:
+        for_sqlalchemy.run_transaction(sessionmaker(engine), add, policy=POLICY)
+    assert not hasattr(caught.value.__cause__, "__notes__")
+
+
 # --- an engine that acts on what is known ---------------------------------------------------------
 
 
@@ -359,3 +415,29 @@ def test_the_time_that_is_left_limits_connecting(driver, option, least):
     assert seen[3:] == [3, pytest.approx(max(least, 0.5), abs=0.4), 3]
     assert least <= seen[1] <= 2
     assert 50 < seen[2] <= 60
+
+
+def test_connecting_by_another_driver_is_left_as_it_is():
+    """Its options are not known."""
+    seen = []
+
+    def connect(_dialect, _record, _args, options):
+        seen.append(dict(options))
+        raise ConnectionRefusedError
+
+    engine = sqlalchemy.create_engine("postgresql+pg8000://127.0.0.1:1/x", module=psycopg)
+    for_sqlalchemy.attach(engine)
+    event.listen(engine, "do_connect", connect)
+    with mainstay.deadline.within(5.0), pytest.raises(ConnectionRefusedError):
+        engine.connect()
+    assert not {"timeout", "connect_timeout"} & seen[0].keys()
+
+
+def test_a_note_is_left_on_what_no_connection_raised(postgres_url):
+    """An unknown database: there is no connection that could be dropped."""
+    wrong = scheme(postgres_url, "psycopg").rpartition("/")[0] + "/nowhere"
+    engine = sqlalchemy.create_engine(wrong)
+    for_sqlalchemy.attach(engine)
+    with pytest.raises(sqlalchemy.exc.OperationalError) as caught:
+        engine.connect()
+    assert caught.value.__notes__ == ["mainstay: permanent: there is no such database"]
