@@ -28,13 +28,14 @@ help: ## list the commands
 
 setup: $(READY) ## create .venv with everything the other commands need
 
-$(READY): pyproject.toml tools/find-python tools/get-promtool
+$(READY): pyproject.toml tools/find-python tools/get-promtool tools/get-rabbitmq
 	@PYTHON='$(PYTHON)' tools/find-python > /dev/null
 	$(call step,setup,creating $(VENV); a minute or two)
 	@test -x $(BIN)/python || "$$(PYTHON='$(PYTHON)' tools/find-python)" -m venv $(VENV)
 	$(call quiet,$(PIP) --upgrade 'pip>=25.1')
 	$(call quiet,$(PIP) --editable '.[cli$(,)trio]' --group dev)
 	@tools/get-promtool $(VENV)/opt || true
+	@tools/get-rabbitmq $(VENV)/opt || true
 	@touch $@
 
 demo: $(READY) ## run the main job against a failing local service
