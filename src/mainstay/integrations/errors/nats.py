@@ -69,7 +69,7 @@ _ANSWERS: dict[str | int, Row] = {
 
 
 def _answer(error: Any) -> list[str | int | None]:
-    """Code, and status; the status 409 has many meanings, which its words distinguish."""
+    """Code, and status; the status 409 has many meanings, which its words separate."""
     words = f"409 {error.description}" if error.code == 409 else None
     return [error.err_code, words, error.code]
 
@@ -138,7 +138,7 @@ _ENTRIES: dict[str, Entry] = {
         Kind.TRANSIENT, "the client is connecting again; nothing was sent"
     ),
     "nats.errors.OutboundBufferLimitError": Row(
-        Kind.OVERLOAD, "the client keeps as much for a lost server as it may"
+        Kind.OVERLOAD, "the client keeps as much for an unavailable server as it may"
     ),
     "nats.errors.SlowConsumerError": Row(
         Kind.OVERLOAD, "messages came faster than they were handled, and were dropped"
