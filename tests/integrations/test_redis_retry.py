@@ -1,0 +1,162 @@
+"""mainstay.integrations.redis: redis-py's own retries, driven by a policy."""
+
+import asyncio
+
+import pytest
+import redis
+import redis.asyncio
+
+import mainstay
+from mainstay.integrations.redis import AsyncRetry, Retry
+from mainstay.testing import FaultProxy
+from tests.integrations.errors.brokers import AT_ONCE, seen, told
+from tests.servers.valkey import start_valkey
+
+SOON = {"socket_timeout": 0.1, "socket_connect_timeout": 5}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server of its own, whose commands are counted."""
+    server = start_valkey(tmp_path_factory.mktemp("valkey"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def proxy(server):
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def control(server):
+    """A client without the proxy, at an empty server."""
+    with redis.Redis(port=server.port) as control:
+        control.flushall()
+        control.config_resetstat()
+        yield control
+
+
+def calls(control, command):
+    return control.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
+
+
+def test_the_policy_decides_how_often_a_command_is_sent(proxy, control):
+    """Three connections for three attempts, and not eleven, nor thirty-three under a retry."""
+    with redis.Redis(port=proxy.port, retry=Retry(AT_ONCE), **SOON) as client:
+        client.ping()
+        proxy.drop_replies()
+        error = seen(lambda: AT_ONCE.call(lambda: client.incr("n")))
+        assert told(error)[0] == "timeout ambiguous"
+    assert proxy.connections == 3
+    assert control.get("n") == b"1"
+
+
+def test_an_asyncio_client_does_the_same(proxy, control):
+    """Of the two colours there is one rule."""
+
+    async def run():
+        retry = AsyncRetry(AT_ONCE)
+        async with redis.asyncio.Redis(port=proxy.port, retry=retry, **SOON) as client:
+            await client.ping()
+            proxy.drop_replies()
+            await client.incr("n")
+
+    assert told(seen(run))[0] == "timeout ambiguous"
+    assert proxy.connections == 3
+    assert control.get("n") == b"1"
+
+
+def test_a_lost_answer_is_repeated_on_a_new_connection(proxy, control):
+    """One failure, one more attempt; the command was executed twice."""
+    with redis.Redis(port=proxy.port, retry=Retry(AT_ONCE), **SOON) as client:
+        client.ping()
+        proxy.drop_reply_once(b"INCR")
+        assert client.incr("n") == 2
+
+    async def run():
+        retry = AsyncRetry(AT_ONCE)
+        async with redis.asyncio.Redis(port=proxy.port, retry=retry, **SOON) as client:
+            await client.ping()
+            proxy.drop_reply_once(b"INCR")
+            return await client.incr("n")
+
+    assert asyncio.run(run()) == 4
+    assert calls(control, "incrby") == 4
+
+
+def test_what_the_server_refuses_is_judged_by_the_table(server, control):
+    """A full server is asked three times, a wrong type once; redis-py would do neither."""
+    with redis.Redis(port=server.port, retry=Retry(AT_ONCE), **SOON) as client:
+        control.config_set("maxmemory", 1)
+        assert told(seen(client.set, "n", 1)) == ("overload", "redis")
+        control.config_set("maxmemory", 0)
+        assert control.info("commandstats")["cmdstat_set"]["rejected_calls"] == 3
+        control.rpush("list", 1)
+        assert told(seen(client.incr, "list")) == ("permanent", "redis")
+        assert control.info("commandstats")["cmdstat_incrby"]["failed_calls"] == 1
+
+
+def test_a_policy_that_excludes_what_may_have_been_executed(proxy, control):
+    """A rule decides, as everywhere: no second INCR after a lost answer."""
+    careful = mainstay.RetryPolicy(retry_on=mainstay.transient, never_retry_on=[is_ambiguous])
+    with redis.Redis(port=proxy.port, retry=Retry(careful), **SOON) as client:
+        client.ping()
+        proxy.drop_reply_once(b"INCR")
+        assert isinstance(seen(client.incr, "n"), redis.ConnectionError)
+    assert control.get("n") == b"1"
+
+
+def is_ambiguous(error):
+    """Whether a connection was lost after sending."""
+    return "connecting" not in str(error)
+
+
+def test_a_transaction_that_watches_is_not_repeated_in_part(proxy, control):
+    """redis-py raises it at once, since the watches are gone; the policy must not go on."""
+    with redis.Redis(port=proxy.port, retry=Retry(AT_ONCE), **SOON) as client:
+        pipeline = client.pipeline()
+        pipeline.watch("n")
+        pipeline.multi()
+        pipeline.incr("n")
+        proxy.drop_reply_once(b"EXEC")
+        assert isinstance(seen(pipeline.execute), redis.WatchError)
+    assert control.get("n") == b"1"
+
+
+def test_errors_that_redis_py_names_as_final_are_final():
+    """`is_retryable` of its callers is asked before the policy."""
+    failed = []
+
+    def do():
+        raise redis.ConnectionError("lost")
+
+    run = Retry(AT_ONCE).call_with_retry
+    error = seen(lambda: run(do, failed.append, is_retryable=lambda _error: False))
+    assert isinstance(error, redis.ConnectionError)
+    assert failed == []
+    seen(lambda: run(do, failed.append))
+    assert len(failed) == 3
+
+    async def ado():
+        raise redis.ConnectionError("lost")
+
+    async def afail(error):
+        raise ValueError("while closing") from error
+
+    async def arun():
+        await AsyncRetry(AT_ONCE).call_with_retry(ado, afail)
+
+    assert isinstance(seen(arun), ValueError)
+
+
+def test_a_client_keeps_the_policy_in_its_copies():
+    """redis-py copies the retry for each connection, and adds errors to the copy."""
+    retry = Retry(AT_ONCE)
+    client = redis.Redis(port=1, retry=retry, retry_on_error=[redis.ReadOnlyError])
+    copy = client.connection_pool.make_connection().retry
+    assert copy.policy is AT_ONCE
+    assert copy.get_retries() == 2
+    assert redis.ReadOnlyError in copy._supported_errors
+    assert redis.ReadOnlyError not in retry._supported_errors
