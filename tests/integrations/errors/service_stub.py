@@ -2,8 +2,9 @@
 
 An answer is a status with headers and a body, or one of `RESET` (reads the request, then resets the
 connection), `SILENCE` (reads the request, and never answers), `CUT` and `BROKEN` (end or reset the
-connection in the middle of the body). When the answers are used up, the request is passed on to
-`upstream`, or the last one is repeated.
+connection in the middle of the body), `HALF` (sends no more than half of the body), `TRICKLE` (a
+byte at a time, for seconds). When the answers are used up, the request is passed on to `upstream`,
+or the last one is repeated.
 """
 
 import http.client
@@ -11,6 +12,7 @@ import json
 import socket
 import struct
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,7 +24,8 @@ from mainstay.testing import virtual_time
 
 HAS_REQUESTS = find("requests.exceptions.Timeout") is not None
 """Whether there is a table of requests, whose errors some clients hand on as they are."""
-RESET, SILENCE, CUT, BROKEN = "reset", "silence", "cut", "broken"
+RESET, SILENCE, CUT, BROKEN, TRICKLE = "reset", "silence", "cut", "broken", "trickle"
+HALF = "half"
 DATE = "Mon, 16 Nov 2026 12:00:00 GMT"
 LATER = "Mon, 16 Nov 2026 12:00:07 GMT"
 """Seven seconds after DATE."""
@@ -94,6 +97,10 @@ class ServiceStub:
                 except ConnectionError:
                     self.close_connection = True
 
+            def finish(self):
+                with suppress(ConnectionError):  # the client has given up
+                    super().finish()
+
             def handle_expect_100(self):
                 self.send_response_only(100)
                 self.end_headers()
@@ -110,8 +117,12 @@ class ServiceStub:
                     stub._over.wait(5)
                 if answer in (RESET, SILENCE):
                     self.reset()
-                elif answer in (CUT, BROKEN):
+                elif answer == TRICKLE:
+                    self.trickle()
+                elif answer in (CUT, BROKEN, HALF):
                     self.send(Answer(200, b"half"), length=1000)
+                    if answer == HALF:
+                        stub._over.wait(5)
                     self.close_connection = True
                     if answer == BROKEN:
                         self.reset()
@@ -137,6 +148,14 @@ class ServiceStub:
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)
                     self.wfile.flush()
+
+            def trickle(self):
+                for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200:
+                    self.wfile.write(bytes([byte]))
+                    self.wfile.flush()
+                    if stub._over.wait(0.02):
+                        break
+                self.close_connection = True
 
             def reset(self):
                 linger = struct.pack("ii", 1, 0)
