@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mainstay.core.known.table import Entry
+
 
 def _message(error: Any) -> tuple[str]:
     return (str(error),)
@@ -33,20 +35,23 @@ _BY_STATUS = Cases(
     of="message",
 )
 
+_ENTRIES: dict[str, Entry] = {
+    "ConsulException": _BY_STATUS,
+    "ClientError": _BY_STATUS,
+    "BadRequest": Row(Kind.PERMANENT, "a mistake in the call"),
+    "ACLDisabled": Row(Kind.AUTH, "ACLs are off, or no token was sent"),
+    "ACLPermissionDenied": Row(Kind.AUTH, "the token is not accepted or not permitted"),
+    "NotFound": Row(Kind.PERMANENT, "what it names is not there"),
+    "Timeout": Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True),
+}
+OTHER_VERSIONS = tuple(f"consul.base.{name}" for name in _ENTRIES)
+"""Of python-consul, and of py-consul before 1.3."""
+
 TABLE = Table(
     "consul",
     {
-        "consul.exceptions.ConsulException": _BY_STATUS,
-        "consul.exceptions.ClientError": _BY_STATUS,
-        "consul.exceptions.BadRequest": Row(Kind.PERMANENT, "a mistake in the call"),
-        "consul.exceptions.ACLDisabled": Row(Kind.AUTH, "ACLs are off, or no token was sent"),
-        "consul.exceptions.ACLPermissionDenied": Row(
-            Kind.AUTH, "the token is not accepted or not permitted"
-        ),
-        "consul.exceptions.NotFound": Row(Kind.PERMANENT, "what it names is not there"),
-        "consul.exceptions.Timeout": Row(
-            Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True
-        ),
+        **{f"consul.exceptions.{name}": entry for name, entry in _ENTRIES.items()},
+        **{f"consul.base.{name}": entry for name, entry in _ENTRIES.items()},
     },
     retries="none",
 )

@@ -64,9 +64,7 @@ def _cause(error: Any) -> tuple[str]:
 
 
 _NO_ANSWER = Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True)
-_CONNECTION = Cases(
-    _cause, {"SocketDeadlineExceededError": _NO_ANSWER}, otherwise=_LOST, of="cause"
-)
+_CONNECTION = Cases(_cause, {"SocketDeadlineExceeded*": _NO_ANSWER}, otherwise=_LOST, of="cause")
 _SERVER = Cases(_code, _CODES, otherwise=Row(Kind.UNKNOWN, "a code that is not known"))
 _UNAVAILABLE = Cases(
     _message,
@@ -143,7 +141,26 @@ TABLE = Table(
             Kind.UNKNOWN, "the driver raises one of its public errors in its place"
         ),
         "neo4j._exceptions.SocketDeadlineExceededError": _NO_ANSWER,
+        "neo4j._exceptions.SocketDeadlineExceeded": _NO_ANSWER,
+        "neo4j._exceptions.BoltConnectionBroken": _LOST,
+        "neo4j._exceptions.BoltConnectionClosed": _LOST,
+        "neo4j._exceptions.BoltFailure": Row(
+            Kind.UNKNOWN, "the driver raises one of its public errors in its place"
+        ),
+        "neo4j._exceptions.BoltTransactionError": _WRONG,
     },
     retries="of managed transactions (`execute_read`, `execute_write`, `execute_query`) for 30"
     " seconds: `max_transaction_retry_time=0` turns them off",
 )
+
+OTHER_VERSIONS = tuple(
+    f"neo4j._exceptions.{name}"
+    for name in (
+        "BoltConnectionBroken",
+        "BoltConnectionClosed",
+        "BoltFailure",
+        "BoltTransactionError",
+        "SocketDeadlineExceeded",
+    )
+)
+"""Of neo4j 5."""
