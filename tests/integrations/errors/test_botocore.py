@@ -309,6 +309,25 @@ def test_retries_of_botocore_multiply(front):
 
 
 @pytest.mark.req("CL-03")
+@pytest.mark.req("CL-03")
+@pytest.mark.parametrize(
+    "rule",
+    ["ThrottlingException", "ClientError", botocore.exceptions.ClientError],
+    ids=["code", "name", "class"],
+)
+def test_the_front_door_takes_a_code_a_name_and_a_class(front, s3, rule):
+    """Through a real ClientError; another code is not covered by the code's name."""
+    front.answers(s3_error(400, "ThrottlingException"))
+    policy = RetryConfiguration(retry_on_exceptions=(rule,)).policy()
+    with virtual_time():
+        policy.call(s3.get_object, Bucket=BUCKET, Key="here")
+    assert front.count == 2
+    front.answers(s3_error(400, "EntityTooLarge"))
+    with pytest.raises(botocore.exceptions.ClientError):
+        policy.call(s3.get_object, Bucket=BUCKET, Key="here")
+    assert front.count == 1
+
+
 def test_the_front_door_repeats_what_s3_asks_it_to(front, s3):
     """The rules of the client document do not name SlowDown; what is known of S3 does."""
     for answer in (s3_error(503, "SlowDown"), s3_error(400, "RequestTimeout"), RESET):
