@@ -25,6 +25,7 @@ class Handlers(grpc.GenericRpcHandler):
 
     def stream(self, request, context):
         """Some of an answer, and then a failure."""
+        self.server.seen["stream"] += 1
         yield b"some"
         context.abort(grpc.StatusCode.UNAVAILABLE, "broken off")
 

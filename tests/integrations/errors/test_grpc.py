@@ -274,6 +274,7 @@ def test_an_error_without_a_code_is_unknown():
 
 def test_the_recipe_runs(server):
     """The code of the page makes a call to a server that is not available at first."""
-    server.begin("UNAVAILABLE", "RESOURCE_EXHAUSTED", "echo")
-    assert run_recipe("grpc", **{"localhost:50051": server.target})["reply"] == b"hello"
-    assert server.seen["Echo"] == 3
+    server.begin("UNAVAILABLE", "RESOURCE_EXHAUSTED", "echo", "ABORTED", "echo")
+    made = run_recipe("grpc", **{"localhost:50051": server.target})
+    assert (made["reply"], made["answer"]) == (b"hello", b"hello")
+    assert server.seen["Echo"] == 5

@@ -1,0 +1,217 @@
+"""grpc: interceptors that retry, and end calls at the deadline.
+
+A call with one request and one answer is repeated by the policy. A call with a stream on one side
+is not: part of it may have been read. The time that is left becomes the timeout of every attempt,
+which grpc itself hands on to the server.
+
+grpc repeats by itself what a service config asks for. `NO_RETRIES` are the options of a channel
+that turn it off; an interceptor that is given the options of its channel warns of the product.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import grpc
+import grpc.aio
+
+from mainstay import deadline
+from mainstay.core.known.headers import ATTEMPT
+from mainstay.integrations.http_headers import Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from mainstay.integrations.http_headers import Calls, Operations
+
+NO_RETRIES = (("grpc.enable_retries", 0),)
+"""Options of a channel: grpc repeats nothing but what was never sent."""
+_KEY = ATTEMPT.lower()
+
+
+class ClientInterceptor(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """An interceptor for `grpc.intercept_channel(channel, ...)`.
+
+    A call that is made with `.future()` ends at the deadline and is not repeated: nothing waits for
+    it here.
+
+    Args:
+        retry: a RetryPolicy, an Engine, or an operation of one; None for one attempt.
+        trusted: whether the server of the channel is one of yours; it gets the number of the
+            attempt then, as `mainstay-attempt`.
+        options: those of the channel; if they have a service config that retries, a warning names
+            the product.
+        operation: the operation of the engine.
+
+    Example:
+        >>> import grpc, mainstay
+        >>> channel = grpc.insecure_channel("localhost:50051", options=NO_RETRIES)
+        >>> retrying = grpc.intercept_channel(channel, ClientInterceptor(mainstay.RetryPolicy()))
+        >>> retrying.close()
+    """
+
+    def __init__(
+        self,
+        retry: Calls | Operations | None = None,
+        *,
+        trusted: bool = False,
+        options: Iterable[tuple[str, Any]] = (),
+        operation: str = "grpc",
+    ) -> None:
+        self._outgoing = _Outgoing(retry, options, operation, trusted=trusted)
+
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], details: Any, request: Any
+    ) -> Any:
+        """Makes the call, as often as the policy allows."""
+        calls, numbers = self._outgoing.calls, count(1)
+        if calls is None:
+            return continuation(self._outgoing.details(details, 1), request)
+
+        def attempt() -> Any:
+            call = continuation(self._outgoing.details(details, next(numbers)), request)
+            if call.done():  # one of .future() is under way
+                call.result()
+            return call
+
+        attempt.__qualname__ = "grpc"  # what notes and events call it
+        return calls.call(attempt)
+
+    def _once(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
+        return continuation(self._outgoing.details(details, 1), requests)
+
+    intercept_unary_stream: Any = _once
+    intercept_stream_unary: Any = _once
+    intercept_stream_stream: Any = _once
+
+
+def aio_interceptors(
+    retry: Calls | Operations | None = None,
+    *,
+    trusted: bool = False,
+    options: Iterable[tuple[str, Any]] = (),
+    operation: str = "grpc",
+) -> list[Any]:
+    """The interceptors for `grpc.aio.insecure_channel(..., interceptors=...)`: one of each kind.
+
+    The arguments are those of ClientInterceptor.
+
+    >>> import mainstay
+    >>> len(aio_interceptors(mainstay.RetryPolicy()))
+    4
+    """
+    outgoing = _Outgoing(retry, options, operation, trusted=trusted)
+    return [made(outgoing) for made in (_AioUnary, _AioUnaryStream, _AioStreamUnary, _AioStreams)]
+
+
+class _AioUnary(grpc.aio.UnaryUnaryClientInterceptor):
+    def __init__(self, outgoing: _Outgoing) -> None:
+        self._outgoing = outgoing
+
+    async def intercept_unary_unary(
+        self, continuation: Callable[..., Any], details: Any, request: Any
+    ) -> Any:
+        calls, numbers = self._outgoing.calls, count(1)
+
+        async def attempt() -> Any:
+            call = await continuation(self._outgoing.details(details, next(numbers)), request)
+            await call
+            return call
+
+        attempt.__qualname__ = "grpc"  # what notes and events call it
+        return await (attempt() if calls is None else calls.acall(attempt))
+
+
+class _AioOnce:
+    """A call that is bounded and not repeated; grpc wants a class for each kind of streams."""
+
+    def __init__(self, outgoing: _Outgoing) -> None:
+        self._outgoing = outgoing
+
+    async def once(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
+        return await continuation(self._outgoing.details(details, 1), requests)
+
+
+class _AioUnaryStream(_AioOnce, grpc.aio.UnaryStreamClientInterceptor):
+    intercept_unary_stream: Any = _AioOnce.once
+
+
+class _AioStreamUnary(_AioOnce, grpc.aio.StreamUnaryClientInterceptor):
+    intercept_stream_unary: Any = _AioOnce.once
+
+
+class _AioStreams(_AioOnce, grpc.aio.StreamStreamClientInterceptor):
+    intercept_stream_stream: Any = _AioOnce.once
+
+
+class _Details(NamedTuple):
+    """The details of a call, as both interfaces of grpc read them."""
+
+    method: Any
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+class _Outgoing(Outgoing):
+    """What retries, and what an attempt is sent with."""
+
+    __slots__ = ("_trusted",)
+
+    def __init__(
+        self,
+        retry: Calls | Operations | None,
+        options: Iterable[tuple[str, Any]],
+        operation: str,
+        *,
+        trusted: bool,
+    ) -> None:
+        super().__init__(retry, (), operation)
+        self._trusted = trusted
+        inside = configured_attempts(options) - 1
+        self.warn_of_retries("grpc", inside, "add NO_RETRIES to the options of the channel")
+
+    def details(self, given: Any, attempt: int) -> _Details:
+        """The details of a call for one attempt."""
+        timeout, left = given.timeout, deadline.remaining()
+        if left is not None:
+            timeout = max(0.0, left if timeout is None else min(timeout, left))
+        metadata = given.metadata
+        if self._trusted:
+            pairs = (*(metadata or ()), (_KEY, str(attempt)))
+            is_aio = isinstance(metadata, grpc.aio.Metadata)
+            metadata = grpc.aio.Metadata(*pairs) if is_aio else pairs
+        return _Details(
+            given.method,
+            timeout,
+            metadata,
+            given.credentials,
+            getattr(given, "wait_for_ready", None),
+            getattr(given, "compression", None),
+        )
+
+
+def configured_attempts(options: Iterable[tuple[str, Any]]) -> int:
+    """The most attempts that a service config among the options of a channel allows; 1 if none.
+
+    >>> configured_attempts([("grpc.service_config", '{"methodConfig": []}')])
+    1
+    """
+    given = dict(options)
+    config = given.get("grpc.service_config")
+    if config is None or given.get("grpc.enable_retries", 1) == 0:
+        return 1
+    from json import loads
+
+    methods = loads(config).get("methodConfig", ())
+    policies = [each.get("retryPolicy", {}) for each in methods]
+    return max([1, *(int(each.get("maxAttempts", 1)) for each in policies)])

@@ -1,0 +1,235 @@
+"""The interceptors of grpc, against a real server."""
+
+import asyncio
+import json
+import warnings
+
+import grpc
+import grpc.aio
+import pytest
+
+import mainstay
+from mainstay import Backoff, Engine, RetryPolicy, deadline
+from mainstay.errors import MainstayWarning
+from mainstay.integrations import grpc as hands
+from mainstay.integrations import http_headers
+from tests.integrations.errors.grpc_server import GrpcServer
+from tests.processes import wait_until
+
+
+@pytest.fixture(scope="module")
+def running():
+    """One for the module."""
+    server = GrpcServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(running):
+    """The server, with nothing of the test before."""
+    running.begin()
+    return running
+
+
+def three(**fields):
+    """A policy of three attempts that does not wait."""
+    return RetryPolicy(**{"attempts": 3, "backoff": Backoff.constant(0), **fields})
+
+
+@pytest.fixture
+def intercepted(server):
+    """Makes a channel through an interceptor."""
+    channels = []
+
+    def make(*given, **options):
+        channel = grpc.insecure_channel(server.target)
+        channels.append(channel)
+        return grpc.intercept_channel(channel, hands.ClientInterceptor(*given, **options))
+
+    yield make
+    for channel in channels:
+        channel.close()
+
+
+def in_aio(server, work, *given, **options):
+    """Runs a coroutine function with a channel of asyncio."""
+
+    async def main():
+        made = hands.aio_interceptors(*given, **options)
+        async with grpc.aio.insecure_channel(server.target, interceptors=made) as channel:
+            return await work(channel)
+
+    return asyncio.run(main())
+
+
+def test_a_call_is_repeated_until_it_succeeds(server, intercepted):
+    """The program makes one call; the server sees three."""
+    server.begin("UNAVAILABLE", "ABORTED", "echo")
+    echo = intercepted(three()).unary_unary("/t.T/echo")
+    assert echo(b"hello", timeout=10) == b"hello"
+    assert server.seen["echo"] == 3
+
+
+def test_a_call_of_asyncio_is_repeated_until_it_succeeds(server):
+    """The same, by another interface."""
+    server.begin("UNAVAILABLE", "ABORTED", "echo")
+
+    async def work(channel):
+        return await channel.unary_unary("/t.T/echo")(b"hello", timeout=10)
+
+    assert in_aio(server, work, three()) == b"hello"
+    assert server.seen["echo"] == 3
+
+
+@pytest.mark.parametrize(("code", "calls"), [("NOT_FOUND", 1), ("UNAVAILABLE", 3)])
+def test_the_last_failure_is_raised_as_grpc_does(server, intercepted, code, calls):
+    """A program that catches grpc.RpcError goes on working."""
+    with pytest.raises(grpc.RpcError) as caught:
+        intercepted(three()).unary_unary(f"/t.T/{code}")(b"", timeout=10)
+    assert caught.value.code() is grpc.StatusCode[code]
+    assert server.seen[code] == calls
+
+    async def work(channel):
+        await channel.unary_unary(f"/t.T/{code}")(b"", timeout=10)
+
+    server.begin()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        in_aio(server, work, three())
+    assert caught.value.code() is grpc.StatusCode[code]
+    assert server.seen[code] == calls
+
+
+def test_the_time_that_is_left_becomes_the_timeout(server, intercepted):
+    """The server reads it from grpc's own header; the shorter one counts."""
+    echo = intercepted(three()).unary_unary("/t.T/echo")
+    with deadline.within(30):
+        echo(b"")
+        echo(b"", timeout=5)
+        echo(b"", timeout=600)
+    bare, short, long = server.left
+    assert 20 < bare < 31  # grpc rounds a timeout up on its way
+    assert short < 6
+    assert 20 < long < 31
+
+    async def work(channel):
+        with deadline.within(30):
+            await channel.unary_unary("/t.T/echo")(b"")
+
+    in_aio(server, work)
+    assert 20 < server.left[-1] < 31
+
+
+def test_a_server_that_never_answers_is_given_up_on_at_the_deadline(server, intercepted):
+    """The call itself names no timeout."""
+    hang = intercepted(three()).unary_unary("/t.T/hang")
+    with deadline.within(0.3), pytest.raises((grpc.RpcError, mainstay.DeadlineExceeded)):
+        hang(b"")
+    wait_until(lambda: server.seen["hang"] == 1, "the call at the server")
+
+    async def work(channel):
+        with deadline.within(0.3):
+            await channel.unary_unary("/t.T/hang")(b"")
+
+    with pytest.raises((grpc.RpcError, mainstay.DeadlineExceeded)):
+        in_aio(server, work, three())
+
+
+def test_a_server_of_ours_gets_the_number_of_the_attempt(server, intercepted):
+    """As metadata, beside that of the call; others get nothing."""
+    server.begin("UNAVAILABLE", "echo")
+    echo = intercepted(three(), trusted=True).unary_unary("/t.T/echo")
+    echo(b"", timeout=10, metadata=(("tenant", "a"),))
+    assert [each["mainstay-attempt"] for each in server.metadata] == ["1", "2"]
+    assert [each["tenant"] for each in server.metadata] == ["a", "a"]
+
+    async def work(channel):
+        metadata = grpc.aio.Metadata(("tenant", "a"))
+        await channel.unary_unary("/t.T/echo")(b"", timeout=10, metadata=metadata)
+
+    server.begin("UNAVAILABLE", "echo")
+    in_aio(server, work, three(), trusted=True)
+    assert [each["mainstay-attempt"] for each in server.metadata] == ["1", "2"]
+    assert [each["tenant"] for each in server.metadata] == ["a", "a"]
+    server.begin()
+    intercepted(three()).unary_unary("/t.T/echo")(b"", timeout=10)
+    assert "mainstay-attempt" not in server.metadata[0]
+
+
+def test_a_stream_is_bounded_and_not_repeated(server, intercepted):
+    """Part of it may have been read."""
+    stream = intercepted(three()).unary_stream("/t.T/stream")
+    read = []
+    with pytest.raises(grpc.RpcError):
+        read.extend(stream(b"", timeout=10))
+    assert server.seen["stream"] == 1
+
+    async def work(channel):
+        return [each async for each in channel.unary_stream("/t.T/stream")(b"", timeout=10)]
+
+    with pytest.raises(grpc.aio.AioRpcError):
+        in_aio(server, work, three())
+    assert server.seen["stream"] == 2
+
+
+def test_a_future_is_not_waited_for(server, intercepted):
+    """It would no longer be one."""
+    call = intercepted(three()).unary_unary("/t.T/hang").future(b"", timeout=10)
+    assert not call.done()
+    call.cancel()
+
+
+def test_without_a_policy_one_attempt_is_made(server, intercepted):
+    """The deadline is handed on all the same."""
+    with deadline.within(30), pytest.raises(grpc.RpcError):
+        intercepted().unary_unary("/t.T/UNAVAILABLE")(b"")
+    assert server.seen["UNAVAILABLE"] == 1
+    assert server.left[0] < 31
+
+
+def test_an_engine_makes_the_calls_of_an_operation(server, intercepted):
+    """Its policies, circuits and sinks have them."""
+    server.begin("UNAVAILABLE", "echo")
+    with Engine(policies=[three(name="thrice")], operations={"orders": "thrice"}) as engine:
+        echo = intercepted(engine, operation="orders").unary_unary("/t.T/echo")
+        assert echo(b"x", timeout=10) == b"x"
+    assert server.seen["echo"] == 2
+
+
+SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.01s",
+                "maxBackoff": "0.01s",
+                "backoffMultiplier": 1,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+
+
+def test_grpcs_own_retries_multiply_ours_and_are_named_once(server, monkeypatch):
+    """Four of a service config for each of ours: twelve calls, unless they are turned off."""
+    monkeypatch.setattr(http_headers, "_warned", set())
+    options = (("grpc.service_config", json.dumps(SERVICE_CONFIG)),)
+    with pytest.warns(MainstayWarning, match="4 x 3 = 12"):
+        made = hands.ClientInterceptor(three(), options=options)
+    with grpc.insecure_channel(server.target, options=options) as channel:
+        call = grpc.intercept_channel(channel, made).unary_unary("/t.T/UNAVAILABLE")
+        with pytest.raises(grpc.RpcError):
+            call(b"", timeout=10)
+    assert server.seen["UNAVAILABLE"] == 12
+    server.begin()
+    options += hands.NO_RETRIES
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = hands.ClientInterceptor(three(), options=options)
+    with grpc.insecure_channel(server.target, options=options) as channel:
+        call = grpc.intercept_channel(channel, made).unary_unary("/t.T/UNAVAILABLE")
+        with pytest.raises(grpc.RpcError):
+            call(b"", timeout=10)
+    assert server.seen["UNAVAILABLE"] == 3
