@@ -90,6 +90,9 @@ STATUSES = [
     (failed(402, "billing_error"), "APIStatusError", Kind.PERMANENT, 1),
     (failed(403, "permission_error"), "PermissionDeniedError", Kind.AUTH, 1),
     (failed(404, "not_found_error"), "NotFoundError", Kind.PERMANENT, 1),
+    (answer(407, "<html>"), "APIStatusError", Kind.AUTH, 1),
+    (answer(425, "too early"), "APIStatusError", Kind.TRANSIENT, 3),
+    (failed(501, "api_error"), "HTTPNotImplementedError", Kind.PERMANENT, 1),
     (failed(408, REQUEST), "RequestTimeoutError", Kind.TIMEOUT, 3),
     (failed(409, CONFLICT), "ConflictError", Kind.TRANSIENT, 3),
     (failed(409, CONFLICT, "concurrent_membership_change"), "", Kind.TRANSIENT, 3),
@@ -285,6 +288,34 @@ def test_middleware_that_asks_to_repeat_is_judged_by_its_cause():
     assert kind_of(error).kind is Kind.TRANSIENT
     error.__cause__ = TimeoutError()
     assert kind_of(error).kind is Kind.TIMEOUT
+
+
+def test_credentials_that_cannot_be_had_are_an_authentication_failure(tmp_path):
+    """The file of the token is missing; nothing was sent."""
+    from anthropic.lib.credentials import IdentityTokenFile
+
+    with pytest.raises(anthropic.IdentityTokenFileError) as caught:
+        IdentityTokenFile(str(tmp_path / "none"))()
+    assert kind_of(caught.value).kind is Kind.AUTH
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, Kind.OVERLOAD), (401, Kind.AUTH), (None, Kind.AUTH)]
+)
+def test_an_exchange_of_tokens_is_judged_by_its_status(status, kind):
+    """Made here as the client does it."""
+    from anthropic.lib.credentials._workload import WorkloadIdentityError
+
+    assert kind_of(WorkloadIdentityError("no", status_code=status)).kind is kind
+
+
+def test_an_answer_that_is_no_answer_is_final(client, server):
+    """The next one would be the same."""
+    server.begin(answer(200, {"data": 7}))
+    strict = client.with_options(_extra_kwargs={"_strict_response_validation": True})
+    with pytest.raises(anthropic.APIResponseValidationError) as caught:
+        strict.models.list()
+    assert kind_of(caught.value).kind is Kind.PERMANENT
 
 
 def test_the_recipe_runs(server, monkeypatch):

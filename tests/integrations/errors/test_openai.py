@@ -5,6 +5,7 @@ and of the API reference (platform.openai.com/docs/guides/error-codes, .../guide
 """
 
 import asyncio
+import importlib
 from types import SimpleNamespace
 
 import pytest
@@ -87,7 +88,10 @@ STATUSES = [
     (failed(401, "invalid_api_key"), "AuthenticationError", Kind.AUTH, 1),
     (failed(403, "unsupported_country_region_territory"), "PermissionDeniedError", Kind.AUTH, 1),
     (failed(404, "model_not_found"), "NotFoundError", Kind.PERMANENT, 1),
+    (answer(407, "<html>"), "APIStatusError", Kind.AUTH, 1),
     (failed(408), "APIStatusError", Kind.TIMEOUT, 3),
+    (answer(425, "too early"), "APIStatusError", Kind.TRANSIENT, 3),
+    (failed(501), "InternalServerError", Kind.PERMANENT, 1),
     (failed(409), "ConflictError", Kind.TRANSIENT, 3),
     (failed(422), "UnprocessableEntityError", Kind.PERMANENT, 1),
     (failed(429, "rate_limit_exceeded", "tokens"), "RateLimitError", Kind.THROTTLED, 3),
@@ -201,6 +205,10 @@ def test_an_error_inside_a_stream_is_known_by_its_code(client, server):
     with pytest.raises(openai.APIError) as caught:
         list(client.chat.completions.create(**ASK, stream=True))
     assert kind_of(caught.value).kind is Kind.TRANSIENT
+    server.begin(answer(200, event.replace("server_error", "of_tomorrow") % "null"))
+    with pytest.raises(openai.APIError) as caught:
+        list(client.chat.completions.create(**ASK, stream=True))
+    assert kind_of(caught.value).kind is Kind.UNKNOWN
 
 
 LIMITS = {"x_ratelimit_remaining_requests": "0", "x_ratelimit_remaining_tokens": "0"}
@@ -287,6 +295,55 @@ def test_an_exception_of_another_shape_is_unknown():
     blank = openai.APIStatusError.__new__(openai.APIStatusError)
     blank.response = SimpleNamespace(headers=None)
     assert classify(blank, Rules()).hint is None
+
+
+def finished(reason):
+    """A completion that ended for some reason."""
+    status, text, headers = SAID
+    return status, text.replace('"stop"', f'"{reason}"'), headers
+
+
+def test_what_the_client_refuses_itself_is_final(server, client, monkeypatch, tmp_path):
+    """No key, an interface of before, an answer that is no answer, a message of a stranger."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    raised = []
+
+    def expect(error, function, *arguments, **options):
+        with pytest.raises(error) as caught:
+            function(*arguments, **options)
+        raised.append(kind_of(caught.value).kind)
+
+    expect(openai.OpenAIError, openai.OpenAI)
+    expect(openai.OpenAIError, openai.ChatCompletion.create)
+    for reason in ("length", "content_filter"):
+        server.begin(finished(reason))
+        expect(openai.OpenAIError, client.chat.completions.parse, **ASK)
+    server.begin(answer(200, {"object": 7, "data": "none"}))
+    strict = client.with_options(_extra_kwargs={"_strict_response_validation": True})
+    expect(openai.APIResponseValidationError, strict.models.list)
+    sent = {"webhook-id": "1", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"}
+    verify = client.webhooks.verify_signature
+    expect(ValueError, verify, "{}", sent, secret="whsec_AAAA")
+    token = openai.auth.k8s_service_account_token_provider(str(tmp_path / "none"))
+    expect(openai.OpenAIError, token["get_token"])
+    assert raised == [Kind.PERMANENT] * len(raised)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("openai.WebSocketConnectionClosedError", Kind.TRANSIENT),
+        ("openai.WebSocketQueueFullError", Kind.OVERLOAD),
+        ("openai._response.StreamAlreadyConsumed", Kind.PERMANENT),
+        ("openai.lib.browser.BrowserError", Kind.PERMANENT),
+        ("openai.lib.computer.ComputerUseError", Kind.UNKNOWN),
+    ],
+)
+def test_what_no_server_here_brings_about_is_known_as_well(name, kind):
+    """Made here, without what the client puts into it."""
+    module, _, attribute = name.rpartition(".")
+    cls = getattr(importlib.import_module(module), attribute)
+    assert kind_of(cls.__new__(cls)).kind is kind
 
 
 def test_the_recipe_runs(server, monkeypatch):

@@ -306,6 +306,23 @@ def test_a_session_that_has_ended_is_ambiguous(server):
     assert (known.kind, known.is_ambiguous, tries) == (Kind.TRANSIENT, True, 3)
 
 
+def test_what_the_server_or_the_configuration_does_not_permit_is_final(server):
+    """A port that is not forwarded, and a line that cannot be read."""
+    server.begin(speaks(server))
+    client = connected(server.port)
+    try:
+        transport = client.get_transport()
+        _, known, tries = attempt(
+            lambda: transport.request_port_forward("127.0.0.1", 0), paramiko.SSHException
+        )
+    finally:
+        client.close()
+    assert (known.kind, tries) == (Kind.AUTH, 1)
+    with pytest.raises(paramiko.ConfigParseError) as caught:
+        paramiko.SSHConfig.from_text('Host "unclosed').lookup("x")
+    assert kind_of(caught.value).kind is Kind.PERMANENT
+
+
 def test_a_command_without_an_answer_is_a_timeout(server):
     """Paramiko raises a TimeoutError of Python's then."""
     server.begin(speaks(server))

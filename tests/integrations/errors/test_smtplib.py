@@ -125,6 +125,7 @@ REPLIES = [
     ("MAIL", "452 no room", "SMTPSenderRefused", Kind.OVERLOAD, 3),
     ("MAIL", "455 not with these parameters now", "SMTPSenderRefused", Kind.TRANSIENT, 3),
     ("MAIL", "530 5.7.0 log in first", "SMTPSenderRefused", Kind.AUTH, 1),
+    ("MAIL", "538 5.7.11 encrypt first", "SMTPSenderRefused", Kind.AUTH, 1),
     ("MAIL", "552 too large", "SMTPSenderRefused", Kind.PERMANENT, 1),
     ("RCPT", "450 mailbox busy", "SMTPRecipientsRefused", Kind.TRANSIENT, 3),
     ("RCPT", "550 no such mailbox", "SMTPRecipientsRefused", Kind.PERMANENT, 1),

@@ -48,8 +48,8 @@ def _refusals(exception: Any) -> Iterable[str | int | None]:
 
 def _of(code: int, text: bytes | str) -> tuple[str | None, int]:
     words = (text.decode("latin-1") if isinstance(text, bytes) else text).split()
-    is_policy = bool(words) and words[0].startswith("4.7.")
-    return f"{code} {words[0]}" if is_policy else None, code
+    policy = f"{code} {words[0]}" if words and words[0].startswith("4.7.") else None
+    return policy if code in (421, 450, 451, 452) else None, code
 
 
 _BY_REPLY = Cases(_reply, _CODES, otherwise=_UNKNOWN)
