@@ -188,6 +188,15 @@ _REFUSALS = """
 """.split()
 
 _SAME = Same("anthropic.APIStatusError")
+_STATUS_CLASSES_BEFORE = """
+    DeadlineExceededError RequestTooLargeError _exceptions.DeadlineExceededError
+    _exceptions.OverloadedError _exceptions.RequestTooLargeError _exceptions.ServiceUnavailableError
+""".split()
+_STREAM_CLASS_BEFORE = "anthropic._legacy_response.MissingStreamClassError"
+OTHER_VERSIONS = (
+    *(f"anthropic.{name}" for name in _STATUS_CLASSES_BEFORE),
+    _STREAM_CLASS_BEFORE,
+)
 
 TABLE = Table(
     "anthropic",
@@ -201,7 +210,7 @@ TABLE = Table(
             {**STATUSES, **_TYPES, **_CODES},
             otherwise=Row(Kind.UNKNOWN, "no status, no code and no type are known"),
         ),
-        **{f"anthropic.{name}": _SAME for name in _STATUS_CLASSES},
+        **{f"anthropic.{name}": _SAME for name in (*_STATUS_CLASSES, *_STATUS_CLASSES_BEFORE)},
         **{f"anthropic.types.{name}": _SAME for name in _TYPED},
         "anthropic.APIConnectionError": Inner("__cause__", otherwise=LOST),
         "anthropic.APITimeoutError": Inner("__cause__", otherwise=LATE),
@@ -221,6 +230,7 @@ TABLE = Table(
         ),
         "anthropic.lib.credentials._secrets._NonObjectPayloadError": CREDENTIALS,
         "anthropic._response.MissingStreamClassError": MISUSE,
+        _STREAM_CLASS_BEFORE: MISUSE,
         "anthropic._response.StreamAlreadyConsumed": MISUSE,
         "anthropic.lib._extras._common.MissingDependencyError": MISUSE,
         "anthropic.lib.foundry.MutuallyExclusiveAuthError": MISUSE,

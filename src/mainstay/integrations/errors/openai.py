@@ -102,6 +102,12 @@ _SAME = Same("openai.APIStatusError")
 _TOOLS = Row(Kind.UNKNOWN, "tools may have run; the lists of calls that it carries decide")
 _CANCELLED = Row(Kind.PERMANENT, "a cancellation")
 
+OTHER_VERSIONS = (
+    "openai.cli._errors.CLIError",
+    "openai.cli._errors.SilentCLIError",
+    "openai.cli._progress.CancelledError",
+)
+
 TABLE = Table(
     "openai",
     {
@@ -161,6 +167,9 @@ TABLE = Table(
         "openai._legacy_response.MissingStreamClassError": MISUSE,
         "openai._response.MissingStreamClassError": MISUSE,
         "openai._response.StreamAlreadyConsumed": MISUSE,
+        "openai.cli._errors.CLIError": MISUSE,
+        "openai.cli._errors.SilentCLIError": MISUSE,
+        "openai.cli._progress.CancelledError": _CANCELLED,
         "openai.lib._old_api.APIRemovedInV1": MISUSE,
         "openai.lib.azure.MutuallyExclusiveAuthError": MISUSE,
         "openai.lib.beta.agents._files.AgentFilePreparationError": Row(
