@@ -67,6 +67,7 @@ class Middleware:
         operation: str = "aiohttp",
     ) -> None:
         self._outgoing = Outgoing(retry, trust, operation)
+        self._send = self._outgoing.retried(_send)
         self._given_up: WeakKeyDictionary[Any, tuple[object, BaseException]] = WeakKeyDictionary()
         """By task: the request that a failure was of, for a second pass by aiohttp."""
 
@@ -74,12 +75,11 @@ class Middleware:
         self, request: aiohttp.ClientRequest, handler: Handler
     ) -> aiohttp.ClientResponse:
         """Sends the request, as often as the policy allows; returns the last response."""
-        calls, exchange = self._outgoing.calls, _Exchange(self._outgoing, request)
-        if calls is None:
-            return await _send(exchange, handler)
-        self._refuse_second_pass(request)
+        exchange = _Exchange(self._outgoing, request)
+        if self._given_up:
+            self._refuse_second_pass(request)
         try:
-            return await calls.acall(_send, exchange, handler)
+            return await self._send(exchange, handler)
         except BaseException as error:
             response: aiohttp.ClientResponse | None = exchange.last_response(error)
             if response is not None:
@@ -92,6 +92,8 @@ class Middleware:
 
     def _remember(self, exchange: _Exchange, error: BaseException) -> None:
         """Keeps a failure that aiohttp will repeat at once; not for long, if it does not."""
+        if self._outgoing.calls is None:
+            return  # there is no retry that it would be inside of
         is_repeated = isinstance(error, _REPEATED) and not isinstance(error, _NOT_REPEATED)
         method = exchange.request.method
         if is_repeated and method in REPEATABLE_METHODS and not exchange.is_spent:
@@ -112,10 +114,10 @@ def _pass_of(request: aiohttp.ClientRequest) -> object:
 
 async def _send(exchange: _Exchange, handler: Handler) -> aiohttp.ClientResponse:
     """One attempt."""
-    held: aiohttp.ClientResponse | None = exchange.take_response()
-    if held is not None:
-        held.close()
     if exchange.attempt:
+        held: aiohttp.ClientResponse | None = exchange.take_response()
+        if held is not None:
+            held.close()
         await exchange.request.close()  # what was still writing the body has ended then
     end = exchange.begin()
     try:
@@ -123,13 +125,14 @@ async def _send(exchange: _Exchange, handler: Handler) -> aiohttp.ClientResponse
     except (aiohttp.ClientError, TimeoutError) as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
     finally:
-        exchange.end()
+        if exchange.is_touched:
+            exchange.end()
     if end != NEVER:
         _end_body(response, end)
-    answered: aiohttp.ClientResponse = exchange.answered(response, response.status)
-    if exchange.outgoing.calls is None:
-        _mark_status_error(answered)
-    return answered
+    if response.status >= 400:
+        exchange.answered(response, response.status)
+        _mark_status_error(response)
+    return response
 
 
 _send.__qualname__ = "aiohttp"  # what notes and events call it
@@ -189,12 +192,11 @@ def _mark_status_error(response: aiohttp.ClientResponse) -> None:
 
 
 class _Exchange(Exchange):
-    __slots__ = ()
-
     request: aiohttp.ClientRequest
 
-    def __init__(self, outgoing: Outgoing, request: aiohttp.ClientRequest) -> None:
-        super().__init__(outgoing, request, request.url.host or "", request.url.port)
+    @property
+    def address(self) -> tuple[str, int | None]:
+        return self.request.url.host or "", self.request.url.port
 
     @property
     def is_spent(self) -> bool:

@@ -16,6 +16,8 @@ from mainstay.core.known.http import ONCE
 from mainstay.core.retry.give_up import ON_RESPONSE, given_up
 from mainstay.errors import OutcomeUnknown
 from mainstay.integrations.http_headers import KEY
+from mainstay.runtime.context import BOUND, UNBOUND
+from mainstay.runtime.enclosing import enclosures
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -54,26 +56,42 @@ def limited(given: float | None, end: float) -> Until:
     return timeout
 
 
-class Exchange:
-    """A request, what was put on it for an attempt, and the response that may yet be returned."""
+def _end_around() -> float:
+    """As `deadline.moment()`, and quicker if nothing is around."""
+    if BOUND.get() is UNBOUND and not enclosures():
+        return NEVER
+    return deadline.moment()
 
-    __slots__ = ("attempt", "failure", "headers", "host", "outgoing", "port", "request", "response")
+
+class Exchange:
+    """A request, what was put on it for an attempt, and the response that may yet be returned.
+
+    Most requests need nothing of it: what they do not need is set when it is needed.
+    """
 
     status_error: Any
     """The library's own exception for a status, by which the policy judges the response."""
+    response: Any = None
+    attempt = 0
+    failure: Exception | None = None
+    """What is raised again if a rule of the policy's own repeats what cannot be sent again."""
+    headers: dict[str, str] | None = None
+    is_touched = False
+    """Whether something was put on the request that is to be taken off."""
 
-    def __init__(self, outgoing: Outgoing, request: Any, host: str, port: int | None) -> None:
+    def __init__(self, outgoing: Outgoing, request: Any) -> None:
         self.outgoing = outgoing
         self.request = request
-        self.host = host
-        self.port = port
-        self.response: Any = None
-        self.attempt = 0
-        self.failure: Exception | None = None
-        """What is raised again if a rule of the policy's own repeats what cannot be sent again."""
-        self.headers: dict[str, str] = {}
+        self.until = None if outgoing.limits else _end_around()
+        """The end of every attempt; None if the policy limits each one. Before the call nothing of
+        ours is on the stack, so it is a few times quicker to find out."""
 
     # --- of the library -------------------------------------------------------------------------
+
+    @property
+    def address(self) -> tuple[str, int | None]:
+        """The host and the port that the request goes to."""
+        raise NotImplementedError
 
     @property
     def is_spent(self) -> bool:
@@ -88,6 +106,9 @@ class Exchange:
         """The library's own timeout for a request of which nothing was sent."""
         raise NotImplementedError
 
+    def limit(self, end: float) -> None:
+        """Puts the end on the request, if the library has a place for it there."""
+
     # --- an attempt -----------------------------------------------------------------------------
 
     def take_response(self) -> Any:
@@ -100,23 +121,29 @@ class Exchange:
     def begin(self) -> float:
         """Puts our headers on the request; returns the moment at which it must be over."""
         self.attempt += 1
-        end, request = deadline.moment(), self.request
-        if end != NEVER and end <= clock.current.monotonic():
-            raise self.late("no time is left before the deadline")
-        made = self.outgoing.headers(self.host, self.port, request.method, self.attempt, end)
-        if made:
-            self.headers = {
-                name: each for name, each in made.items() if name not in request.headers
-            }
-            request.headers.update(self.headers)
+        end = deadline.moment() if self.until is None else self.until
+        if end != NEVER:
+            if end <= clock.current.monotonic():
+                raise self.late("no time is left before the deadline")
+            self.limit(end)
+        if self.outgoing.trust:
+            self._put_headers(end)
         return end
+
+    def _put_headers(self, end: float) -> None:
+        request = self.request
+        made = self.outgoing.headers(*self.address, request.method, self.attempt, end)
+        self.headers = {name: each for name, each in made.items() if name not in request.headers}
+        request.headers.update(self.headers)
+        self.is_touched = True
 
     def end(self) -> None:
         """Takes off what must not follow a redirect; the key stays, since a repeat needs it."""
-        for name in self.headers:
+        for name in self.headers or ():
             if name != KEY:
                 del self.request.headers[name]
-        self.headers = {}
+        self.headers = None
+        self.is_touched = False
 
     def failed(self, error: E) -> E:
         """The failure, with the request by which it is judged."""
@@ -127,16 +154,15 @@ class Exchange:
         return error
 
     def answered(self, response: Any, status: int) -> Any:
-        """The response; one with an error status is raised, if there is a policy to judge it."""
-        if status < 400:
-            return response
-        mark = self.outgoing.mark_of(self.host, self.port, response.headers)
+        """A response with an error status; it is raised, if there is a policy to judge it."""
+        host, port = self.address
+        mark = self.outgoing.mark_of(host, port, response.headers)
         if mark is not None:
             self.marks_of(response)[ON_RESPONSE] = mark
         if self.outgoing.calls is None:
             return response
         self.response = response
-        text = f"status {status} from {self.host}"
+        text = f"status {status} from {host or 'the server'}"
         raise self.failed(self.status_error(text, request=self.request, response=response))
 
     # --- the end --------------------------------------------------------------------------------

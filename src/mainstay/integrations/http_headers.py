@@ -7,6 +7,8 @@ and is believed only from one: the names and their forms are in core/known/heade
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -56,7 +58,7 @@ _NO_TIME = 1e-9
 class Outgoing:
     """What the hands of every client have: what retries, and which hosts are trusted."""
 
-    __slots__ = ("attempts", "calls", "trust")
+    __slots__ = ("attempts", "calls", "limits", "trust")
 
     def __init__(
         self, retry: Calls | Operations | None, trust: Iterable[str], operation: str
@@ -65,6 +67,22 @@ class Outgoing:
         self.trust = Trust(trust)
         policy: Any = getattr(self.calls, "policy", self.calls)
         self.attempts = int(getattr(policy, "max_attempts", 1))
+        limits = (getattr(policy, "attempt_timeout", None), getattr(policy, "deadline", None))
+        self.limits = limits != (None, None)
+        """Whether the policy limits an attempt; the deadline around the call does in any case."""
+
+    def retried(self, send: Callable[..., R]) -> Callable[..., R]:
+        """The function that makes one attempt, as often as the policy allows.
+
+        A policy decorates it, which is quicker than a call by the policy.
+        """
+        calls: Any = self.calls
+        if calls is None:
+            return send
+        if callable(calls):
+            made: Callable[..., R] = calls(send)
+            return made
+        return partial(calls.acall if iscoroutinefunction(send) else calls.call, send)
 
     def headers(
         self, host: str, port: int | None, method: str, attempt: int, end: float

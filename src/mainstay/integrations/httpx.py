@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import httpcore
 import httpx
 
-from mainstay.core.base.deadline import NEVER
 from mainstay.integrations.http_exchange import Exchange, Until, limited
 from mainstay.integrations.http_headers import Outgoing
 
@@ -64,14 +63,13 @@ class Transport(httpx.BaseTransport):
         self._outgoing = Outgoing(retry, trust, operation)
         self._inner = httpx.HTTPTransport() if transport is None else transport
         _bound(self._inner, self._outgoing)
+        self._send = self._outgoing.retried(_send)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Sends the request, as often as the policy allows; returns the last response."""
-        calls, exchange = self._outgoing.calls, _Exchange(self._outgoing, request)
-        if calls is None:
-            return _send(exchange, self._inner)
+        exchange = _Exchange(self._outgoing, request)
         try:
-            return calls.call(_send, exchange, self._inner)
+            return self._send(exchange, self._inner)
         except BaseException as error:
             response: httpx.Response | None = exchange.last_response(error)
             if response is None:
@@ -118,14 +116,13 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         self._outgoing = Outgoing(retry, trust, operation)
         self._inner = httpx.AsyncHTTPTransport() if transport is None else transport
         _bound(self._inner, self._outgoing)
+        self._send = self._outgoing.retried(_asend)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends the request, as often as the policy allows; returns the last response."""
-        calls, exchange = self._outgoing.calls, _Exchange(self._outgoing, request)
-        if calls is None:
-            return await _asend(exchange, self._inner)
+        exchange = _Exchange(self._outgoing, request)
         try:
-            return await calls.acall(_asend, exchange, self._inner)
+            return await self._send(exchange, self._inner)
         except BaseException as error:
             response: httpx.Response | None = exchange.last_response(error)
             if response is None:
@@ -151,51 +148,60 @@ class AsyncTransport(httpx.AsyncBaseTransport):
 
 def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response:
     """One attempt."""
-    held: httpx.Response | None = exchange.take_response()
-    if held is not None:
-        held.close()
+    if exchange.attempt:
+        held: httpx.Response | None = exchange.take_response()
+        if held is not None:
+            held.close()
     exchange.begin()
     try:
         response = transport.handle_request(exchange.request)
     except httpx.RequestError as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
     finally:
-        exchange.end()
-    answered: httpx.Response = exchange.answered(response, response.status_code)
-    return answered
+        if exchange.is_touched:
+            exchange.end()
+    if response.status_code >= 400:
+        exchange.answered(response, response.status_code)
+    return response
 
 
 async def _asend(exchange: _Exchange, transport: httpx.AsyncBaseTransport) -> httpx.Response:
     """One attempt."""
-    held: httpx.Response | None = exchange.take_response()
-    if held is not None:
-        await held.aclose()
+    if exchange.attempt:
+        held: httpx.Response | None = exchange.take_response()
+        if held is not None:
+            await held.aclose()
     exchange.begin()
     try:
         response = await transport.handle_async_request(exchange.request)
     except httpx.RequestError as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
     finally:
-        exchange.end()
-    answered: httpx.Response = exchange.answered(response, response.status_code)
-    return answered
+        if exchange.is_touched:
+            exchange.end()
+    if response.status_code >= 400:
+        exchange.answered(response, response.status_code)
+    return response
 
 
 _send.__qualname__ = _asend.__qualname__ = "httpx"  # what notes and events call it
 
 
 class _Exchange(Exchange):
-    __slots__ = ("_body", "_extensions")
-
     request: httpx.Request
     status_error = httpx.HTTPStatusError
+    _body: _Body | None = None
+    _extensions: dict[str, Any] | None = None
 
     def __init__(self, outgoing: Outgoing, request: httpx.Request) -> None:
-        super().__init__(outgoing, request, request.url.host, request.url.port)
-        self._extensions = request.extensions
-        self._body: _Body | None = None
-        if outgoing.attempts > 1 and not _is_repeatable(request.stream):
+        super().__init__(outgoing, request)
+        is_plain = type(request.stream) is httpx.ByteStream
+        if not is_plain and outgoing.attempts > 1 and not _is_repeatable(request.stream):
             self._body = request.stream = _Body(request.stream)
+
+    @property
+    def address(self) -> tuple[str, int | None]:
+        return self.request.url.host, self.request.url.port
 
     @property
     def is_spent(self) -> bool:
@@ -207,17 +213,18 @@ class _Exchange(Exchange):
     def late(self, text: str) -> Exception:
         return httpx.ConnectTimeout(text, request=self.request)
 
-    def begin(self) -> float:
-        end = super().begin()
-        if end != NEVER:
-            given = self._extensions.get("timeout") or {}
-            timeouts = {phase: limited(given.get(phase), end) for phase in _PHASES}
-            self.request.extensions = {**self._extensions, "timeout": timeouts}
-        return end
+    def limit(self, end: float) -> None:
+        self._extensions = own = self.request.extensions
+        given = own.get("timeout") or {}
+        made = {each: limited(each, end) for each in {given.get(phase) for phase in _PHASES}}
+        timeouts = {phase: made[given.get(phase)] for phase in _PHASES}
+        self.request.extensions = {**own, "timeout": timeouts}
+        self.is_touched = True
 
     def end(self) -> None:
         super().end()
-        self.request.extensions = self._extensions
+        if self._extensions is not None:
+            self.request.extensions, self._extensions = self._extensions, None
 
 
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):

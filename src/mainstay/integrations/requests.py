@@ -58,9 +58,15 @@ class Adapter(HTTPAdapter):
         **options: Any,
     ) -> None:
         self._outgoing = Outgoing(retry, trust, operation)
+        self._send = self._outgoing.retried(_send)
         super().__init__(**options)
         if retry is not None:
             _refuse_retries(self.max_retries, self._outgoing.attempts)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Out of a pickle."""
+        super().__setstate__(state)
+        self._send = self._outgoing.retried(_send)
 
     def init_poolmanager(self, *sizes: Any, **options: Any) -> None:
         """As HTTPAdapter, with connections that end at the deadline."""
@@ -79,13 +85,10 @@ class Adapter(HTTPAdapter):
         self, request: requests.PreparedRequest, *given: Any, **named: Any
     ) -> requests.Response:
         """Sends the request, as often as the policy allows; returns the last response."""
-        options = {**dict(zip(_OPTIONS, given, strict=False)), **named}
-        calls, exchange = self._outgoing.calls, _Exchange(self._outgoing, request)
-        sends: Callable[..., requests.Response] = super().send
+        options = {**dict(zip(_OPTIONS, given, strict=False)), **named} if given else named
+        exchange = _Exchange(self._outgoing, request)
         try:
-            if calls is None:
-                return _send(exchange, sends, options)
-            return calls.call(_send, exchange, sends, options)
+            return self._send(exchange, super().send, options)
         except BaseException as error:
             response: requests.Response | None = exchange.last_response(error)
             if response is None:
@@ -116,10 +119,11 @@ def _send(
     exchange: _Exchange, sends: Callable[..., requests.Response], options: dict[str, Any]
 ) -> requests.Response:
     """One attempt."""
-    held: requests.Response | None = exchange.take_response()
-    if held is not None:
-        held.close()
-    exchange.rewind()
+    if exchange.attempt:
+        held: requests.Response | None = exchange.take_response()
+        if held is not None:
+            held.close()
+        exchange.rewind()
     end = exchange.begin()
     if end != NEVER:
         connect, read = _timeouts(options.get("timeout"))
@@ -129,9 +133,11 @@ def _send(
     except requests.RequestException as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
     finally:
-        exchange.end()
-    answered: requests.Response = exchange.answered(response, response.status_code)
-    return answered
+        if exchange.is_touched:
+            exchange.end()
+    if response.status_code >= 400:
+        exchange.answered(response, response.status_code)
+    return response
 
 
 _send.__qualname__ = "requests"  # what notes and events call it
@@ -153,18 +159,19 @@ def _timeouts(given: Any) -> tuple[float | None, float | None]:
 
 
 class _Exchange(Exchange):
-    __slots__ = ("_body", "_given")
-
     request: requests.PreparedRequest
     status_error = requests.HTTPError
+    _body: _Body | None = None
 
     def __init__(self, outgoing: Outgoing, request: requests.PreparedRequest) -> None:
-        url = urlsplit(request.url or "") if outgoing.trust else _NOWHERE
-        super().__init__(outgoing, request, str(url.hostname or "the server"), url.port)
-        self._given: Any = request.body
-        self._body: _Body | None = None
-        if outgoing.attempts > 1 and not _is_repeatable(request):
-            self._body = request.body = _Body(self._given)
+        super().__init__(outgoing, request)
+        if outgoing.attempts > 1 and request.body is not None and not _is_repeatable(request):
+            self._body = request.body = _Body(request.body)
+
+    @property
+    def address(self) -> tuple[str, int | None]:
+        url = urlsplit(self.request.url or "")
+        return str(url.hostname or ""), url.port
 
     @property
     def is_spent(self) -> bool:
@@ -178,36 +185,34 @@ class _Exchange(Exchange):
 
     def rewind(self) -> None:
         """Has a file begin where it began for the first attempt."""
-        if self.attempt and hasattr(self.request.body, "seek"):
+        if hasattr(self.request.body, "seek"):
             rewind_body(self.request)
 
     def restore(self) -> None:
         """Gives the request its own body back: a redirect looks at it."""
-        self.request.body = self._given
-
-
-_NOWHERE = urlsplit("")
+        if self._body is not None:
+            self.request.body = self._body.given
 
 
 class _Body:
     """A body that can be read once; knows whether it has been."""
 
     def __init__(self, body: Any) -> None:
-        self._body = body
+        self.given = body
         self.begun = False
 
     def __iter__(self) -> Iterator[Any]:
         self.begun = True
-        if not hasattr(self._body, "read"):
-            yield from self._body
+        if not hasattr(self.given, "read"):
+            yield from self.given
             return
-        while block := self._body.read(_BLOCK):
+        while block := self.given.read(_BLOCK):
             yield block
 
 
 def _is_repeatable(request: requests.PreparedRequest) -> bool:
     """Whether a body gives the same bytes again: plain bytes, or a file that seeks."""
     body: Any = request.body
-    if body is None or isinstance(body, str | bytes):
+    if isinstance(body, str | bytes):
         return True
     return hasattr(body, "seek") and isinstance(getattr(request, "_body_position", None), int)

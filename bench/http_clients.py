@@ -1,0 +1,184 @@
+"""Table 20: clients of HTTP with a transport, adapter or middleware of ours, against the bare ones.
+
+The first attempt succeeds. The server is a process of its own that answers every request with the
+same bytes; client and server share a core, as in the table `servers`, and the connection is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+from bench.compare import ratios
+from bench.measure import METHOD, Contender, Effort, Results, _race_async, nullary, race, reason
+from bench.table import Row, Table, at_most
+from mainstay import RetryPolicy, deadline
+
+Get = Callable[[], Awaitable[object]]
+Opened = contextlib.AbstractAsyncContextManager[tuple[Get, Get]]
+
+ORDER = 20
+GOAL = at_most(1.03)
+BARE, MINE, TIMED = "bare", "mainstay", "mainstay, with a deadline"
+_OPENS = "opens a deadline for each request"
+_SERVER = """
+import socket, threading
+def serve(wire):
+    while data := wire.recv(65536):
+        if data.endswith(b"\\r\\n\\r\\n"):
+            wire.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+print(listener.getsockname()[1], flush=True)
+while True:
+    wire, _ = listener.accept()
+    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=serve, args=[wire], daemon=True).start()
+"""
+
+
+def run(effort: Effort) -> Table:
+    """Every client, sync and async."""
+    rows: list[Row] = []
+    with _one_core(), _server() as url:
+        for name, measured in _CLIENTS.items():
+            try:
+                rows += measured(name, url, effort.scaled(0.5))
+            except Exception as error:
+                rows.append(Row(f"{name}: {MINE}", None, GOAL, note=reason(error)))
+    method = f"{METHOD} A GET of two bytes over loopback, client and server on one core."
+    return Table("http_clients", "Clients of HTTP, the first attempt succeeds", method, rows)
+
+
+@contextlib.contextmanager
+def _one_core() -> Iterator[None]:
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[str]:
+    with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/"
+        finally:
+            process.kill()
+
+
+def _policy() -> RetryPolicy:
+    return RetryPolicy(max_attempts=3)
+
+
+def _timed(get: Callable[[], object]) -> Callable[[], object]:
+    def call() -> object:
+        with deadline.within(30.0):
+            return get()
+
+    return call
+
+
+def _sync(name: str, effort: Effort, bare: Any, mine: Any) -> list[Row]:
+    contenders = [
+        Contender(BARE, lambda: (bare,), nullary),
+        Contender(MINE, lambda: (mine,), nullary),
+        Contender(TIMED, lambda: (_timed(mine),), nullary),
+    ]
+    results = race(contenders, effort)
+    return ratios(results, BARE, {MINE: GOAL}, named=f"{name}: {{}}", notes={TIMED: _OPENS})
+
+
+async def _awaited(n: int, get: Get) -> None:
+    for _ in range(n * 10):
+        await get()
+
+
+def _async(name: str, effort: Effort, opened: Callable[[], Opened]) -> list[Row]:
+    async def main() -> Results:
+        async with opened() as (bare, mine):
+            contenders = [
+                Contender(BARE, lambda: (bare,), _awaited),
+                Contender(MINE, lambda: (mine,), _awaited),
+            ]
+            return await _race_async(contenders, effort)
+
+    goals = {MINE: GOAL} if name.startswith("httpx") else {}
+    return ratios(asyncio.run(main()), BARE, goals, named=f"{name}: {{}}")
+
+
+def _httpx(name: str, url: str, effort: Effort) -> list[Row]:
+    import httpx
+
+    from mainstay.integrations.httpx import Transport
+
+    with httpx.Client() as bare, httpx.Client(transport=Transport(_policy())) as mine:
+        return _sync(name, effort, lambda: bare.get(url), lambda: mine.get(url))
+
+
+def _requests(name: str, url: str, effort: Effort) -> list[Row]:
+    import requests
+
+    from mainstay.integrations.requests import Adapter
+
+    with requests.Session() as bare, requests.Session() as mine:
+        bare.trust_env = mine.trust_env = False
+        mine.mount("http://", Adapter(_policy()))
+        return _sync(name, effort, lambda: bare.get(url), lambda: mine.get(url))
+
+
+def _httpx_async(name: str, url: str, effort: Effort) -> list[Row]:
+    import httpx
+
+    from mainstay.integrations.httpx import AsyncTransport
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[Get, Get]]:
+        transport = AsyncTransport(_policy())
+        async with httpx.AsyncClient() as bare, httpx.AsyncClient(transport=transport) as mine:
+            yield lambda: bare.get(url), lambda: mine.get(url)
+
+    return _async(name, effort, opened)
+
+
+def _aiohttp(name: str, url: str, effort: Effort) -> list[Row]:
+    import aiohttp
+
+    from mainstay.integrations.aiohttp import Middleware
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[Get, Get]]:
+        hands = Middleware(_policy())
+        async with (
+            aiohttp.ClientSession() as bare,
+            aiohttp.ClientSession(middlewares=[hands]) as mine,
+        ):
+            yield _page(bare, url), _page(mine, url)
+
+    return _async(name, effort, opened)
+
+
+def _page(session: Any, url: str) -> Get:
+    async def get() -> object:
+        async with session.get(url) as response:
+            return await response.read()
+
+    return get
+
+
+_CLIENTS: dict[str, Callable[[str, str, Effort], list[Row]]] = {
+    "httpx": _httpx,
+    "requests": _requests,
+    "httpx, async": _httpx_async,
+    "aiohttp": _aiohttp,
+}

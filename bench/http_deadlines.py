@@ -1,0 +1,173 @@
+"""Table 21: by how much a client of HTTP passes its deadline, whatever the server does.
+
+The server never answers, sends its headers a byte at a time, or its body: always within the timeout
+that the client has for one read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bench.measure import Effort, reason
+from bench.table import Row, Table, at_most
+from mainstay import DeadlineExceeded, RetryPolicy, deadline
+
+ORDER = 21
+DEADLINE, TIMEOUT = 0.2, 30.0
+GOAL = at_most(50.0)
+FAULTS = ("never answers", "slow headers", "slow body")
+_SERVER = """
+import socket, threading, time
+answer = b"HTTP/1.1 200 OK\\r\\nContent-Length: 100000\\r\\n\\r\\n"
+def drip(wire, data):
+    for number in range(len(data)):
+        wire.sendall(data[number:number + 1])
+        time.sleep(0.02)
+def serve(wire):
+    try:
+        path = wire.recv(65536).split()[1]
+        if path == b"/1":
+            drip(wire, answer)
+        elif path == b"/2":
+            wire.sendall(answer)
+            drip(wire, bytes(100000))
+        wire.recv(1)
+    except (OSError, IndexError):
+        pass
+    wire.close()
+listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+print(listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+"""
+
+
+def run(effort: Effort) -> Table:
+    """Every client against every fault."""
+    rounds = 10 if effort.is_quick else 100
+    rows: list[Row] = []
+    with _server() as url:
+        for client, opened in _CLIENTS.items():
+            for number, fault in enumerate(FAULTS):
+                what = f"{client}: {fault}"
+                try:
+                    late = opened(f"{url}/{number}", rounds)
+                except Exception as error:
+                    rows.append(Row(what, None, GOAL, "ms", note=reason(error)))
+                else:
+                    p99 = sorted(late)[int(0.99 * (len(late) - 1))]
+                    rows.append(Row(what, p99 * 1000.0, GOAL, "ms"))
+    method = (
+        f"A deadline of {DEADLINE:g} s, a client whose own timeout is {TIMEOUT:g} s. The 99th"
+        f" percentile of the time past the deadline, of {rounds} requests."
+    )
+    return Table("http_deadlines", "Deadlines of HTTP clients", method, rows)
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def _past(began: float) -> float:
+    return time.perf_counter() - began - DEADLINE
+
+
+def _policy() -> RetryPolicy:
+    return RetryPolicy(max_attempts=3)
+
+
+def _sync(get: Callable[[], object], errors: Any, rounds: int) -> list[float]:
+    late = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        try:
+            with deadline.within(DEADLINE):
+                get()
+        except (errors, DeadlineExceeded):
+            late.append(_past(began))
+        else:
+            raise AssertionError("an answer that cannot have come")
+    return late
+
+
+def _httpx(url: str, rounds: int) -> list[float]:
+    import httpx
+
+    from mainstay.integrations.httpx import Transport
+
+    with httpx.Client(transport=Transport(_policy()), timeout=TIMEOUT) as client:
+        return _sync(lambda: client.get(url), httpx.HTTPError, rounds)
+
+
+def _requests(url: str, rounds: int) -> list[float]:
+    import requests
+
+    from mainstay.integrations.requests import Adapter
+
+    with requests.Session() as session:
+        session.mount("http://", Adapter(_policy()))
+        return _sync(lambda: session.get(url, timeout=TIMEOUT), requests.RequestException, rounds)
+
+
+async def _async(get: Callable[[], Any], errors: Any, rounds: int) -> list[float]:
+    late = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        try:
+            with deadline.within(DEADLINE):
+                await get()
+        except (errors, DeadlineExceeded):
+            late.append(_past(began))
+        else:
+            raise AssertionError("an answer that cannot have come")
+    return late
+
+
+def _httpx_async(url: str, rounds: int) -> list[float]:
+    import httpx
+
+    from mainstay.integrations.httpx import AsyncTransport
+
+    async def main() -> list[float]:
+        transport = AsyncTransport(_policy())
+        async with httpx.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+            return await _async(lambda: client.get(url), httpx.HTTPError, rounds)
+
+    return asyncio.run(main())
+
+
+def _aiohttp(url: str, rounds: int) -> list[float]:
+    import aiohttp
+
+    from mainstay.integrations.aiohttp import Middleware
+
+    async def main() -> list[float]:
+        async with aiohttp.ClientSession(middlewares=[Middleware(_policy())]) as session:
+
+            async def get() -> bytes:
+                async with session.get(url) as response:
+                    return await response.read()
+
+            return await _async(get, aiohttp.ClientError, rounds)
+
+    return asyncio.run(main())
+
+
+_CLIENTS: dict[str, Callable[[str, int], list[float]]] = {
+    "httpx": _httpx,
+    "requests": _requests,
+    "httpx, async": _httpx_async,
+    "aiohttp": _aiohttp,
+}
