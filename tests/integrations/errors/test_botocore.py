@@ -309,7 +309,6 @@ def test_retries_of_botocore_multiply(front):
 
 
 @pytest.mark.req("CL-03")
-@pytest.mark.req("CL-03")
 @pytest.mark.parametrize(
     "rule",
     ["ThrottlingException", "ClientError", botocore.exceptions.ClientError],
