@@ -61,7 +61,6 @@ def blocking(port, act=None, password="guest", host="/", **settings):
     return run
 
 
-@pytest.mark.req("CL-12.tables")
 def test_pika_finds_nobody_or_is_refused(server, proxy):
     """Connecting: nothing was sent, so nothing is ambiguous; credentials are final."""
     error, count = tried(blocking(dead_port()))
@@ -79,7 +78,6 @@ def test_pika_finds_nobody_or_is_refused(server, proxy):
     assert (told(error), count) == (("timeout", "pika"), 3)
 
 
-@pytest.mark.req("CL-12.tables")
 def test_pika_loses_the_confirmation_of_a_message(proxy, server):
     """The message is in the queue; a repetition puts it there again."""
 
@@ -111,7 +109,6 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.req("CL-12.tables")
 def test_pika_is_refused_by_reply_code(server):
     """Not found, other arguments, locked by another connection, a reserved name."""
 
@@ -167,7 +164,6 @@ def at(port, password="guest"):
     return f"amqp://guest:{password}@127.0.0.1:{port}/"
 
 
-@pytest.mark.req("CL-12.tables")
 def test_aio_pika_finds_nobody_or_is_refused(server, proxy):
     """A timeout is asyncio's own; a virtual host that is not there is an unexpected frame."""
     error, count = tried(talking(at(dead_port())))
@@ -186,7 +182,6 @@ def test_aio_pika_finds_nobody_or_is_refused(server, proxy):
     assert (told(error), count) == (("timeout", ""), 3)
 
 
-@pytest.mark.req("CL-12.tables")
 def test_aio_pika_loses_the_confirmation_of_a_message(proxy):
     """The connection is reset after the message was sent."""
 
@@ -264,7 +259,6 @@ def test_reply_codes_that_a_good_client_does_not_get():
     assert told(pika.exceptions.AMQPConnectionError())[0] == "transient"
 
 
-@pytest.mark.req("CL-12.tables")
 def test_a_server_that_is_stopped_and_restarted(server):
     """Consumers are told that it ends; then nobody is there; then the same call works again."""
 
