@@ -310,3 +310,15 @@ def test_a_record_without_what_a_table_had_is_decided_without_tables():
 def test_a_registry_of_its_own_finds_nothing():
     """Until the index of tables is set, only what users register is known."""
     assert Registry().entry_of(Busy) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_retried"),
+    [(lambda _: True, True), (lambda _: False, False), (lambda e: e.x, False)],
+)
+def test_a_post_that_changes_nothing_is_repeated_if_its_answer_was_lost(answer, is_retried):
+    """The table of the library knows; if it cannot read that, the request is not repeated."""
+    row = {"acme.errors.Lost": Row(Kind.TIMEOUT, "no answer in time", ambiguous=True)}
+    REGISTRY.register(Table("acme", row, changes_nothing=answer))
+    error = carrying(Lost(), request=Request("POST"))
+    assert classify(error, Rules()).retryable is is_retried

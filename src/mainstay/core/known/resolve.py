@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mainstay.core.known.table import Entry
+    from mainstay.core.known.table import Entry, Table
 
 DEPTH = 8
 """Exceptions inside exceptions that are followed; a library that nests deeper has a loop."""
@@ -31,9 +31,19 @@ def known_by_table(
     known = _judged(entry, exception, kind_of, depth)
     known.table = table.library
     known.once = known.once or sent_once(exception)
-    if known.is_ambiguous and not known.unsafe:
+    if known.is_ambiguous and _changes_nothing(table, exception):
+        known.unsafe = ""
+    elif known.is_ambiguous and not known.unsafe:
         known.unsafe = unsafe_request(exception, table.request)
     return known
+
+
+def _changes_nothing(table: Table, exception: BaseException) -> bool:
+    read = table.changes_nothing
+    try:
+        return read is not None and read(exception) is True
+    except Exception:  # an attribute of another shape than the library gives it
+        return False
 
 
 def _judged(

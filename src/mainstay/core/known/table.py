@@ -163,7 +163,9 @@ class Table:
     ('acme',)
     """
 
-    __slots__ = ("entries", "hint", "library", "packages", "request", "retries")
+    __slots__ = (
+        "changes_nothing", "entries", "hint", "library", "packages", "request", "retries",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -174,6 +176,7 @@ class Table:
         retries: str = "",
         hint: Callable[[Any], object] | None = None,
         request: Callable[[BaseException], object] | None = None,
+        changes_nothing: Callable[[Any], bool] | None = None,
     ) -> None:
         self.library = library
         self.entries = _checked(library, entries)
@@ -185,6 +188,9 @@ class Table:
         self.request = request
         """Finds the request of an exception that does not carry it: something with `method` and
         `headers`, or None."""
+        self.changes_nothing = changes_nothing
+        """Whether the request of an exception only computes or reads, though it is a POST: then it
+        may be repeated if its answer was lost."""
 
     def entry(self, name: str) -> Entry | None:
         """The entry of a class: its own, or that of its module (`module.*`)."""

@@ -67,3 +67,21 @@ def milliseconds(exception: object) -> float | None:
     """The header `retry-after-ms`, in seconds."""
     value = header(exception, "retry-after-ms")
     return None if value is None else float(value) / 1000
+
+
+_COMPUTED = (
+    "/audio/speech", "/audio/transcriptions", "/audio/translations", "/chat/completions",
+    "/completions", "/embeddings", "/images/generations", "/messages", "/messages/count_tokens",
+    "/moderations", "/responses",
+)  # fmt: skip
+
+
+def only_computes(exception: object) -> bool:
+    """Whether the request asks for an answer of a model, and changes nothing at the service.
+
+    It costs money again if it is repeated after a lost answer, which is what a caller who asks for
+    retries wants. A message that is added to a thread, a batch, a file or a job is another matter.
+    """
+    path = str(attribute(attribute(attribute(exception, "request"), "url"), "path") or "")
+    is_kept = "/threads/" in path or "/conversations/" in path
+    return path.endswith(_COMPUTED) and not is_kept

@@ -21,6 +21,7 @@ from mainstay.integrations.errors.model_api import (
     STATUSES,
     header,
     milliseconds,
+    only_computes,
     status_cases,
 )
 
@@ -196,4 +197,5 @@ TABLE = Table(
     },
     retries=RETRIES,
     hint=_reset,
+    changes_nothing=only_computes,
 )
