@@ -142,7 +142,7 @@ def attach(engine: Engine | AsyncEngine) -> None:
     """
     listened: Any = getattr(engine, "sync_engine", engine)
     event.listen(listened, "handle_error", _on_error)
-    event.listen(listened, "do_connect", _on_connect)
+    event.listen(listened, "do_connect", _Connecting())
 
 
 def _on_error(context: ExceptionContext) -> None:
@@ -158,15 +158,41 @@ def _on_error(context: ExceptionContext) -> None:
         context.is_disconnect = not options.get("postgresql_readonly", False)
 
 
-def _on_connect(dialect: Any, _record: object, _args: object, options: dict[str, Any]) -> None:
-    left = deadline.remaining()
-    if left is None or dialect.name != "postgresql":
-        return
-    if dialect.driver == "asyncpg":
-        options["timeout"] = min(left, options.get("timeout", left))
-    elif dialect.driver.startswith("psycopg"):
-        own = max(2, ceil(left))
-        options["connect_timeout"] = min(own, int(options.get("connect_timeout") or own))
+class _Connecting:
+    """Limits connecting by the time that is left, and never to more than the engine does.
+
+    Before 2.1 SQLAlchemy has one dictionary of options for all connections: what the engine itself
+    has in it is kept here, and put back.
+    """
+
+    __slots__ = ("__weakref__", "_own")
+
+    def __init__(self) -> None:
+        self._own: dict[str, Any] = {}
+
+    def __call__(
+        self, dialect: Any, _record: object, _args: object, options: dict[str, Any]
+    ) -> None:
+        option = _CONNECT_OPTIONS.get(dialect.driver) if dialect.name == "postgresql" else None
+        if option is None:
+            return
+        own = self._own.setdefault(option, options.get(option))
+        left = deadline.remaining()
+        if left is not None:
+            limit = left if option == "timeout" else max(2, ceil(left))
+            options[option] = min(limit, type(limit)(own)) if own else limit
+        elif own is None:
+            options.pop(option, None)
+        else:
+            options[option] = own
+
+
+_CONNECT_OPTIONS = {
+    "asyncpg": "timeout",
+    "psycopg": "connect_timeout",
+    "psycopg2": "connect_timeout",
+    "psycopg_async": "connect_timeout",
+}
 
 
 # --- one attempt ----------------------------------------------------------------------------------
