@@ -236,8 +236,8 @@ def test_the_time_that_is_left_limits_the_statements_at_the_server(world, hand):
     assert 50_000 < int(limited.removesuffix("ms").removesuffix("s")) <= 60_000 or limited == "1min"
 
 
-def never_answered(world, name):
-    """What a hand raises if the network loses its connection in the transaction."""
+def never_answered(world, name, after):
+    """What a hand raises if the network loses its connection after a number of statements."""
     port = int(world.url.rpartition(":")[2].partition("/")[0])
     with (
         FaultProxy("127.0.0.1", port) as proxy,
@@ -245,9 +245,10 @@ def never_answered(world, name):
     ):
 
         def transaction():
-            yield "SELECT 1"
-            proxy.black_hole()
-            yield "SELECT 2"
+            for number in range(2):
+                yield "SELECT 1"
+                if number == after:
+                    proxy.black_hole()
 
         with mainstay.deadline.within(1.0):  # it cuts nothing by itself
             error = failure(lambda: hand.run(transaction, policy=mainstay.RetryPolicy(attempts=1)))
@@ -260,20 +261,28 @@ UNBOUNDED = {"sqlalchemy-session", "psycopg-async"}
 closed."""
 
 
-def test_a_server_that_never_answers_is_given_up_at_the_deadline(world):
+@pytest.mark.parametrize("phase", ["statement", "commit"])
+def test_a_server_that_never_answers_is_given_up_at_the_deadline(world, phase):
     """All wait at once, for a second; libpq alone would wait for ever."""
     found = {}
     names = HANDS.keys() - UNBOUNDED
 
     def wait(name):
-        found[name] = kind_of(never_answered(world, name))
+        found[name] = never_answered(world, name, 0 if phase == "statement" else 1)
 
     threads = [threading.Thread(target=wait, args=[name]) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {name: known.is_ambiguous for name, known in found.items()} == dict.fromkeys(names, True)
+    if phase == "commit":
+        assert {name: type(error) for name, error in found.items()} == dict.fromkeys(
+            names, mainstay.OutcomeUnknown
+        )
+    else:
+        assert {
+            name: kind_of(error).is_ambiguous for name, error in found.items()
+        } == dict.fromkeys(names, True)
 
 
 # --- a server that ends ---------------------------------------------------------------------------

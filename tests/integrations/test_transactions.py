@@ -71,6 +71,21 @@ def test_an_attempt_that_was_cut_in_its_commit_ends_it():
         runs.begin()
 
 
+def test_a_call_that_ends_in_its_commit_ends_in_doubt():
+    """Its deadline was over. One that ended before COMMIT is in no doubt, nor an idempotent one."""
+    late = mainstay.DeadlineExceeded(1.0)
+    for idempotent in (False, True):
+        runs = Runs(print, idempotent=idempotent)
+        runs.ended(late)
+        runs.commits(runs.begin())
+    runs.ended(late)
+    runs = Runs(print, idempotent=False)
+    runs.commits(runs.begin())
+    with pytest.raises(mainstay.OutcomeUnknown) as caught:
+        runs.ended(late)
+    assert caught.value.__cause__ is late
+
+
 def test_an_attempt_that_was_abandoned_does_not_commit():
     """It is still running, in a thread, when the next one has begun."""
     runs = Runs(print, idempotent=False)
@@ -340,6 +355,19 @@ def test_an_error_of_the_socket_in_commit_leaves_the_outcome_unknown(engine, mon
     with pytest.raises(mainstay.OutcomeUnknown) as caught:
         for_sqlalchemy.run_transaction(sessionmaker(engine), add, policy=POLICY)
     assert not hasattr(caught.value.__cause__, "__notes__")
+
+
+def test_whatever_commit_raises_leaves_the_outcome_unknown(engine, monkeypatch):
+    """Such as an error of an event handler, which is the cause."""
+    handler = ValueError("after the commit")
+    monkeypatch.setattr(engine.dialect, "do_commit", lambda _: _raise(handler))
+    with pytest.raises(mainstay.OutcomeUnknown) as caught:
+        for_sqlalchemy.run_transaction(engine, lambda _: None, policy=POLICY)
+    assert caught.value.__cause__ is handler
+
+
+def _raise(error):
+    raise error
 
 
 # --- an engine that acts on what is known ---------------------------------------------------------

@@ -85,7 +85,11 @@ def run_transaction(
         with _lent(source) as connection:
             return _once(connection, function, runs, number)
 
-    return policy.call(named(attempt, function))
+    try:
+        return policy.call(named(attempt, function))
+    except Exception as error:
+        runs.ended(error)
+        raise
 
 
 async def arun_transaction(
@@ -112,7 +116,11 @@ async def arun_transaction(
         async with _alent(source) as connection:
             return await _aonce(connection, function, runs, number)
 
-    return await policy.acall(named(attempt, function))
+    try:
+        return await policy.acall(named(attempt, function))
+    except Exception as error:
+        runs.ended(error)
+        raise
 
 
 def _once(connection: Sync, function: Callable[[Sync], R], runs: Runs, number: int) -> R:

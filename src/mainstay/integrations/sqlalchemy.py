@@ -93,7 +93,11 @@ def run_transaction(
         with lend() as used:
             return _once(used, function, runs, number)
 
-    return policy.call(named(attempt, function))
+    try:
+        return policy.call(named(attempt, function))
+    except Exception as error:
+        runs.ended(error)
+        raise
 
 
 async def arun_transaction(
@@ -118,7 +122,11 @@ async def arun_transaction(
         async with lend() as used:
             return await _aonce(used, function, runs, number)
 
-    return await policy.acall(named(attempt, function))
+    try:
+        return await policy.acall(named(attempt, function))
+    except Exception as error:
+        runs.ended(error)
+        raise
 
 
 def attach(engine: Engine | AsyncEngine) -> None:

@@ -77,6 +77,15 @@ class Runs:
         elif not self._is_idempotent:
             raise OutcomeUnknown(self.name) from error
 
+    def ended(self, error: Exception) -> None:
+        """Raises OutcomeUnknown if the call has ended while a COMMIT was not answered.
+
+        As when its deadline cut the attempt, which then had nothing to raise.
+        """
+        in_doubt = self._committing and not self._is_idempotent
+        if in_doubt and not isinstance(error, OutcomeUnknown):
+            raise OutcomeUnknown(self.name) from error
+
 
 def named(attempt: F, function: Callable[..., Any]) -> F:
     """Gives an attempt the name of the user's function, which records and messages have."""
