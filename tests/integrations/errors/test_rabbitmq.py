@@ -19,7 +19,7 @@ import pytest
 
 from mainstay.integrations.errors.pika import REPLIES
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, seen, told, tried
+from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, recipe, seen, told, tried
 from tests.servers.rabbitmq import start_rabbitmq
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
@@ -257,6 +257,18 @@ def test_reply_codes_that_a_good_client_does_not_get():
     assert told(closed(599, "new")) == (LOST, "pika")
     assert told(pamqp.exceptions.AMQPNotFound())[0] == "permanent"
     assert told(pika.exceptions.AMQPConnectionError())[0] == "transient"
+
+
+def test_the_page_of_the_cookbook_runs(server):
+    """Both libraries have put their order into the queue."""
+    recipe("rabbitmq.md", URL=server.url)
+
+    def count(channel):
+        found = channel.queue_declare("orders", passive=True).method.message_count
+        channel.queue_delete("orders")
+        return found
+
+    assert blocking(server.port, count)() == 2
 
 
 def test_a_server_that_is_stopped_and_restarted(server):
