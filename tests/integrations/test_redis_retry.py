@@ -9,7 +9,7 @@ import redis.asyncio
 import mainstay
 from mainstay.integrations.redis import AsyncRetry, Retry
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import AT_ONCE, seen, told
+from tests.integrations.errors.brokers import AT_ONCE, judged, seen
 from tests.servers.valkey import start_valkey
 
 SOON = {"socket_timeout": 0.1, "socket_connect_timeout": 5}
@@ -48,7 +48,7 @@ def test_the_policy_decides_how_often_a_command_is_sent(proxy, control):
         client.ping()
         proxy.drop_replies()
         error = seen(lambda: AT_ONCE.call(lambda: client.incr("n")))
-        assert told(error)[0] == "timeout ambiguous"
+        assert judged(error)[0] == "timeout ambiguous"
     assert proxy.connections == 3
     assert control.get("n") == b"1"
 
@@ -63,7 +63,7 @@ def test_an_asyncio_client_does_the_same(proxy, control):
             proxy.drop_replies()
             await client.incr("n")
 
-    assert told(seen(run))[0] == "timeout ambiguous"
+    assert judged(seen(run))[0] == "timeout ambiguous"
     assert proxy.connections == 3
     assert control.get("n") == b"1"
 
@@ -90,11 +90,11 @@ def test_what_the_server_refuses_is_judged_by_the_table(server, control):
     """A full server is asked three times, a wrong type once; redis-py would do neither."""
     with redis.Redis(port=server.port, retry=Retry(AT_ONCE), **SOON) as client:
         control.config_set("maxmemory", 1)
-        assert told(seen(client.set, "n", 1)) == ("overload", "redis")
+        assert judged(seen(client.set, "n", 1)) == ("overload", "redis")
         control.config_set("maxmemory", 0)
         assert control.info("commandstats")["cmdstat_set"]["rejected_calls"] == 3
         control.rpush("list", 1)
-        assert told(seen(client.incr, "list")) == ("permanent", "redis")
+        assert judged(seen(client.incr, "list")) == ("permanent", "redis")
         assert control.info("commandstats")["cmdstat_incrby"]["failed_calls"] == 1
 
 

@@ -1,10 +1,10 @@
 """What the tests of caches and brokers share: what is known of a failure, dead ports, recipes."""
 
+import ast
 import asyncio
 import inspect
 import socket
 import socketserver
-import textwrap
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +36,7 @@ def _run(call, arguments):
     return call(*arguments)
 
 
-def told(error):
+def judged(error):
     """Kind, with `ambiguous` if it is, and the library whose table decided."""
     known = kind_of(error)
     words = f"{known.kind.value} ambiguous" if known.is_ambiguous else known.kind.value
@@ -106,8 +106,7 @@ def recipe(page, **replaced):
         lines[at] = f"{name} = {value!r}"
         program = "\n".join(lines) + "\n"
     module = {"__name__": "recipe"}
-    flags = __import__("ast").PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code = compile(textwrap.dedent(program), page, "exec", flags=flags)
+    code = compile(program, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(code, module)  # a page of our own
     if inspect.isawaitable(result):
         asyncio.run(_finished(result))

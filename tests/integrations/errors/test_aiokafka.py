@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.errors.aiokafka import TABLE
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, seen, told, tried
+from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, seen, tried
 from tests.servers.kafka import MockCluster
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
@@ -65,7 +65,7 @@ def sending(bootstrap, topic="news", ready=None, **settings):
 def test_a_dead_port_is_retried_and_nothing_was_sent():
     """No broker is found."""
     error, count = tried(sending(f"127.0.0.1:{dead_port()}"))
-    assert (told(error), count) == (("transient", "aiokafka"), 3)
+    assert (judged(error), count) == (("transient", "aiokafka"), 3)
 
 
 def test_a_black_hole_is_not_reached(cluster):
@@ -74,15 +74,15 @@ def test_a_black_hole_is_not_reached(cluster):
         proxy.black_hole()
         run = sending(f"127.0.0.1:{proxy.port}", request_timeout_ms=50)
         error, count = tried(run, policy=BY_DEFAULT)
-        assert (told(error), count) == (("transient", "aiokafka"), 3)
+        assert (judged(error), count) == (("transient", "aiokafka"), 3)
         assert proxy.connections == 3
 
 
 def test_a_broker_that_goes_away_under_a_producer(cluster):
-    """The last failure of many is told; when the broker is back, the same call works."""
+    """The last failure of many is raised; when the broker is back, the same call works."""
     try:
         error = seen(sending(cluster.bootstrap, ready=cluster.down))
-        assert told(error) == (LOST, "aiokafka")
+        assert judged(error) == (LOST, "aiokafka")
     finally:
         cluster.up()
     asyncio.run(sending(cluster.bootstrap, request_timeout_ms=5000)())
@@ -98,7 +98,7 @@ def test_a_connection_that_is_lost_after_sending(cluster):
 
     try:
         error = seen(sending(cluster.bootstrap, ready=lose))
-        assert told(error) == (LOST, "aiokafka")
+        assert judged(error) == (LOST, "aiokafka")
         assert cluster.requests("Produce") == 1
     finally:
         cluster.slow(0)
@@ -112,7 +112,7 @@ def test_an_answer_that_comes_too_late(cluster):
         error = seen(sending(cluster.bootstrap, ready=lambda: cluster.slow(1.0)))
     finally:
         cluster.slow(0)
-    assert told(error) == (SLOW, "aiokafka")
+    assert judged(error) == (SLOW, "aiokafka")
     assert cluster.requests("Produce") >= 1
 
 
@@ -134,7 +134,7 @@ def test_messages_that_a_broker_refuses(code, kind, requests, cluster):
     cluster.fail("Produce", *[code] * 3)
     error, count = tried(sending(cluster.bootstrap))
     cluster.fail("Produce")
-    assert told(error) == (kind, "aiokafka")
+    assert judged(error) == (kind, "aiokafka")
     assert (count, cluster.requests("Produce")) == (requests, requests)
 
 
@@ -147,7 +147,7 @@ def test_what_the_library_repeats_by_itself_until_its_time_is_over(code, kind, c
     cluster.fail("Produce", *[code] * 500)
     error = seen(sending(cluster.bootstrap, request_timeout_ms=100))
     cluster.fail("Produce")
-    assert told(error) == (kind, "aiokafka")
+    assert judged(error) == (kind, "aiokafka")
     assert cluster.requests("Produce") > 1
 
 
@@ -156,7 +156,7 @@ def test_topics_that_are_not_there_or_not_allowed(cluster):
     for code, kind in ((3, "permanent"), (29, "auth")):
         cluster.topic_error("closed", code)
         error, count = tried(sending(cluster.bootstrap, "closed", request_timeout_ms=100))
-        assert (told(error), count) == ((kind, "aiokafka"), 1)
+        assert (judged(error), count) == ((kind, "aiokafka"), 1)
 
 
 COMMIT = [(27, "permanent"), (22, "permanent"), (25, "permanent"), (30, "auth"), (12, "permanent")]
@@ -185,7 +185,7 @@ def test_consumers(cluster):
         raise Failures(failures)
 
     for kind, error in seen(story).args[0]:
-        assert told(error) == (kind, "aiokafka"), error
+        assert judged(error) == (kind, "aiokafka"), error
 
 
 class Failures(Exception):
@@ -205,14 +205,14 @@ def test_a_message_that_is_too_large_is_not_sent(cluster):
     """The client knows its own limit."""
     cluster.forget()
     error, count = tried(sending(cluster.bootstrap, max_request_size=10))
-    assert (told(error), count) == (("permanent", "aiokafka"), 1)
+    assert (judged(error), count) == (("permanent", "aiokafka"), 1)
     assert cluster.requests("Produce") == 0
 
 
 def test_every_code_that_the_library_knows():
     """Its own list gives the class; each has a kind, and none is unknown but `no error`."""
     for code, cls in aiokafka.errors.kafka_errors.items():
-        kind, table = told(cls())
+        kind, table = judged(cls())
         assert table == "aiokafka"
         assert (kind == Kind.UNKNOWN.value) == (code == 0), cls
 
@@ -221,6 +221,6 @@ def test_failures_that_are_wrapped():
     """A batch that failed unexpectedly is judged by what happened."""
     error = aiokafka.errors.KafkaError("Unexpected error during batch delivery")
     error.__cause__ = ConnectionResetError()
-    assert told(error)[0] == "transient"
-    assert told(aiokafka.errors.KafkaError("?")) == ("unknown", "aiokafka")
+    assert judged(error)[0] == "transient"
+    assert judged(aiokafka.errors.KafkaError("?")) == ("unknown", "aiokafka")
     assert TABLE.retries

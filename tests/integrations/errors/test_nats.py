@@ -17,7 +17,7 @@ import pytest
 from nats.js.api import DiscardPolicy, KeyValueConfig
 
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, seen, told, tried
+from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, seen, tried
 from tests.servers.nats import start_nats
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
@@ -104,14 +104,14 @@ def connecting(port, **settings):
 def test_a_dead_port_is_retried_and_nothing_was_sent():
     """Nobody listens: no servers available."""
     error, count = tried(connecting(dead_port(), **FEW))
-    assert (told(error), count) == (("transient", "nats"), 3)
+    assert (judged(error), count) == (("transient", "nats"), 3)
 
 
 def test_a_reset_while_connecting(proxy):
     """Each attempt may be several connections: `max_reconnect_attempts` holds here as well."""
     proxy.reset()
     error, count = tried(connecting(proxy.port, **ONCE))
-    assert told(error)[0] == "transient"
+    assert judged(error)[0] == "transient"
     assert count == 3
     assert 3 <= proxy.connections <= 9
 
@@ -120,9 +120,9 @@ def test_a_black_hole_is_a_timeout(proxy):
     """Without reconnects nats-py raises the timeout of asyncio; with them, no servers."""
     proxy.black_hole()
     error, count = tried(connecting(proxy.port, **{**ONCE, "connect_timeout": 0.05}))
-    assert (told(error), count) == (("timeout", ""), 3)
+    assert (judged(error), count) == (("timeout", ""), 3)
     soon = {**FEW, "connect_timeout": 0.05, "max_reconnect_attempts": 1}
-    assert told(seen(connecting(proxy.port, **soon))) == ("transient", "nats")
+    assert judged(seen(connecting(proxy.port, **soon))) == ("transient", "nats")
 
 
 def test_a_request_whose_answer_is_lost_may_have_been_carried_out(server, proxy):
@@ -139,7 +139,7 @@ def test_a_request_whose_answer_is_lost_may_have_been_carried_out(server, proxy)
             await service.flush()
             return await failed(BY_DEFAULT(client.request)("work", b"do it", timeout=0.05))
 
-    assert told(using(proxy.port, lose)) == (SLOW, "nats")
+    assert judged(using(proxy.port, lose)) == (SLOW, "nats")
     assert got == [b"do it"] * 3
 
 
@@ -151,7 +151,7 @@ def test_a_connection_that_is_reset_under_a_request(proxy):
         proxy.drop_reply_once(b"do it")
         return await failed(client.request("work", b"do it", timeout=0.2))
 
-    assert told(using(proxy.port, lose)) == (SLOW, "nats")
+    assert judged(using(proxy.port, lose)) == (SLOW, "nats")
 
 
 def test_a_jetstream_whose_acknowledgement_is_lost_has_stored_the_message(server, proxy):
@@ -171,7 +171,7 @@ def test_a_jetstream_whose_acknowledgement_is_lost_has_stored_the_message(server
             assert (stored, again) == (1, 1)
             return error
 
-    assert told(using(proxy.port, lose)) == (SLOW, "nats")
+    assert judged(using(proxy.port, lose)) == (SLOW, "nats")
 
 
 # --- a server that ends, hangs, and comes back ----------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_server_that_is_killed_and_restarted(mortal):
             end()
             await until(lambda: not client.is_connected)
             overflow = await failed(client.publish("work", b"x" * 200))
-            assert told(overflow) == ("overload", "nats")
+            assert judged(overflow) == ("overload", "nats")
             await asyncio.to_thread(mortal.start)
             await until(lambda: client.is_connected)
             await client.flush(5)
@@ -214,7 +214,7 @@ def test_a_server_that_hangs(mortal):
         finally:
             mortal.resume()
 
-    assert [told(error) for error in using(mortal.port, hang)] == [(SLOW, "nats")] * 2
+    assert [judged(error) for error in using(mortal.port, hang)] == [(SLOW, "nats")] * 2
 
 
 def test_a_client_that_has_given_up_is_closed_for_good(proxy):
@@ -225,26 +225,26 @@ def test_a_client_that_has_given_up_is_closed_for_good(proxy):
         await until(lambda: client.is_closed)
         return await failed(BY_DEFAULT(client.request)("work", b"x"))
 
-    assert told(using(proxy.port, give_up)) == ("permanent", "nats")
+    assert judged(using(proxy.port, give_up)) == ("permanent", "nats")
 
 
 # --- what the server answers ----------------------------------------------------------------------
 
 
 def test_wrong_credentials(tmp_path):
-    """Without reconnects they are known; with them, nats-py has only `no servers` to tell."""
+    """Without reconnects they are known; with them, nats-py raises `no servers`."""
     guarded = start_nats(tmp_path, authorization='{user: me, password: "secret"}')
     try:
         for wrong in ({}, {"user": "me", "password": "wrong"}):
             error, count = tried(connecting(guarded.port, **ONCE, **wrong))
-            assert (told(error), count) == (("auth", "nats"), 1)
+            assert (judged(error), count) == (("auth", "nats"), 1)
         background = []
 
         async def note(error):
-            background.append(told(error))
+            background.append(judged(error))
 
         hidden = seen(connecting(guarded.port, **{**FEW, "error_cb": note}))
-        assert told(hidden) == ("transient", "nats")
+        assert judged(hidden) == ("transient", "nats")
         assert ("auth", "nats") in background
     finally:
         guarded.kill()
@@ -262,7 +262,7 @@ def test_nobody_listens_and_mistakes(server):
             count += 1
             await client.request("nobody", b"x", timeout=1)
 
-        assert told(await failed(ask())) == ("transient", "nats")
+        assert judged(await failed(ask())) == ("transient", "nats")
         assert count == 3
         mistakes = [
             client.publish("work", b"x" * 2000),
@@ -273,9 +273,9 @@ def test_nobody_listens_and_mistakes(server):
         ]
         for mistake in mistakes:
             error = await failed(mistake)
-            assert told(error) == ("permanent", "nats"), error
+            assert judged(error) == ("permanent", "nats"), error
         await client.drain()
-        assert told(await failed(client.publish("work", b"x"))) == ("permanent", "nats")
+        assert judged(await failed(client.publish("work", b"x"))) == ("permanent", "nats")
 
     using(server.port, all_of_them)
 
@@ -285,26 +285,26 @@ def test_jetstream_refuses(server):
 
     async def all_of_them(client):
         stream = client.jetstream(timeout=2)
-        assert told(await failed(stream.publish("nowhere", b"x"))) == ("transient", "nats")
-        assert told(await failed(stream.stream_info("none"))) == ("permanent", "nats")
-        assert told(await failed(stream.consumer_info("none", "c"))) == ("permanent", "nats")
+        assert judged(await failed(stream.publish("nowhere", b"x"))) == ("transient", "nats")
+        assert judged(await failed(stream.stream_info("none"))) == ("permanent", "nats")
+        assert judged(await failed(stream.consumer_info("none", "c"))) == ("permanent", "nats")
         await stream.add_stream(
             name="small", subjects=["small"], max_msgs=1, discard=DiscardPolicy.NEW
         )
         await stream.publish("small", b"x")
-        assert told(await failed(stream.publish("small", b"x"))) == ("overload", "nats")
+        assert judged(await failed(stream.publish("small", b"x"))) == ("overload", "nats")
         wrong = {"Nats-Expected-Last-Sequence": "9"}
-        assert told(await failed(stream.publish("small", b"x", headers=wrong)))[0] == "permanent"
+        assert judged(await failed(stream.publish("small", b"x", headers=wrong)))[0] == "permanent"
         wrong = {"Nats-Expected-Last-Msg-Id": "9"}
-        assert told(await failed(stream.publish("small", b"x", headers=wrong)))[0] == "permanent"
+        assert judged(await failed(stream.publish("small", b"x", headers=wrong)))[0] == "permanent"
         three = stream.add_stream(name="three", subjects=["three"], num_replicas=3)
-        assert told(await failed(three)) == ("permanent", "nats")
+        assert judged(await failed(three)) == ("permanent", "nats")
         same = stream.add_stream(name="small", subjects=["other"])
-        assert told(await failed(same)) == ("permanent", "nats")
+        assert judged(await failed(same)) == ("permanent", "nats")
         pull = await stream.pull_subscribe("small", "durable")
         await pull.fetch(1, timeout=1)
-        assert told(await failed(pull.fetch(1, timeout=0.05)))[0].startswith("timeout")
-        assert told(await failed(pull.fetch(2, timeout=0.05)))[0].startswith("timeout")
+        assert judged(await failed(pull.fetch(1, timeout=0.05)))[0].startswith("timeout")
+        assert judged(await failed(pull.fetch(2, timeout=0.05)))[0].startswith("timeout")
         await stream.delete_stream("small")
 
     using(server.port, all_of_them)
@@ -334,7 +334,7 @@ def test_keys_and_objects(server):
         ]
         for final in finals:
             error = await failed(final)
-            assert told(error) == ("permanent", "nats"), error
+            assert judged(error) == ("permanent", "nats"), error
         await stream.delete_key_value("kv")
         await stream.delete_object_store("objects")
 
@@ -349,7 +349,7 @@ def test_a_server_without_jetstream(tmp_path):
         async def ask(client):
             return await failed(client.jetstream(timeout=0.5).account_info())
 
-        assert told(using(plain.port, ask)) == ("overload", "nats")
+        assert judged(using(plain.port, ask)) == ("overload", "nats")
     finally:
         plain.kill()
 
@@ -394,15 +394,15 @@ def test_answers_are_judged_by_their_code_and_then_by_their_status(answer, kind)
     status, code, text = answer
     document = {"code": status, "err_code": code, "description": text}
     error = seen(lambda: nats.js.errors.APIError.from_error(document))
-    assert told(error) == (kind, "nats")
+    assert judged(error) == (kind, "nats")
 
 
 def test_errors_of_services_and_of_older_versions():
     """A service's code is read as a status; a name of version 1 is that of its successor."""
     service = nats.micro.request.ServiceError
-    assert told(service("503", "busy")) == ("overload", "nats")
-    assert told(service("404", "none")) == ("permanent", "nats")
-    assert told(service("made up", "?")) == ("unknown", "nats")
-    assert told(nats.aio.errors.ErrTimeout()) == (SLOW, "nats")
-    assert told(nats.errors.Error("nats: 'maximum connections exceeded'")) == ("overload", "nats")
-    assert told(nats.errors.Error("nats: 'something new'")) == ("unknown", "nats")
+    assert judged(service("503", "busy")) == ("overload", "nats")
+    assert judged(service("404", "none")) == ("permanent", "nats")
+    assert judged(service("made up", "?")) == ("unknown", "nats")
+    assert judged(nats.aio.errors.ErrTimeout()) == (SLOW, "nats")
+    assert judged(nats.errors.Error("nats: 'maximum connections exceeded'")) == ("overload", "nats")
+    assert judged(nats.errors.Error("nats: 'something new'")) == ("unknown", "nats")

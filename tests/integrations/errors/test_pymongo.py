@@ -13,7 +13,7 @@ import pytest
 
 from mainstay.core.known.resolve import hint_by_table
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, seen, told, tried
+from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, seen, tried
 from tests.servers.mongo import CLOSE, SILENCE, MongoStub
 
 SOON = {"serverSelectionTimeoutMS": 5000, "socketTimeoutMS": 5000, "connectTimeoutMS": 5000}
@@ -54,7 +54,7 @@ def test_a_dead_port_is_a_timeout_and_nothing_was_sent():
     uri = f"mongodb://127.0.0.1:{dead_port()}"
     with pymongo.MongoClient(uri, serverSelectionTimeoutMS=10) as client:
         error, count = tried(insert, client.db.things)
-    assert told(error) == ("timeout", "pymongo")
+    assert judged(error) == ("timeout", "pymongo")
     assert count == 3
 
 
@@ -62,7 +62,7 @@ def test_a_reset_after_sending_is_ambiguous(server, things):
     """The server has had the insert, three times."""
     server.answer("insert", CLOSE)
     error, count = tried(insert, things)
-    assert told(error) == (LOST, "pymongo")
+    assert judged(error) == (LOST, "pymongo")
     assert (count, server.seen["insert"]) == (3, 3)
 
 
@@ -71,7 +71,7 @@ def test_no_answer_is_a_timeout_after_sending(server):
     server.answer("insert", SILENCE)
     with pymongo.MongoClient(server.uri, **{**ONCE, "socketTimeoutMS": 100}) as client:
         error, count = tried(insert, client.db.things, policy=BY_DEFAULT)
-    assert told(error) == (SLOW, "pymongo")
+    assert judged(error) == (SLOW, "pymongo")
     assert (count, server.seen["insert"]) == (3, 3)
 
 
@@ -82,7 +82,7 @@ def test_a_black_hole_is_not_found(server):
         uri = f"mongodb://127.0.0.1:{proxy.port}"
         soon = {"serverSelectionTimeoutMS": 50, "connectTimeoutMS": 50}
         with pymongo.MongoClient(uri, **soon) as client:
-            assert told(seen(insert, client.db.things)) == ("timeout", "pymongo")
+            assert judged(seen(insert, client.db.things)) == ("timeout", "pymongo")
 
 
 def test_the_retries_of_pymongo_multiply_with_those_of_a_policy(server):
@@ -94,7 +94,7 @@ def test_the_retries_of_pymongo_multiply_with_those_of_a_policy(server):
         overloaded = failure(462, "SystemOverloadedError", "RetryableError", baseBackoffMS=1)
         server.answer("insert", overloaded)
         error, count = tried(insert, client.db.things)
-        assert told(error) == ("throttled", "pymongo")
+        assert judged(error) == ("throttled", "pymongo")
         assert (count, server.seen["insert"]) == (3, 9)
 
 
@@ -154,7 +154,7 @@ def test_the_code_of_an_error_document_decides(code, kind, name, server, things)
     """What is worth repeating reaches the server three times, the rest once."""
     server.answer("find", failure(code, codeName=name))
     error, count = tried(things.find_one)
-    assert told(error) == (kind, "pymongo")
+    assert judged(error) == (kind, "pymongo")
     retried = not kind.startswith(("auth", "permanent"))
     once = 2 if code == 391 else 1  # pymongo authenticates again, and repeats it
     assert (count, server.seen["find"]) == ((3, 3) if retried else (1, once))
@@ -171,7 +171,7 @@ def test_the_labels_of_an_error_document_decide_where_its_code_does_not(server, 
         ([], "permanent"),
     ]:
         server.answer("insert", failure(99_999, *labels))
-        assert told(seen(insert, things)) == (kind, "pymongo"), labels
+        assert judged(seen(insert, things)) == (kind, "pymongo"), labels
 
 
 def test_a_server_that_asks_for_patience(server, things):
@@ -190,13 +190,13 @@ def test_a_transaction_is_repeated_whole_and_its_commit_is_ambiguous(server, thi
         server.answer("abortTransaction", {"ok": 1.0})
         session.start_transaction()
         error = seen(lambda: things.insert_one({"n": 1}, session=session))
-        assert told(error) == ("transient", "pymongo")
+        assert judged(error) == ("transient", "pymongo")
         session.abort_transaction()
         server.answer("insert", {"ok": 1.0, "n": 1})
         server.answer("commitTransaction", CLOSE)
         session.start_transaction()
         things.insert_one({"n": 1}, session=session)
-        assert told(seen(session.commit_transaction)) == (LOST, "pymongo")
+        assert judged(seen(session.commit_transaction)) == (LOST, "pymongo")
 
 
 def test_writes_that_fail_one_by_one_or_are_not_replicated(server, things):
@@ -218,7 +218,7 @@ def test_writes_that_fail_one_by_one_or_are_not_replicated(server, things):
     ]
     for answer, kind in one:
         server.answer("insert", answer)
-        assert told(seen(insert, things)) == (kind, "pymongo"), answer
+        assert judged(seen(insert, things)) == (kind, "pymongo"), answer
     many = [
         ({**applied, "writeErrors": [conflict]}, LOST),
         ({**applied, "writeErrors": [{**conflict, "index": 0}, duplicate]}, "permanent ambiguous"),
@@ -226,7 +226,7 @@ def test_writes_that_fail_one_by_one_or_are_not_replicated(server, things):
     for answer, kind in many:
         server.answer("insert", answer)
         error = seen(lambda: things.insert_many([{"n": 1}, {"n": 2}], ordered=False))
-        assert told(error) == (kind, "pymongo"), answer
+        assert judged(error) == (kind, "pymongo"), answer
 
 
 def test_a_bulk_write_of_a_client_is_judged_by_what_stopped_it(server, things):
@@ -235,7 +235,7 @@ def test_a_bulk_write_of_a_client_is_judged_by_what_stopped_it(server, things):
     server.answer("bulkWrite", failure(10107))
     error = seen(things.database.client.bulk_write, models)
     assert isinstance(error, pymongo.errors.ClientBulkWriteException)
-    assert told(error) == (LOST, "pymongo")
+    assert judged(error) == (LOST, "pymongo")
 
 
 def test_wrong_credentials(server):
@@ -244,7 +244,7 @@ def test_wrong_credentials(server):
     uri = server.uri.replace("://", "://me:wrong@")
     with pymongo.MongoClient(uri, **SOON, authMechanism="SCRAM-SHA-256") as client:
         error, count = tried(insert, client.db.things)
-    assert (told(error), count) == (("auth", "pymongo"), 1)
+    assert (judged(error), count) == (("auth", "pymongo"), 1)
     assert server.seen["saslStart"] == 1
 
 
@@ -259,7 +259,7 @@ def test_a_pool_that_is_empty(server):
         assert client.address == ("127.0.0.1", server.port)  # it is found, and has a pool
         (found,) = client._topology._servers.values()
         with found.pool.checkout():
-            assert told(seen(client.db.things.find_one)) == ("timeout", "pymongo")
+            assert judged(seen(client.db.things.find_one)) == ("timeout", "pymongo")
 
 
 def test_a_cursor_that_the_server_has_forgotten(server, things):
@@ -267,7 +267,7 @@ def test_a_cursor_that_the_server_has_forgotten(server, things):
     first = {"ok": 1.0, "cursor": {"id": 7, "ns": "db.things", "firstBatch": [{"n": 1}]}}
     server.answer("find", first)
     server.answer("getMore", failure(43, codeName="CursorNotFound"))
-    assert told(seen(list, things.find())) == ("transient", "pymongo")
+    assert judged(seen(list, things.find())) == ("transient", "pymongo")
 
 
 def test_mistakes_are_final(server, things):
@@ -287,20 +287,20 @@ def test_mistakes_are_final(server, things):
         lambda: bson.encode({"n": bson.regex.Regex("\0")}),
     ]
     for mistake in mistakes:
-        assert told(seen(mistake))[0] == "permanent", seen(mistake)
+        assert judged(seen(mistake))[0] == "permanent", seen(mistake)
     empty = {"ok": 1.0, "cursor": {"id": 0, "ns": "db.fs.files", "firstBatch": []}}
     server.answer("find", empty)
     files = gridfs.GridFS(things.database)
-    assert told(seen(files.get, 1)) == ("permanent", "pymongo")
+    assert judged(seen(files.get, 1)) == ("permanent", "pymongo")
 
 
 def test_what_only_the_library_itself_can_raise():
     """Encryption is judged by what it wraps; a certificate by pymongo's text."""
     errors = pymongo.errors
     inside = errors.EncryptionError(errors.AutoReconnect("lost"))
-    assert told(inside)[0] == LOST
-    assert told(errors.EncryptionError(RuntimeError("key")))[0] == "permanent"
+    assert judged(inside)[0] == LOST
+    assert judged(errors.EncryptionError(RuntimeError("key")))[0] == "permanent"
     text = "127.0.0.1:1: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"
-    assert told(errors.ServerSelectionTimeoutError(text))[0] == "permanent"
-    assert told(errors.AutoReconnect(text))[0] == "permanent"
-    assert told(errors.ProtocolError("flags"))[0] == "permanent ambiguous"
+    assert judged(errors.ServerSelectionTimeoutError(text))[0] == "permanent"
+    assert judged(errors.AutoReconnect(text))[0] == "permanent"
+    assert judged(errors.ProtocolError("flags"))[0] == "permanent ambiguous"

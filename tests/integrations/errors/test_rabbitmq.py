@@ -19,7 +19,7 @@ import pytest
 
 from mainstay.integrations.errors.pika import REPLIES
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, recipe, seen, told, tried
+from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, recipe, seen, tried
 from tests.servers.rabbitmq import start_rabbitmq
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
@@ -64,18 +64,23 @@ def blocking(port, act=None, password="guest", host="/", **settings):
 def test_pika_finds_nobody_or_is_refused(server, proxy):
     """Connecting: nothing was sent, so nothing is ambiguous; credentials are final."""
     error, count = tried(blocking(dead_port()))
-    assert (told(error), count) == (("transient", "pika"), 3)
+    assert (judged(error), count) == (("transient", "pika"), 3)
     error, count = tried(blocking(server.port, password="wrong"))
-    assert (told(error), count) == (("auth", "pika"), 1)
+    assert (judged(error), count) == (("auth", "pika"), 1)
     error, count = tried(blocking(server.port, host="none"))
-    assert (told(error), count) == (("auth", "pika"), 1)
+    assert (judged(error), count) == (("auth", "pika"), 1)
     proxy.reset()
     error, count = tried(blocking(proxy.port))
-    assert (told(error), count) == (("transient", "pika"), 3)
+    assert (judged(error), count) == (("transient", "pika"), 3)
     proxy.heal()
+    for step in (0, 520):  # before the broker's first frame, and within its second
+        proxy.cut_after(step)
+        error, count = tried(blocking(proxy.port))
+        assert (judged(error), count) == (("transient", "pika"), 3), "a guess of pika's"
+        proxy.heal()
     proxy.black_hole()
     error, count = tried(blocking(proxy.port, stack_timeout=0.1), policy=BY_DEFAULT)
-    assert (told(error), count) == (("timeout", "pika"), 3)
+    assert (judged(error), count) == (("timeout", "pika"), 3)
 
 
 def test_pika_loses_the_confirmation_of_a_message(proxy, server):
@@ -89,8 +94,8 @@ def test_pika_loses_the_confirmation_of_a_message(proxy, server):
         return lost, seen(channel.basic_publish, "", "lost", b"hello")
 
     error, after = blocking(proxy.port, lose)()
-    assert told(error) == (LOST, "pika")
-    assert told(after) == ("permanent", "pika"), "the channel is closed"
+    assert judged(error) == (LOST, "pika")
+    assert judged(after) == ("permanent", "pika"), "the channel is closed"
 
     def count(channel):
         found = channel.queue_declare("lost", passive=True).method.message_count
@@ -117,7 +122,7 @@ def test_pika_is_refused_by_reply_code(server):
         channel.queue_declare("mine", exclusive=True)
         for act, kind in REFUSALS:
             error, count = tried(blocking(server.port, act))
-            assert told(error) == (kind, "pika"), error
+            assert judged(error) == (kind, "pika"), error
             assert count == (3 if kind == "transient" else 1)
 
     blocking(server.port, prepare)()
@@ -135,7 +140,7 @@ def test_pika_publishes_what_is_not_taken(server):
         nowhere = tried(lambda: channel.basic_publish("", "nowhere", b"x", mandatory=True))
         return full, nowhere, tried(channel.basic_publish, "x" * 300, "", b"x")
 
-    found = [(told(error), count) for error, count in blocking(server.port, publish)()]
+    found = [(judged(error), count) for error, count in blocking(server.port, publish)()]
     assert found == [
         (("overload ambiguous", "pika"), 3),
         (("permanent", "pika"), 1),
@@ -167,19 +172,19 @@ def at(port, password="guest"):
 def test_aio_pika_finds_nobody_or_is_refused(server, proxy):
     """A timeout is asyncio's own; a virtual host that is not there is an unexpected frame."""
     error, count = tried(talking(at(dead_port())))
-    assert (told(error), count) == (("transient", "aio_pika"), 3)
+    assert (judged(error), count) == (("transient", "aio_pika"), 3)
     error, count = tried(talking(at(server.port, "wrong")))
-    assert (told(error), count) == (("auth", "aio_pika"), 1)
+    assert (judged(error), count) == (("auth", "aio_pika"), 1)
     error, count = tried(talking(at(server.port) + "none"))
-    assert (told(error), count) == (("permanent", "aio_pika"), 1)
+    assert (judged(error), count) == (("permanent", "aio_pika"), 1)
     proxy.reset()
     error, count = tried(talking(at(proxy.port)))
-    assert told(error) in {("transient", "aio_pika"), (LOST, "aio_pika")}, "before or after it"
+    assert judged(error) in {("transient", "aio_pika"), (LOST, "aio_pika")}, "before or after it"
     assert (count, proxy.connections) == (3, 3)
     proxy.heal()
     proxy.black_hole()
     error, count = tried(talking(at(proxy.port), timeout=0.1), policy=BY_DEFAULT)
-    assert (told(error), count) == (("timeout", ""), 3)
+    assert (judged(error), count) == (("timeout", ""), 3)
 
 
 def test_aio_pika_loses_the_confirmation_of_a_message(proxy):
@@ -190,7 +195,7 @@ def test_aio_pika_loses_the_confirmation_of_a_message(proxy):
         proxy.drop_reply_once(b"hello")
         await channel.default_exchange.publish(aio_pika.Message(b"hello"), "lost2")
 
-    assert told(seen(talking(at(proxy.port), lose))) == (LOST, "aio_pika")
+    assert judged(seen(talking(at(proxy.port), lose))) == (LOST, "aio_pika")
 
 
 def test_aio_pika_is_refused(server):
@@ -235,7 +240,7 @@ def test_aio_pika_is_refused(server):
         (otherwise, "permanent"), (locked, "transient"),
     ]:  # fmt: skip
         error, count = tried(talking(at(server.port), act))
-        assert told(error) == (kind, "aio_pika"), (act, error)
+        assert judged(error) == (kind, "aio_pika"), (act, error)
         assert count == (3 if kind.startswith(("overload", "transient")) else 1)
 
 
@@ -248,15 +253,15 @@ def test_reply_codes_that_a_good_client_does_not_get():
     for code, row in REPLIES.items():
         if isinstance(code, int):
             words = f"{row.kind.value} ambiguous" if row.ambiguous else row.kind.value
-            assert told(closed(code, "text")) == (words, "pika")
-            assert told(aiormq.exceptions.ConnectionClosed(code, "text")) == (words, "aio_pika")
+            assert judged(closed(code, "text")) == (words, "pika")
+            assert judged(aiormq.exceptions.ConnectionClosed(code, "text")) == (words, "aio_pika")
     limited = "NOT_ALLOWED - access to vhost refused: connection limit (1) is reached"
-    assert told(closed(530, limited))[0] == "overload"
-    assert told(aiormq.exceptions.ConnectionNotAllowed(limited))[0] == "overload"
-    assert told(aiormq.exceptions.ConnectionNotAllowed("NOT_ALLOWED - vhost"))[0] == "auth"
-    assert told(closed(599, "new")) == (LOST, "pika")
-    assert told(pamqp.exceptions.AMQPNotFound())[0] == "permanent"
-    assert told(pika.exceptions.AMQPConnectionError())[0] == "transient"
+    assert judged(closed(530, limited))[0] == "overload"
+    assert judged(aiormq.exceptions.ConnectionNotAllowed(limited))[0] == "overload"
+    assert judged(aiormq.exceptions.ConnectionNotAllowed("NOT_ALLOWED - vhost"))[0] == "auth"
+    assert judged(closed(599, "new")) == (LOST, "pika")
+    assert judged(pamqp.exceptions.AMQPNotFound())[0] == "permanent"
+    assert judged(pika.exceptions.AMQPConnectionError())[0] == "transient"
 
 
 def test_the_page_of_the_cookbook_runs(server):
@@ -272,7 +277,7 @@ def test_the_page_of_the_cookbook_runs(server):
 
 
 def test_a_server_that_is_stopped_and_restarted(server):
-    """Consumers are told that it ends; then nobody is there; then the same call works again."""
+    """Consumers get its last message; then nobody is there; then the same call works again."""
 
     def consume(channel):
         channel.queue_declare("waiting", exclusive=True)
@@ -282,9 +287,9 @@ def test_a_server_that_is_stopped_and_restarted(server):
         ending.join()
         return error
 
-    assert told(blocking(server.port, consume)()) == (LOST, "pika")
-    assert told(seen(blocking(server.port))) == ("transient", "pika")
-    assert told(seen(talking(at(server.port)))) == ("transient", "aio_pika")
+    assert judged(blocking(server.port, consume)()) == (LOST, "pika")
+    assert judged(seen(blocking(server.port))) == ("transient", "pika")
+    assert judged(seen(talking(at(server.port)))) == ("transient", "aio_pika")
     server.start()
     blocking(server.port)()
     asyncio.run(talking(at(server.port))())

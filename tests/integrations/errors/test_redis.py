@@ -23,9 +23,9 @@ from mainstay.testing import FaultProxy
 from tests.integrations.errors.brokers import (
     BY_DEFAULT,
     dead_port,
+    judged,
     seen,
     stub,
-    told,
     tried,
 )
 from tests.servers.valkey import start_valkey
@@ -111,7 +111,7 @@ def table_of(library):
 def test_a_dead_port_is_retried_and_nothing_was_sent(library):
     """Nobody listens: transient, not ambiguous, three attempts."""
     error, count = tried(incr(library), dead_port())
-    assert told(error) == ("transient", table_of(library))
+    assert judged(error) == ("transient", table_of(library))
     assert count == 3
 
 
@@ -119,7 +119,7 @@ def test_a_dead_port_is_retried_and_nothing_was_sent(library):
 def test_a_reset_after_sending_is_ambiguous(library, proxy, control):
     """The command was executed and its answer lost: a repetition executes it again."""
     proxy.drop_reply_once(b"INCR")
-    assert told(seen(incr(library), proxy.port)) == (LOST, table_of(library))
+    assert judged(seen(incr(library), proxy.port)) == (LOST, table_of(library))
     assert control.get("n") == b"1"
 
 
@@ -127,7 +127,7 @@ def test_a_reset_after_sending_is_ambiguous(library, proxy, control):
 def test_answers_that_do_not_come_are_timeouts_after_sending(library, proxy, control):
     """The command was executed; the client cannot know."""
     error = seen(incr(library), proxy.port, proxy.drop_replies)
-    assert told(error) == (SLOW, table_of(library))
+    assert judged(error) == (SLOW, table_of(library))
     assert control.get("n") == b"1"
 
 
@@ -137,7 +137,7 @@ def test_a_black_hole_is_a_timeout(library, proxy):
     proxy.black_hole()
     run, soon = incr(library), {"socket_timeout": 0.05}
     error, count = tried(run, proxy.port, None, soon, policy=BY_DEFAULT)
-    assert told(error) == (SLOW, table_of(library))
+    assert judged(error) == (SLOW, table_of(library))
     assert (count, proxy.connections) == (3, 3)
 
 
@@ -178,11 +178,11 @@ def test_a_server_that_is_killed_and_restarted(mortal):
                 found.append(error)
                 time.sleep(0.005)
         starting.join()
-    kinds = {told(error)[0] for error in found}
+    kinds = {judged(error)[0] for error in found}
     assert "overload" in kinds
     assert kinds <= {"transient", LOST, "overload", SLOW}
     loading = next(error for error in found if isinstance(error, redis.BusyLoadingError))
-    assert told(loading) == ("overload", "redis")
+    assert judged(loading) == ("overload", "redis")
 
 
 @every_client
@@ -190,7 +190,7 @@ def test_a_server_that_hangs_is_a_timeout(library, mortal):
     """SIGSTOP: the kernel accepts connections, and nobody answers."""
     mortal.pause()
     try:
-        assert told(seen(incr(library), mortal.port))[0] == SLOW
+        assert judged(seen(incr(library), mortal.port))[0] == SLOW
     finally:
         mortal.resume()
 
@@ -203,7 +203,7 @@ def test_a_server_that_is_stopped_while_a_command_waits(mortal):
         ending.start()
         error = seen(one.blpop, "nothing", 4)
         ending.join()
-    assert told(error) == (LOST, "redis")
+    assert judged(error) == (LOST, "redis")
     mortal.start()
 
 
@@ -221,9 +221,9 @@ def test_a_full_server_is_overloaded(control, server):
     control.config_set("maxmemory", 1)
     try:
         error, count = tried(incr(redis), server.port)
-        assert told(error) == ("overload", "redis")
+        assert judged(error) == ("overload", "redis")
         assert (count, rejected(control, "incrby")) == (3, 3)
-        assert told(seen(incr(valkey), server.port)) == ("overload", "valkey")
+        assert judged(seen(incr(valkey), server.port)) == ("overload", "valkey")
     finally:
         control.config_set("maxmemory", 0)
 
@@ -232,7 +232,7 @@ def test_a_wrong_type_is_final(control, server):
     """One attempt: the answer would be the same."""
     control.rpush("n", "x")
     error, count = tried(incr(redis), server.port)
-    assert told(error) == ("permanent", "redis")
+    assert judged(error) == ("permanent", "redis")
     assert (count, rejected(control, "incrby")) == (1, 1)
 
 
@@ -244,8 +244,8 @@ def test_credentials_that_are_wrong_missing_or_not_enough(control, server):
     try:
         for settings in ({"password": "wrong"}, {}, {"username": "reader", "password": "secret"}):
             error, count = tried(lambda s=settings: incr(redis)(server.port, None, s))
-            assert (told(error), count) == (("auth", "redis"), 1), settings
-            assert told(seen(lambda s=settings: incr(valkey)(server.port, None, s)))[0] == "auth"
+            assert (judged(error), count) == (("auth", "redis"), 1), settings
+            assert judged(seen(lambda s=settings: incr(valkey)(server.port, None, s)))[0] == "auth"
     finally:
         control.config_set("requirepass", "")
 
@@ -255,7 +255,7 @@ def test_too_few_replicas(control, server):
     control.config_set("min-replicas-to-write", 1)
     try:
         error, count = tried(incr(redis), server.port)
-        assert (told(error), count) == (("overload", "redis"), 3)
+        assert (judged(error), count) == (("overload", "redis"), 3)
         assert rejected(control, "incrby") == 3
     finally:
         control.config_set("min-replicas-to-write", 0)
@@ -272,9 +272,9 @@ def test_a_server_that_cannot_save(control, server, tmp_path):
         control.bgsave()
         while control.info("persistence")["rdb_last_bgsave_status"] != "err":
             time.sleep(0.005)
-        assert told(seen(incr(redis), server.port)) == ("overload", "redis")
+        assert judged(seen(incr(redis), server.port)) == ("overload", "redis")
         pipeline = control.pipeline(transaction=False).incr("n")
-        assert told(seen(pipeline.execute)) == ("overload", "redis")
+        assert judged(seen(pipeline.execute)) == ("overload", "redis")
     finally:
         control.config_set("save", "")
         control.config_set("dir", before)
@@ -291,12 +291,12 @@ def test_a_replica_refuses_writes_and_stale_reads(control, server):
     control.replicaof("127.0.0.1", dead_port())
     try:
         thread.join()
-        assert told(taken[0]) == ("transient", "redis")
+        assert judged(taken[0]) == ("transient", "redis")
         error, count = tried(incr(redis), server.port)
-        assert (told(error), count) == (("transient", "redis"), 3)
-        assert told(seen(incr(valkey), server.port)) == ("transient", "valkey")
+        assert (judged(error), count) == (("transient", "redis"), 3)
+        assert judged(seen(incr(valkey), server.port)) == ("transient", "valkey")
         control.config_set("replica-serve-stale-data", "no")
-        assert told(seen(control.get, "n")) == ("overload", "redis")
+        assert judged(seen(control.get, "n")) == ("overload", "redis")
     finally:
         control.config_set("replica-serve-stale-data", "yes")
         control.replicaof("NO", "ONE")
@@ -312,7 +312,7 @@ def test_a_script_keeps_the_server_busy(control, server):
         error = None
         while not isinstance(error, redis.ResponseError):
             error = seen(lambda: [incr(redis)(server.port) for _ in range(1000)])
-        assert told(error) == ("overload", "redis")
+        assert judged(error) == ("overload", "redis")
     finally:
         control.script_kill()
         endless.join()
@@ -323,8 +323,8 @@ def test_too_many_clients(control, server):
     before = control.config_get("maxclients")["maxclients"]
     control.config_set("maxclients", 1)
     try:
-        assert told(seen(incr(redis), server.port)) == ("overload", "redis")
-        assert told(seen(incr(valkey), server.port)) == ("overload", "valkey")
+        assert judged(seen(incr(redis), server.port)) == ("overload", "redis")
+        assert judged(seen(incr(valkey), server.port)) == ("overload", "valkey")
     finally:
         control.config_set("maxclients", before)
 
@@ -334,10 +334,10 @@ def test_a_node_of_a_cluster_without_slots(tmp_path):
     server = start_valkey(tmp_path, False, "--cluster-enabled", "yes")
     try:
         error, count = tried(incr(redis), server.port)
-        assert (told(error), count) == (("overload", "redis"), 3)
+        assert (judged(error), count) == (("overload", "redis"), 3)
         with client(server.port) as one:
             one.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            assert told(seen(one.mget, "a", "b")) == ("permanent", "redis")
+            assert judged(seen(one.mget, "a", "b")) == ("permanent", "redis")
     finally:
         server.kill()
 
@@ -375,7 +375,7 @@ def test_answers_that_one_server_does_not_give():
         for text, kind in NOT_BY_ONE_SERVER:
             answers = iter([f"-{text}\r\n".encode()])
             with client(port, protocol=2) as one:
-                assert told(seen(one.incr, "n")) == (kind, "redis"), text
+                assert judged(seen(one.incr, "n")) == (kind, "redis"), text
 
 
 # --- what redis-py decides by itself --------------------------------------------------------------
@@ -388,24 +388,24 @@ def test_transactions_locks_and_scripts(control):
     pipeline.multi()
     pipeline.incr("n")
     control.set("n", 1)
-    assert told(seen(pipeline.execute)) == ("transient", "redis")
+    assert judged(seen(pipeline.execute)) == ("transient", "redis")
     control.lock("held").acquire()
     other = control.lock("held", blocking_timeout=0.01, sleep=0.001)
-    assert told(seen(other.__enter__)) == ("timeout", "redis")
-    assert told(seen(other.release)) == ("permanent", "redis")
+    assert judged(seen(other.__enter__)) == ("timeout", "redis")
+    assert judged(seen(other.release)) == ("permanent", "redis")
     lost = control.lock("lost", timeout=60)
     lost.acquire()
     control.delete("lost")
-    assert told(seen(lost.release)) == ("permanent", "redis")
-    assert told(seen(control.evalsha, "0" * 40, 0)) == ("permanent", "redis")
-    assert told(seen(control.set, "n", object())) == ("permanent", "redis")
-    heard = control.pubsub()
-    heard.subscribe("news")
-    assert told(seen(heard.run_in_thread)) == ("permanent", "redis")
-    heard.close()
+    assert judged(seen(lost.release)) == ("permanent", "redis")
+    assert judged(seen(control.evalsha, "0" * 40, 0)) == ("permanent", "redis")
+    assert judged(seen(control.set, "n", object())) == ("permanent", "redis")
+    listener = control.pubsub()
+    listener.subscribe("news")
+    assert judged(seen(listener.run_in_thread)) == ("permanent", "redis")
+    listener.close()
     refused = control.pipeline().set("n", 1)
     refused.execute_command("NO SUCH COMMAND")
-    assert told(seen(refused.execute)) == ("permanent", "redis")
+    assert judged(seen(refused.execute)) == ("permanent", "redis")
 
 
 def test_a_transaction_that_is_lost_while_it_watches_is_ambiguous(proxy, control):
@@ -416,7 +416,7 @@ def test_a_transaction_that_is_lost_while_it_watches_is_ambiguous(proxy, control
         pipeline.multi()
         pipeline.incr("n")
         proxy.drop_reply_once(b"EXEC")
-        assert told(seen(pipeline.execute)) == (LOST, "redis")
+        assert judged(seen(pipeline.execute)) == (LOST, "redis")
     assert control.get("n") == b"1"
 
 
@@ -426,7 +426,7 @@ def test_pools_that_are_empty(server):
     blocking = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=0.01)
     for pool, kind in ((full, "overload"), (blocking, "timeout")):
         taken = pool.get_connection()
-        assert told(seen(redis.Redis(connection_pool=pool).ping)) == (kind, "redis")
+        assert judged(seen(redis.Redis(connection_pool=pool).ping)) == (kind, "redis")
         pool.release(taken)
         pool.disconnect()
 
@@ -435,11 +435,11 @@ def test_sentinels_and_clusters_that_are_not_there(server):
     """Nobody knows a primary; no node is reachable; a server that is no cluster."""
     none = {"retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0), **SOON}
     sentinel = redis.sentinel.Sentinel([("127.0.0.1", dead_port())], sentinel_kwargs=none)
-    assert told(seen(sentinel.discover_master, "main")) == ("transient", "redis")
-    assert told(seen(sentinel.slave_for("main", **none).ping)) == ("transient", "redis")
+    assert judged(seen(sentinel.discover_master, "main")) == ("transient", "redis")
+    assert judged(seen(sentinel.slave_for("main", **none).ping)) == ("transient", "redis")
     for port, kind in ((dead_port(), "transient"), (server.port, "permanent")):
         error = seen(lambda p=port: redis.RedisCluster(host="127.0.0.1", port=p, **none))
-        assert told(error) == (kind, "redis")
+        assert judged(error) == (kind, "redis")
 
 
 def test_something_that_is_no_redis():
@@ -450,14 +450,17 @@ def test_something_that_is_no_redis():
         wire.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with stub(handle) as port:
-        assert told(seen(incr(redis), port))[0] == "permanent ambiguous"
+        assert judged(seen(incr(redis), port))[0] == "permanent ambiguous"
 
 
 def test_a_certificate_that_is_not_accepted_is_final(server):
     """A server without TLS never answers its handshake: a timeout, and nothing was sent."""
-    assert told(seen(lambda: incr(redis)(server.port, None, {"ssl": True}))) == ("timeout", "redis")
+    assert judged(seen(lambda: incr(redis)(server.port, None, {"ssl": True}))) == (
+        "timeout",
+        "redis",
+    )
     text = "Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] unable to get issuer."
-    assert told(redis.ConnectionError(text)) == ("permanent", "redis")
+    assert judged(redis.ConnectionError(text)) == ("permanent", "redis")
 
 
 def test_the_asyncio_client_is_judged_by_the_same_table(server):
@@ -469,5 +472,5 @@ def test_the_asyncio_client_is_judged_by_the_same_table(server):
             await one.lpush("text", 1)
 
     error, count = tried(wrong_type)
-    assert (told(error), count) == (("permanent", "redis"), 1)
+    assert (judged(error), count) == (("permanent", "redis"), 1)
     assert asyncio.iscoroutinefunction(wrong_type)

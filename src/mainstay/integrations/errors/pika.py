@@ -62,6 +62,15 @@ def _last(error: Any) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
+def _handshake(error: Any) -> list[str]:
+    """Whether the connection was lost: pika guesses a reason by the step that it was lost at."""
+    return ["lost"] if "StreamLostError" in str(error) else []
+
+
+def _guessed(row: Row) -> Cases:
+    return Cases(_handshake, {"lost": NOT_SENT}, otherwise=row, of="phase")
+
+
 _BY_REPLY = Cases(_reply, REPLIES, otherwise=LOST, of="reply code")
 _WORKFLOW = "pika.adapters.utils.connection_workflow"
 _STARTING = Row(Kind.TIMEOUT, "the broker did not answer while connecting; nothing was sent")
@@ -75,10 +84,10 @@ TABLE = Table(
         "pika.exceptions.AMQPConnectionError": Inner(_first, otherwise=NOT_SENT),
         "pika.exceptions.ConnectionOpenAborted": CLOSED,
         "pika.exceptions.StreamLostError": LOST,
-        "pika.exceptions.IncompatibleProtocolError": PROTOCOL,
+        "pika.exceptions.IncompatibleProtocolError": _guessed(PROTOCOL),
         "pika.exceptions.AuthenticationError": REFUSED,
-        "pika.exceptions.ProbableAuthenticationError": REFUSED,
-        "pika.exceptions.ProbableAccessDeniedError": REFUSED,
+        "pika.exceptions.ProbableAuthenticationError": _guessed(REFUSED),
+        "pika.exceptions.ProbableAccessDeniedError": _guessed(REFUSED),
         "pika.exceptions.NoFreeChannels": Row(
             Kind.OVERLOAD, "as many channels are open as the broker accepts; nothing was sent"
         ),
