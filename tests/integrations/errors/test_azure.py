@@ -4,6 +4,8 @@ The bodies are those of "Status and error codes" and "Common REST API error code
 of Azure Storage.
 """
 
+import socket
+
 import azure.core.exceptions
 import pytest
 from azure.core import PipelineClient
@@ -18,6 +20,7 @@ from tests.integrations.errors.service_stub import (
     BROKEN,
     CUT,
     DATE,
+    HAS_REQUESTS,
     LATER,
     RESET,
     SILENCE,
@@ -146,3 +149,15 @@ def test_retries_of_azure_multiply(azure_stub):
     azure_stub.answers(error(503, "ServerBusy"))
     seen(lambda: send(azure_stub.url, retries=2))
     assert azure_stub.count == 9
+
+
+@pytest.mark.skipif(not HAS_REQUESTS, reason="the table of urllib3 judges the name lookup")
+def test_a_name_that_no_host_has_is_final(monkeypatch):
+    """The resolver decides; it is asked by the real client, and its answer is scripted."""
+
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    known = kind_of(seen(lambda: send("http://shop.invalid")))
+    assert (known.kind, known.is_ambiguous) == (Kind.PERMANENT, False)

@@ -6,6 +6,7 @@ The bodies are those of "Error responses" in the Amazon S3 API Reference; Dynamo
 
 import io
 import json
+import socket
 import ssl
 
 import boto3
@@ -27,6 +28,7 @@ from mainstay.testing import virtual_time
 from tests.integrations.errors.service_stub import (
     CUT,
     DATE,
+    HAS_REQUESTS,
     LATER,
     RESET,
     SILENCE,
@@ -436,3 +438,15 @@ def test_a_mistake_in_the_call_or_the_configuration_is_final(s3, name, monkeypat
     error = seen(lambda: (tries.append(1), CALLS[name](s3)))
     assert type(error).__name__ == name
     assert (kind_of(error).kind, len(tries)) == (Kind.PERMANENT, 1)
+
+
+@pytest.mark.skipif(not HAS_REQUESTS, reason="the table of urllib3 judges the name lookup")
+def test_a_name_that_no_host_has_is_final(monkeypatch):
+    """The resolver decides; it is asked by the real client, and its answer is scripted."""
+
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    known = kind_of(seen(lambda: client("s3", "http://shop.invalid").list_buckets()))
+    assert (known.kind, known.is_ambiguous) == (Kind.PERMANENT, False)

@@ -3,6 +3,8 @@
 The bodies are those of "REST API: error responses" and of `_bulk` in the Elasticsearch reference.
 """
 
+import socket
+
 import elastic_transport
 import elasticsearch
 import elasticsearch.helpers
@@ -16,6 +18,7 @@ from mainstay.testing import virtual_time
 from tests.integrations.errors.service_stub import (
     CUT,
     DATE,
+    HAS_REQUESTS,
     LATER,
     RESET,
     SILENCE,
@@ -154,3 +157,15 @@ def test_retries_of_the_client_multiply_and_make_a_lost_write_ambiguous(node):
     es = client(node.url, retries=2)
     problem = seen(lambda: es.index(index="shop", document={}))
     assert (kind_of(problem).is_ambiguous, node.count) == (True, 9)
+
+
+@pytest.mark.skipif(not HAS_REQUESTS, reason="the table of urllib3 judges the name lookup")
+def test_a_name_that_no_host_has_is_final(monkeypatch):
+    """The resolver decides; it is asked by the real client, and its answer is scripted."""
+
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    known = kind_of(seen(lambda: client("http://shop.invalid:9200").info()))
+    assert (known.kind, known.is_ambiguous) == (Kind.PERMANENT, False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,8 +60,9 @@ TABLE = Table(
         "azure.core.exceptions.IncompleteReadError": Row(
             Kind.TRANSIENT, "the answer began and did not end", ambiguous=True
         ),
-        "azure.core.exceptions.ServiceRequestError": Row(
-            Kind.TRANSIENT, "no connection was made, so nothing was sent"
+        "azure.core.exceptions.ServiceRequestError": Inner(
+            "inner_exception",
+            otherwise=Row(Kind.TRANSIENT, "no connection was made, so nothing was sent"),
         ),
         "azure.core.exceptions.ServiceRequestTimeoutError": Row(
             Kind.TIMEOUT, "no connection was made in time, so nothing was sent"

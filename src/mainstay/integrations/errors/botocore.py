@@ -185,7 +185,7 @@ TABLE = Table(
         "botocore.exceptions.WaiterError": _WAITER,
         "botocore.exceptions.BotoCoreError": Row(Kind.UNKNOWN, _BASE),
         "botocore.exceptions.ConnectionError": _CONNECT,
-        "botocore.exceptions.EndpointConnectionError": _CONNECT,
+        "botocore.exceptions.EndpointConnectionError": Inner(_error, otherwise=_CONNECT),
         "botocore.exceptions.ProxyConnectionError": _CONNECT,
         "botocore.exceptions.ConnectTimeoutError": Row(Kind.TIMEOUT, _NOT_SENT),
         "botocore.exceptions.SSLError": Inner(_tls, otherwise=_READ),

@@ -42,6 +42,12 @@ def _cause(error: Any) -> tuple[str, ...]:
     return () if error.errors else (type(error.__cause__).__name__,)
 
 
+def _lookup(error: Any) -> BaseException | None:
+    """A name lookup that failed. Nothing else is looked into: a search is a POST as a write is."""
+    found: BaseException | None = error.__cause__
+    return found if _cause(error) == ("NameResolutionError",) else None
+
+
 def _statuses(error: Any) -> tuple[int, ...]:
     """The statuses of the documents that a bulk request did not write, the worst first."""
     found = [each["status"] for item in error.errors for each in item.values()]
@@ -58,11 +64,10 @@ _CONNECTION = Cases(
     _cause,
     {
         "NewConnectionError": _NOT_SENT,
-        "NameResolutionError": _NOT_SENT,
         "ClientConnectorError": _NOT_SENT,
         "ConnectError": _NOT_SENT,
     },
-    otherwise=_LOST,
+    otherwise=Inner(_lookup, otherwise=_LOST),
     of="cause",
 )
 _TIMEOUT = Cases(
