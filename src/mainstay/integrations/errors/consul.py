@@ -45,7 +45,7 @@ _ENTRIES: dict[str, Entry] = {
     "Timeout": Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True),
 }
 OTHER_VERSIONS = tuple(f"consul.base.{name}" for name in _ENTRIES)
-"""Of python-consul, and of py-consul before 1.3."""
+"""Of python-consul, and of py-consul before 1.4."""
 
 TABLE = Table(
     "consul",
