@@ -17,7 +17,7 @@ from mainstay.core.retry.give_up import ON_RESPONSE, given_up
 from mainstay.errors import OutcomeUnknown
 from mainstay.integrations.http_headers import KEY
 from mainstay.runtime.context import BOUND, UNBOUND
-from mainstay.runtime.enclosing import enclosures
+from mainstay.runtime.enclosing import attempt_around, enclosures
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -132,7 +132,8 @@ class Exchange:
 
     def _put_headers(self, end: float) -> None:
         request = self.request
-        made = self.outgoing.headers(*self.address, request.method, self.attempt, end)
+        number = attempt_around() if self.outgoing.calls is None else self.attempt
+        made = self.outgoing.headers(*self.address, request.method, number, end)
         self.headers = {name: each for name, each in made.items() if name not in request.headers}
         request.headers.update(self.headers)
         self.is_touched = True

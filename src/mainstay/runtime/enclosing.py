@@ -27,7 +27,7 @@ from mainstay.runtime.fork import make_rlock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import FrameType
+    from types import CodeType, FrameType
     from typing import Any
 
     from mainstay.core.retry.plan import Plan
@@ -118,7 +118,7 @@ class Enclosure:
     that is not repeated.
     """
 
-    __slots__ = ("end", "frame", "is_repeat", "plan", "retries")
+    __slots__ = ("end", "frame", "is_repeat", "number", "plan", "retries")
 
     def __init__(
         self,
@@ -128,12 +128,15 @@ class Enclosure:
         is_repeat: bool = False,
         retries: bool = True,
         frame: FrameType | None = None,
+        number: int = 0,
     ) -> None:
         self.plan = plan
         self.end = end
         self.is_repeat = is_repeat
         self.retries = retries
         self.frame = frame
+        self.number = number
+        """Which attempt it is, if it is a block; frames of drivers have it (see COUNTING)."""
 
     @property
     def refuses(self) -> bool:
@@ -163,6 +166,24 @@ def enclosures(depth: int = 1, own: int = 0) -> Sequence[Enclosure]:
         if frame is None:
             return ()
     return _survey(start)
+
+
+COUNTING: dict[CodeType, Callable[[FrameType], int]] = {}
+"""How the number of the attempt is read off a frame of a driver that makes repeated attempts."""
+
+
+def attempt_around() -> int:
+    """The number of the innermost attempt that encloses the caller; 1 if nothing retries."""
+    if not OPEN and _count_active() <= 0:
+        return 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals is not FRAMES and not _starts_task(frame):
+        read, block = COUNTING.get(frame.f_code), OPEN.get(frame)
+        number = read(frame) if read is not None else 0 if block is None else block.number
+        if number:
+            return number
+        frame = frame.f_back
+    return 1
 
 
 def is_bound() -> bool:

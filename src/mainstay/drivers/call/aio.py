@@ -16,6 +16,7 @@ from mainstay.errors import Refused
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import (
     ALONE,
+    COUNTING,
     FRAMES,
     OLDER,
     OPEN,
@@ -225,6 +226,10 @@ async def _bounded(
         return call.failure
     scope.ended()
     return Returned(value)
+
+
+COUNTING[recover.__code__] = lambda frame: int(frame.f_locals["attempt"])
+COUNTING[_attempt.__code__] = lambda frame: int(frame.f_locals["call"].attempts)
 
 
 async def confirm(call: Call) -> Stop | None:

@@ -244,7 +244,7 @@ class Attempt:
             call.began()
         self._frame = sys._getframe(1)
         self._outer = OPEN.get(self._frame)  # blocks in one function may enclose each other
-        OPEN[self._frame] = Enclosure(call.site, end)
+        OPEN[self._frame] = Enclosure(call.site, end, number=self.number)
         return self
 
     def __exit__(

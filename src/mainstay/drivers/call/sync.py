@@ -17,6 +17,7 @@ from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import (
     ALONE,
+    COUNTING,
     FRAMES,
     OLDER,
     OPEN,
@@ -193,6 +194,10 @@ def _attempt(
     except Exception as error:
         call.failure = error
         return error
+
+
+COUNTING[recover.__code__] = lambda frame: int(frame.f_locals["attempt"]) + 1
+COUNTING[_attempt.__code__] = lambda frame: int(frame.f_locals["call"].attempts)
 
 
 def confirm(call: Call) -> Stop | None:
