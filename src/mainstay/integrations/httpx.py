@@ -12,6 +12,7 @@ that sends a byte a second is given up on in time, whichever timeout httpx has f
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpcore
@@ -19,6 +20,7 @@ import httpx
 
 from mainstay.integrations.http_exchange import Exchange, Until, limited
 from mainstay.integrations.http_headers import Outgoing
+from mainstay.integrations.http_lookup import addresses
 
 if TYPE_CHECKING:
     import ssl
@@ -285,6 +287,15 @@ def _bound(transport: httpx.BaseTransport | httpx.AsyncBaseTransport, outgoing: 
     outgoing.warn_of_retries("httpx", retries, "leave out HTTPTransport(retries=...)")
 
 
+def _looked_up(host: str, port: int, timeout: Until) -> list[str]:
+    try:
+        return addresses(host, port, timeout)
+    except TimeoutError as error:
+        raise httpcore.ConnectTimeout(str(error)) from error
+    except OSError as error:
+        raise httpcore.ConnectError(str(error)) from error
+
+
 class _Stream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
@@ -325,9 +336,16 @@ class _Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
         connect = self._backend.connect_tcp
-        return _Stream(connect(host, port, left, local_address, socket_options))
+        if type(timeout) is not Until:
+            return _Stream(connect(host, port, timeout, local_address, socket_options))
+        *others, last = _looked_up(host, port, timeout)
+        for address in others:
+            with suppress(httpcore.ConnectError):
+                left = timeout.left(httpcore.ConnectTimeout)
+                return _Stream(connect(address, port, left, local_address, socket_options))
+        left = timeout.left(httpcore.ConnectTimeout)
+        return _Stream(connect(last, port, left, local_address, socket_options))
 
     def connect_unix_socket(
         self,

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import http.client
 import io
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
 from mainstay.integrations.http_exchange import Until
+from mainstay.integrations.http_lookup import addresses
 
 if TYPE_CHECKING:
-    import socket
     from typing import Any
 
     from urllib3 import PoolManager
@@ -41,6 +44,37 @@ class _Timed:
 
     sock: Any
     timeout: Any
+    port: Any
+    _dns_host: str
+
+    def _new_conn(self) -> socket.socket:
+        """As urllib3 does it, one address after the other, with what is left for each."""
+        timeout, host = self.timeout, self._dns_host
+        if type(timeout) is not Until:
+            return self._connect()
+        *others, last = self._looked_up(host, timeout)
+        try:
+            for self._dns_host in others:
+                with suppress(NewConnectionError):
+                    self.timeout = timeout.left(TimeoutError)
+                    return self._connect()
+            self._dns_host, self.timeout = last, timeout.left(TimeoutError)
+            return self._connect()
+        finally:
+            self._dns_host, self.timeout = host, timeout
+
+    def _connect(self) -> socket.socket:
+        sock: socket.socket = super()._new_conn()  # type: ignore[misc]  # of urllib3's connection
+        return sock
+
+    def _looked_up(self, host: str, timeout: Until) -> list[str]:
+        itself: Any = self
+        try:
+            return addresses(host, self.port, timeout)
+        except socket.gaierror as error:
+            raise NameResolutionError(host, itself, error) from error
+        except TimeoutError as error:
+            raise ConnectTimeoutError(itself, str(error)) from error
 
     def send(self, data: Any) -> None:
         if type(self.timeout) is Until and self.sock is not None:

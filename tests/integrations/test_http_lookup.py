@@ -1,0 +1,145 @@
+"""Names that are looked up too slowly, or to several addresses, by the clients with hands."""
+
+import asyncio
+import socket
+import ssl
+import threading
+
+import aiohttp
+import httpx
+import pytest
+import requests
+
+from mainstay import RetryPolicy, deadline
+from mainstay.integrations.aiohttp import Middleware
+from mainstay.integrations.httpx import AsyncTransport, Transport
+from mainstay.integrations.requests import Adapter
+from tests.servers.http_faults import HttpFaults, Status
+
+TLS = ssl.create_default_context()
+ONCE = RetryPolicy(attempts=1)
+
+
+@pytest.fixture
+def server():
+    """A server that answers."""
+    with HttpFaults() as running:
+        running.on("/", Status(200, body=b"ok"))
+        yield running
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """What the resolver answers for a name: addresses, or an event that it waits for."""
+    known, plain = {}, socket.getaddrinfo
+
+    def getaddrinfo(host, port, *rest, **more):
+        answer = known.get(host.decode() if isinstance(host, bytes) else host)
+        if answer is None:
+            return plain(host, port, *rest, **more)
+        if isinstance(answer, threading.Event):
+            answer.wait(20)
+            answer = ["127.0.0.1"]
+        return [each for one in answer for each in plain(one, port, *rest, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield known
+    for each in known.values():
+        if isinstance(each, threading.Event):
+            each.set()
+
+
+def by_httpx(url):
+    transport = Transport(ONCE, transport=httpx.HTTPTransport(verify=TLS))
+    with httpx.Client(transport=transport, trust_env=False) as client:
+        return client.get(url).text
+
+
+def by_requests(url):
+    with requests.Session() as session:
+        session.trust_env = False
+        session.mount("http://", Adapter(ONCE))
+        return session.get(url).text
+
+
+def by_httpx_async(url):
+    async def main():
+        transport = AsyncTransport(ONCE, transport=httpx.AsyncHTTPTransport(verify=TLS))
+        async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
+            return (await client.get(url)).text
+
+    return asyncio.run(main())
+
+
+def by_aiohttp(url):
+    async def main():
+        async with (
+            aiohttp.ClientSession(middlewares=[Middleware(ONCE)]) as session,
+            session.get(url) as response,
+        ):
+            return await response.text()
+
+    return asyncio.run(main())
+
+
+CLIENTS = [by_httpx, by_requests]
+LATE = (httpx.ConnectTimeout, requests.ConnectTimeout)
+
+
+@pytest.mark.parametrize("get", CLIENTS)
+def test_a_slow_lookup_ends_at_the_deadline(server, names, get):
+    """Though the resolver itself cannot be interrupted."""
+    names["slow.example"] = threading.Event()
+    with deadline.within(0.1), pytest.raises(LATE, match=r"slow\.example"):
+        get(f"http://slow.example:{server.port}/")
+    assert server.count() == 0
+
+
+@pytest.mark.parametrize("get", [by_httpx_async, by_aiohttp])
+def test_a_slow_lookup_ends_at_the_deadline_in_a_loop(server, names, get):
+    """Loops look up in a thread of their own, which asyncio.run() waits for at its end."""
+    names["slow.example"] = threading.Event()
+    release = threading.Timer(0.5, names["slow.example"].set)
+    release.start()
+    with deadline.within(0.1), pytest.raises((httpx.ConnectTimeout, aiohttp.ClientError)):
+        get(f"http://slow.example:{server.port}/")
+    release.cancel()
+    assert server.count() == 0
+
+
+@pytest.mark.parametrize("get", CLIENTS)
+def test_the_next_address_of_a_name_is_tried(server, names, get):
+    """As without a deadline: the first address refuses, the second one answers."""
+    names["two.example"] = ["127.0.0.9", "127.0.0.1"]
+    with deadline.within(5.0):
+        assert get(f"http://two.example:{server.port}/") == "ok"
+
+
+@pytest.mark.parametrize("get", CLIENTS)
+def test_an_address_that_refuses_is_the_failure(server, names, get):
+    """The last one that was tried."""
+    names["none.example"] = ["127.0.0.9", "127.0.0.8"]
+    with (
+        deadline.within(5.0),
+        pytest.raises((httpx.ConnectError, requests.ConnectionError), match="refused"),
+    ):
+        get(f"http://none.example:{server.port}/")
+
+
+@pytest.mark.parametrize("get", CLIENTS)
+def test_a_name_that_nobody_has_is_the_failure_of_the_client(names, get):
+    """As without a deadline."""
+
+    def unknown(*_given, **_named):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    names["nobody.example"] = None
+    plain, socket.getaddrinfo = socket.getaddrinfo, unknown
+    try:
+        with (
+            deadline.within(5.0),
+            pytest.raises((httpx.ConnectError, requests.ConnectionError), match="not known"),
+        ):
+            get("http://nobody.example/")
+    finally:
+        socket.getaddrinfo = plain
