@@ -17,7 +17,9 @@ def test_what_is_sent_is_read_and_never_more_than_is_left(seconds):
     assert min(max(seconds, 0.0), 999_999_999.0) - read < 0.0011
 
 
-@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e3", "1.2.3", "9" * 10, "\u0661", None])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "nan", "inf", "1e3", "1.2.3", "1.", ".5", "9" * 10, "\u0661", None]
+)
 def test_a_timeout_that_makes_no_sense_is_none(text):
     """What a stranger sends is at most ignored."""
     assert parse_timeout(text) is None

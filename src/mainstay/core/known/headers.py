@@ -5,8 +5,6 @@ A time is sent as the seconds that are left and not as a date, so the two clocks
 
 from __future__ import annotations
 
-import re
-
 from mainstay.errors import UsageError
 
 TYPE_CHECKING = False
@@ -21,8 +19,8 @@ ATTEMPT = "Mainstay-Attempt"
 GAVE_UP = "Mainstay-Gave-Up"
 """On a response: the attempts after which the service gave up on what it answers with."""
 
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_COUNT = re.compile(r"[0-9]{1,9}")
+_DIGITS = 9
+"""Of a number that is sent; a longer one is a mistake, or worse."""
 _REMEMBERED = 1000
 """Hosts whose answer is kept."""
 
@@ -44,7 +42,8 @@ def parse_timeout(text: str | None) -> float | None:
     (1.25, None, None, None)
     """
     text = "" if text is None else text.strip()
-    return float(text) if _SECONDS.fullmatch(text) else None
+    whole, point, rest = text.partition(".")
+    return float(text) if _is_number(whole) and (not point or _is_number(rest)) else None
 
 
 def parse_gave_up(text: str | None) -> int | None:
@@ -54,7 +53,11 @@ def parse_gave_up(text: str | None) -> int | None:
     (3, None)
     """
     text = "" if text is None else text.strip()
-    return int(text) if _COUNT.fullmatch(text) else None
+    return int(text) if _is_number(text) else None
+
+
+def _is_number(text: str) -> bool:
+    return len(text) <= _DIGITS and text.isascii() and text.isdecimal()
 
 
 class Trust:
