@@ -1,11 +1,13 @@
 """The transports for httpx, through real clients against a server that fails on command."""
 
 import asyncio
+import socket
 import ssl
 import warnings
 
 import httpx
 import pytest
+import trio
 
 import mainstay
 from mainstay import Backoff, Engine, RetryPolicy, deadline
@@ -392,3 +394,44 @@ def test_any_transport_can_send(send):
         assert send("GET", "http://a.example/", three(), inner=inner).status_code == 200
     assert all(0 < each <= 2.0 for each in seen)
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_deadline_ends_a_request_on_trio_too(server, fault):
+    """The streams of the pool are the same on both event loops."""
+
+    async def main(url, retry):
+        inner = httpx.AsyncHTTPTransport(verify=TLS)
+        transport = AsyncTransport(retry, transport=inner)
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.get(url)
+
+    url = server.on("/", DOWN, OK)
+    assert trio.run(main, url, three()).text == "ok"
+    url = server.on("/", fault)
+    with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
+        trio.run(main, url, None)
+
+
+def test_the_deadline_ends_a_request_whose_body_nobody_reads(server, send):
+    """Writing has what is left of the time, too."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+        with deadline.within(0.25), pytest.raises((httpx.WriteTimeout, httpx.ReadTimeout)):
+            send("PUT", url, content=bytes(30_000_000))
+
+
+def test_our_headers_are_those_of_the_deadline_of_the_attempt(server, send):
+    """A policy that limits each attempt has its limit sent, and not the whole deadline."""
+    url = server.on("/", DOWN, OK)
+    with deadline.within(30.0):
+        send("GET", url, three(timeout=9.0), trust=["127.0.0.1"])
+    assert all(8.0 < float(each.headers["mainstay-timeout"]) <= 9.0 for each in server.seen)
+
+
+def test_the_deadline_ends_a_request_through_a_proxy(server):
+    """The connections to a proxy are made by the same pool."""
+    server.on("http://a.example/", Drip(every=0.03))
+    inner = httpx.HTTPTransport(verify=TLS, proxy=server.url)
+    with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
+        Sync.send("GET", "http://a.example/", inner=inner)
