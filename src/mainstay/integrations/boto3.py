@@ -25,7 +25,7 @@ from mainstay.core.base.deadline import NEVER
 from mainstay.core.known.http import ONCE
 from mainstay.integrations.http_exchange import limited
 from mainstay.integrations.http_headers import Outgoing
-from mainstay.integrations.urllib3 import _Timed
+from mainstay.integrations.urllib3 import Timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -136,11 +136,11 @@ def _bound(session: Any) -> None:
     session.close()  # connections that there are were made by the pools of before
 
 
-class _Connection(_Timed, botocore.awsrequest.AWSHTTPConnection):  # type: ignore[misc]  # untyped
+class _Connection(Timed, botocore.awsrequest.AWSHTTPConnection):  # type: ignore[misc]  # untyped
     pass
 
 
-class _TlsConnection(_Timed, botocore.awsrequest.AWSHTTPSConnection):  # type: ignore[misc]  # untyped
+class _TlsConnection(Timed, botocore.awsrequest.AWSHTTPSConnection):  # type: ignore[misc]  # untyped
     pass
 
 

@@ -39,7 +39,7 @@ def bound(manager: PoolManager) -> None:
     }
 
 
-class _Timed:
+class Timed:
     """What both sorts of connection have."""
 
     sock: Any
@@ -88,11 +88,11 @@ class _Timed:
         return http.client.HTTPResponse(source, **options)
 
 
-class _Connection(_Timed, HTTPConnection):  # type: ignore[misc]  # there it is a class
+class _Connection(Timed, HTTPConnection):  # type: ignore[misc]  # there it is a class
     pass
 
 
-class _TlsConnection(_Timed, HTTPSConnection):  # type: ignore[misc]  # there it is a class
+class _TlsConnection(Timed, HTTPSConnection):  # type: ignore[misc]  # there it is a class
     pass
 
 

@@ -196,13 +196,19 @@ def test_an_answer_that_does_not_come_leaves_a_write_in_doubt(front, answer, err
     assert (known.kind, known.is_ambiguous, front.count) == (kind, True, 2)
 
 
-def test_a_lost_answer_to_a_post_is_not_asked_for_again(dynamodb):
-    """Every call to DynamoDB is a POST; with a reset nobody knows whether it was carried out."""
-    stub, db = dynamodb
-    stub.answers(RESET)
-    error = seen(lambda: db.delete_item(TableName="t", Key={"id": {"S": "1"}}))
+@pytest.mark.parametrize("answer", [RESET, SILENCE])
+def test_a_lost_answer_to_a_post_is_asked_for_again_only_if_it_reads(dynamodb, answer):
+    """Every call to DynamoDB is a POST; the operation is in a header of the request."""
+    stub, _ = dynamodb
+    db = client("dynamodb", stub.url, timeout=0.2 if answer is SILENCE else 10)
+    stub.answers(answer, answer)
+    error = seen(lambda: db.delete_item(TableName="t", Key={"id": {"S": "1"}}), attempts=2)
     assert kind_of(error).unsafe == "POST without an Idempotency-Key"
     assert stub.count == 1
+    stub.answers(answer, answer)
+    error = seen(lambda: db.get_item(TableName="t", Key={"id": {"S": "1"}}), attempts=2)
+    assert (kind_of(error).is_ambiguous, kind_of(error).unsafe) == (True, "")
+    assert stub.count == 2
 
 
 def test_a_body_that_ends_early_is_read_again(front, s3):

@@ -6,8 +6,10 @@ ClientError, and are judged as it is.
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.integrations.errors.shared import frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,6 +179,26 @@ _CREDENTIALS = """LoginAuthorizationCodeError LoginError LoginInsufficientPermis
     PartialCredentialsError RefreshWithMFAUnsupportedError SSOError SSOTokenLoadError
     TokenRetrievalError UnauthorizedSSOTokenError"""
 
+_READS = ("BatchGet", "Describe", "Get", "Head", "List", "Lookup", "Query", "Scan", "Search")
+
+
+def _request(error: BaseException) -> object:
+    """The request, which only some errors carry; the function that sent it has it as well."""
+    carried = attribute(error, "request")
+    if carried is not None:
+        return carried
+    sent = (names.get("request") for names in frames(error, "botocore.httpsession"))
+    return next((each for each in sent if each is not None), None)
+
+
+def _only_reads(error: BaseException) -> bool:
+    """Whether a POST calls an operation that reads: DynamoDB and others send it in a header."""
+    target = attribute(attribute(_request(error), "headers"), "get")("X-Amz-Target")
+    target = target.decode() if isinstance(target, bytes) else target
+    operation: str = target.rpartition(".")[2]
+    return operation.startswith(_READS)
+
+
 TABLE = Table(
     "botocore",
     {
@@ -277,6 +299,8 @@ TABLE = Table(
     retries="2 by default (4 in the mode `legacy`, that of older versions); s3transfer begins"
     " a download up to 5 times. `Config(retries={'total_max_attempts': 1})` turns botocore's off",
     hint=lambda error: _milliseconds(error.response["ResponseMetadata"]["HTTPHeaders"]),
+    request=_request,
+    changes_nothing=_only_reads,
 )
 
 
