@@ -20,9 +20,14 @@ IMPORTED_AS = {"nats-py": "nats", "opentelemetry-api": "opentelemetry", "pyyaml"
 NO_EXTRA = {
     "_sha2": "part of the standard library from 3.12 on",
     "_sha256": "part of the standard library of 3.11",
+    "aiohttp": "a client that its integration is for: who uses the one has the other",
+    "httpcore": "part of httpx",
+    "httpx": "as aiohttp",
     "psycopg_pool": "of psycopg[pool], which the extra postgres names; for types alone",
     "pytest": "imported by its own plugin alone, which pytest loads",
+    "requests": "as aiohttp",
     "sqlalchemy": "of a program that imports its integration, and has an engine of it",
+    "urllib3": "part of requests",
 }
 """Modules that may be imported without an extra, and why."""
 
