@@ -21,6 +21,8 @@ NO_EXTRA = {
     "_sha2": "part of the standard library from 3.12 on",
     "_sha256": "part of the standard library of 3.11",
     "aiohttp": "a client that its integration is for: who uses the one has the other",
+    "botocore": "part of boto3: as aiohttp",
+    "grpc": "as aiohttp",
     "httpcore": "part of httpx",
     "httpx": "as aiohttp",
     "psycopg_pool": "of psycopg[pool], which the extra postgres names; for types alone",
