@@ -317,3 +317,14 @@ def test_a_give_up_is_believed_from_a_listed_host_alone(server, trust, sent, pla
         with pytest.raises(aiohttp.ClientResponseError):
             asyncio.run(three().acall(lambda: asend("GET", url, trust=trust, check=True)))
     assert server.count() == sent
+
+
+def test_a_response_that_the_policy_does_not_accept_is_closed(server):
+    """Its connection is free for the next attempt, and after the last one."""
+    url = server.on("/", Status(202, body=b"x" * 100_000), OK)
+    policy = three(retry_if_result=lambda response: response.status == 202)
+    assert send("GET", url, policy).body == b"ok"
+    assert server.count() == 2
+    url = server.on("/", Status(202, body=b"x" * 100_000))
+    with pytest.raises(mainstay.ResultRejected):
+        send("GET", url, three(retry_if_result=lambda _: True, on_exhausted="raise"))

@@ -435,3 +435,17 @@ def test_the_deadline_ends_a_request_through_a_proxy(server):
     inner = httpx.HTTPTransport(verify=TLS, proxy=server.url)
     with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
         Sync.send("GET", "http://a.example/", inner=inner)
+
+
+def test_a_response_that_the_policy_does_not_accept_is_closed(server, send):
+    """Its connection is free for the next attempt, and after the last one."""
+    url = server.on("/", Status(202, body=b"x" * 100_000), OK)
+    policy = three(retry_if_result=lambda response: response.status_code == 202)
+    limits = httpx.Limits(max_connections=1)
+    kind = httpx.AsyncHTTPTransport if send is Async.send else httpx.HTTPTransport
+    inner = kind(verify=TLS, limits=limits)
+    assert send("GET", url, policy, inner=inner, timeout=1.0).text == "ok"
+    assert server.count() == 2
+    url = server.on("/", Status(202, body=b"x" * 100_000))
+    with pytest.raises(mainstay.ResultRejected):
+        send("GET", url, three(retry_if_result=lambda _: True, on_exhausted="raise"))

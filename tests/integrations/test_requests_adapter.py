@@ -332,3 +332,14 @@ def test_requests_go_through_a_proxy_in_time(server):
     server.on("http://a.example/", Drip(every=0.03))
     with deadline.within(0.15), pytest.raises(requests.Timeout):
         send("GET", "http://a.example/", proxies={"http": server.url})
+
+
+def test_a_response_that_the_policy_does_not_accept_is_closed(server):
+    """Its connection is free for the next attempt, and after the last one."""
+    url = server.on("/", Status(202, body=b"x" * 100_000), OK)
+    policy = three(retry_if_result=lambda response: response.status_code == 202)
+    assert send("GET", url, policy).text == "ok"
+    assert server.count() == 2
+    url = server.on("/", Status(202, body=b"x" * 100_000))
+    with pytest.raises(mainstay.ResultRejected):
+        send("GET", url, three(retry_if_result=lambda _: True, on_exhausted="raise"))

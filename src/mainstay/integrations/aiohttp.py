@@ -132,6 +132,7 @@ async def _send(exchange: _Exchange, handler: Handler) -> aiohttp.ClientResponse
     if response.status >= 400:
         exchange.answered(response, response.status)
         _mark_status_error(response)
+    exchange.response = response  # to be closed, if the policy does not accept it
     return response
 
 

@@ -164,6 +164,7 @@ def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response
             exchange.end()
     if response.status_code >= 400:
         exchange.answered(response, response.status_code)
+    exchange.response = response  # to be closed, if the policy does not accept it
     return response
 
 
@@ -183,6 +184,7 @@ async def _asend(exchange: _Exchange, transport: httpx.AsyncBaseTransport) -> ht
             exchange.end()
     if response.status_code >= 400:
         exchange.answered(response, response.status_code)
+    exchange.response = response  # to be closed, if the policy does not accept it
     return response
 
 

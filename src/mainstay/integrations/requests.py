@@ -137,6 +137,7 @@ def _send(
             exchange.end()
     if response.status_code >= 400:
         exchange.answered(response, response.status_code)
+    exchange.response = response  # to be closed, if the policy does not accept it
     return response
 
 
