@@ -24,19 +24,12 @@ TLS = ssl.create_default_context()
 THREE = RetryPolicy(attempts=3, backoff=Backoff.constant(0))
 
 
-@pytest.fixture(scope="module")
-def faults():
-    """The leaf of the chain."""
-    with HttpFaults() as running:
-        yield running
-
-
 @pytest.fixture
-def leaf(faults):
-    """The leaf, which answers 503."""
-    faults.clear()
-    faults.on("/", Status(503))
-    return faults
+def leaf():
+    """The leaf of the chain, which answers 503."""
+    with HttpFaults() as running:
+        running.on("/", Status(503))
+        yield running
 
 
 class Service:

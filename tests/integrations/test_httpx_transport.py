@@ -15,6 +15,7 @@ from mainstay.core.known.kind import Kind
 from mainstay.integrations import http_headers
 from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.integrations.idempotency_key import keyed_call
+from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import Drip, HttpFaults, Reset, Silence, Status, dead_port
 
 OK = Status(200, body=b"ok")
@@ -23,18 +24,11 @@ NOW = Backoff.constant(0)
 TLS = ssl.create_default_context()  # made once: it takes longer than a test here
 
 
-@pytest.fixture(scope="module")
-def faults():
-    """The server of this module."""
+@pytest.fixture
+def server():
+    """A server of its own: what the client of the test before gave up on may yet arrive there."""
     with HttpFaults() as running:
         yield running
-
-
-@pytest.fixture
-def server(faults):
-    """The server, with nothing of the test before."""
-    faults.clear()
-    return faults
 
 
 def three(**fields):
@@ -449,3 +443,27 @@ def test_a_response_that_the_policy_does_not_accept_is_closed(server, send):
     url = server.on("/", Status(202, body=b"x" * 100_000))
     with pytest.raises(mainstay.ResultRejected):
         send("GET", url, three(retry_if_result=lambda _: True, on_exhausted="raise"))
+
+
+def test_the_deadline_ends_a_request_over_tls(send, tmp_path):
+    """The streams of TLS are others, made of the first ones."""
+    served = server_side(make_certificate(tmp_path))
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    kind = httpx.AsyncHTTPTransport if send is Async.send else httpx.HTTPTransport
+    with HttpFaults(served) as server:
+        url = server.on("/", DOWN, OK, Drip(every=0.03))
+        assert send("GET", url, three(), inner=kind(verify=trusted)).text == "ok"
+        with deadline.within(0.4), pytest.raises(httpx.ReadTimeout):
+            send("GET", url, inner=kind(verify=trusted))
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are none on this system")
+def test_a_unix_socket_ends_at_the_deadline_too(send, tmp_path):
+    """As any other connection."""
+    path = str(tmp_path / "socket")
+    kind = httpx.AsyncHTTPTransport if send is Async.send else httpx.HTTPTransport
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(path)
+        deaf.listen()
+        with deadline.within(0.2), pytest.raises(httpx.ReadTimeout):
+            send("GET", "http://deaf/", inner=kind(verify=TLS, uds=path))

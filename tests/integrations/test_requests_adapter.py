@@ -2,8 +2,6 @@
 
 import io
 import pickle
-import ssl
-import subprocess
 
 import pytest
 import requests
@@ -14,6 +12,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.idempotency_key import keyed_call
 from mainstay.integrations.requests import Adapter
+from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import (
     Close,
     Drip,
@@ -29,18 +28,11 @@ OK = Status(200, body=b"ok")
 DOWN = Status(503, body=b"down")
 
 
-@pytest.fixture(scope="module")
-def faults():
-    """The server of this module."""
+@pytest.fixture
+def server():
+    """A server of its own: what the client of the test before gave up on may yet arrive there."""
     with HttpFaults() as running:
         yield running
-
-
-@pytest.fixture
-def server(faults):
-    """The server, with nothing of the test before."""
-    faults.clear()
-    return faults
 
 
 def three(**fields):
@@ -191,13 +183,7 @@ def test_the_deadline_of_the_policy_ends_it_too(server, fault):
 
 def test_the_deadline_ends_a_request_over_tls(tmp_path):
     """The connections of HTTPS are others, and end as well."""
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
-    made += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True, timeout=30)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    with HttpFaults(tls) as server:
+    with HttpFaults(server_side(make_certificate(tmp_path))) as server:
         url, trusted = server.on("/", OK, Drip(every=0.03)), str(tmp_path / "cert.pem")
         assert send("GET", url, three(), verify=trusted).text == "ok"
         with deadline.within(0.3), pytest.raises(requests.Timeout):
