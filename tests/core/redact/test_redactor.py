@@ -464,7 +464,12 @@ HOSTILE = [
     "PDO('a', 'b', '", '"kty" "d":"', "failing row contains (", "?code=a&", "arn:secret:",
     "token -> ",
     "reg add /v password ", "password: Some(", "password: a = ", "password: |\n  a\n",
-    "password='a''",
+    "password='a''", "\x1b[1mtoken", "password <- ", "334\n", "a1 LOGIN a ",
+    "a:1:" + "0" * 32 + ":::",
+    "-----END PRIVATE KEY-----", "abc\n-----END PRIVATE KEY-----", "crypt('a', ", "crypt(",
+    "kind: Secret\ndata:\n  a: ", "<password><a>", "secret Xk92pLqZ ", "password Xk92pLqZ",
+    "token$(", "token=$(", "token=('", 'token="a`"',
+    "priv: 00:", "'Xk92pLqZ' a ", "token (a) ", "x_token_y: ",
 ]  # fmt: skip
 ENOUGH = 40_000
 
@@ -665,6 +670,88 @@ FOUND = {
     # numbers
     "order 4111111111111111 shipped": None,
     "card 4111.1111.1111.1111": "card [redacted]",
+    # signs between a name and its value
+    'password <- "hunter2"': 'password <- "[redacted]"',
+    "token ?= hunter2, pw += x1": "token ?= [redacted], pw += [redacted]",
+    'read -s PASS <<< "hun ter2"': 'read -s PASS <<< "[redacted]"',
+    'var dbPassword string = "hunter2"': 'var dbPassword string = "[redacted]"',
+    'Password: (string) (len=7) "hunter2"': 'Password: (string) (len=7) "[redacted]"',
+    "define( 'DB_PASSWORD',    'hunter2' );": "define( 'DB_PASSWORD',    '[redacted]' );",
+    '$env:TOKEN = "hun`"ter2"; ls': '$env:TOKEN = "[redacted]"; ls',
+    'token = "a`"\nb': 'token = "[redacted]"\nb',
+    "TOKEN=$(cat token.txt) run": None,
+    "\x1b[1mpassword\x1b[0m=\x1b[33mhunter2\x1b[0m x": (
+        "\x1b[1mpassword\x1b[0m=\x1b[33m[redacted] x"
+    ),
+    # names
+    "STRIPE_SECRET_KEY_V2=hunter2": "STRIPE_SECRET_KEY_V2=[redacted]",
+    "password_for_db=hunter2": "password_for_db=[redacted]",
+    "parola d'ordine: hunter2": "parola d'ordine: [redacted]",
+    '{"credentials": "include"}, password: [FILTERED]': None,
+    # elements and manifests
+    '<s name="token" x="y"><value>hunter2</value></s>': (
+        '<s name="token" x="y"><value>[redacted]</value></s>'
+    ),
+    "<name>pw</name><value><string>hunter2</string></value>": (
+        "<name>pw</name><value><string>[redacted]</string></value>"
+    ),
+    "kind: Secret\nstringData:\n  a.conf: hunter2\n  b: ${B}\nx: y": (
+        "kind: Secret\nstringData:\n  a.conf: [redacted]\n  b: ${B}\nx: y"
+    ),
+    '{"kind": "Secret", "data": {"a": "aHVu"}}': '{"kind": "Secret", "data": {"a": "[redacted]"}}',
+    "kind: Secret\ndata:\n  a: hunter2": "kind: Secret\ndata:\n  a: [redacted]",
+    "kind: Secrets, kind: SecretStore\ndata:\n  a: b": None,
+    "{'loc': ('body', 'passwd'), 'input': 'otter'}": (
+        "{'loc': ('body', 'passwd'), 'input': '[redacted]'}"
+    ),
+    # protocols and files
+    "S: 334 UGFzc3dvcmQ6\nC: aHVudGVyMg==\nS: 535": "S: 334 UGFzc3dvcmQ6\nC: [redacted]\nS: 535",
+    "a1 LOGIN ann hunter2": "a1 LOGIN ann [redacted]",
+    'a1 LOGIN "ann" "hunter2"': 'a1 LOGIN "ann" "[redacted]"',
+    f"ann:500:{'0f' * 16}:{'a1' * 16}:::": "ann:500:[redacted]:::",
+    "key: MIIEowIBAAKCAQEA\nq83f==\n-----END RSA PRIVATE KEY-----": "key: [redacted]",
+    "no key\n-----END RSA PRIVATE KEY-----": None,
+    "priv:\n    00:a1:b2:c3:d4:e5:f6:07:18\npub:": "priv:\n    [redacted]\npub:",
+    "login ann password check failed": None,
+    # sentences
+    "password: too short: XkTWr": "password: too short: [redacted]",
+    "password: too short: Timeout": None,
+    "your one-time password is 062452": "your one-time password is [redacted]",
+    "recovery codes: 4udyf-kozm4, lncz7-kywhj": "recovery codes: [redacted], [redacted]",
+    f"cannot decrypt with key {'21af' * 16}": "cannot decrypt with key [redacted]",
+    f"gpg: using key {'15E6E' * 8}": None,
+    f"{'3f9a' * 8} is not a valid token": "[redacted] is not a valid token",
+    "order AB12Cd34Zq was made for token": None,
+    "secret projects/my-proj-123/secrets/db": None,
+    "wrong credentials: ann / Otter905": "wrong credentials: [redacted] / [redacted]",
+    # beside a name, in a notation that no rule knows
+    "DefaultPassword    REG_SZ    Xk92pLqZ11": "DefaultPassword    REG_SZ    [redacted]",
+    "user\0ann\0password\0Xk92pLqZ11\0": "user\0ann\0password\0[redacted]\0",
+    'variable "token" {\n  default = "Xk92pLqZ11"\n}': (
+        'variable "token" {\n  default = "[redacted]"\n}'
+    ),
+    '["user", "ann", "password", "Xk92pLqZ11"]': '["user", "ann", "password", "[redacted]"]',
+    "password of ann\n\nXk92pLqZ11": None,
+    "{'token_rw': 'Xk92pLqZ11'}": "{'token_rw': '[redacted]'}",
+    "token expired, request_id=Xk92pLqZ11": None,
+    "token: invalid, trace: Xk92pLqZ11": None,
+    "tokenBucket of client Xk92pLqZ11 is empty": None,
+    "x_token_id <Xk92pLqZ11>": None,
+    "password_maps: [h]:587 ann@h:Xk92pLqZ11": "password_maps: [h]:587 ann@h:[redacted]",
+    "arn:aws:secretsmanager:x:secret:db-Xk92pLqZ11": None,
+    "Password(Otter.Ladder2515)": "Password([redacted])",
+    "get_password(Otter.Ladder2515)": None,
+    "test_token.py::TestToken::Argon2_Id": None,
+    "password must match ^[A-Za-z0-9]+$, token <${TOKEN_9a}>": None,
+    "login with Xk92pLqZ11 (password)": "login with [redacted] (password)",
+    "cannot read 'Xk92pLqZ11' as password": "cannot read '[redacted]' as password",
+    "user 'Xk92pLqZ11' has no password": None,
+    "PASSWORD at 2026-01-31T12:30:45Z in 7Fa8-2026-01-31x": None,
+    # calls
+    "SELECT pgp_sym_decrypt(data, 'otter-2xk9')": "SELECT pgp_sym_decrypt(data, '[redacted]')",
+    "mysql('db1:3306', 'shop', 'app', 'Xk92pLqZ11')": (
+        "mysql('db1:3306', 'shop', 'app', '[redacted]')"
+    ),
     # letters that are longer in lower case
     "\u0130 PASSWORD=hunter2": "\u0130 PASSWORD=[redacted]",
 }

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 _NAME = re.compile(
     r"""(?<![\w$.-])(?:
       (?P<option>--?[A-Za-z][\w-]*+)["']?+,?[ \t]++(?![-=:|])       # --password hunter2
-    | (?:(?<=[(\[{]["'])|(?<=[(\[{]b["']))(?P<pair>[\w$.-]++)["'],[ \t]{0,8}+  # ("password", "x")
+    | (?:(?<=[(\[{]["'])|(?<=[(\[{][ b]["']))(?P<pair>[\w$.-]++)["'],[ \t]{0,60}+  # ("token", "x")
     | (?<=[\[{(])(?P<item>[A-Za-z][\w$.-]*+),[ \t]?(?=\S)            # {password,"x"}, [Secret, x]
     | (?<=\()(?P<list>[A-Za-z][\w$.-]*+)[ ](?=[^\s()]{6,200}+\))    # (password hunter2)
     | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
     | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
       \s{0,60}+(?:=>|:=|==?|:(?!:)|\uff1a|;(?=s:[0-9]))\s{0,200}+
     | (?P<name>[\w$.-]++)\]?+[ \t]{0,60}+                           # password = hunter2
-      (?:=>\s{0,200}+|->[ ]{1,4}+|(?::=|==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
+      (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
+      |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
+    | (?P<typed>[\w$]++)[ ](?:[Ss]tring|str|text|\[\]byte|bytes)[ ]?=[ ]?(?=["'`])  # a string = "x"
     | (?P<directive>(?=[\w$.-]{0,60}_|requirepass|masterauth|bindpw|rootpw)[\w$.-]++)
       [ ](?=[^\s=:|-])                                             # requirepass hunter2
     | (?P<column>[\w$.-]++)`?+(?:[ \t]{0,60}+\|[ ]{1,60}+           # password | hunter2
@@ -41,7 +43,7 @@ _NAME = re.compile(
 )
 _DIRECTIVES = ("requirepass", "masterauth", "bindpw", "rootpw")
 _HEADERS = ("authorization", "cookie")
-_MORE = re.compile(r"(?:[\w'-]{1,20}+[ ]){1,2}\Z")
+_MORE = re.compile(r"(?:[\w'-]{1,20}+[ ]){1,2}(?:\w{1,3}')?\Z")
 _LEAD = 42
 _WEAK_LENGTH = 200
 _FORM = re.compile(r"[^\s&\"'<>;,]{1,200}+&\w{1,40}+=")
@@ -59,9 +61,7 @@ def named_values(text: str, names: SecretNames) -> Iterator[Span]:
             name, what = _with_words_before(text, found, name, names)
         if not what or (what in ("code", "key") and not _is_in_form(text, found)):
             continue
-        if text[max(0, found.start() - 1) : found.start()] == ":" and _is_in_arn(
-            text, found.start()
-        ):
+        if is_in_arn(text, found.start()):
             continue
         if text[max(0, found.start() - 11) : found.start()].lower() == "unexpected ":
             continue  # what a parser found
@@ -92,9 +92,11 @@ def _is_in_form(text: str, found: re.Match[str]) -> bool:
     )
 
 
-def _is_in_arn(text: str, at: int) -> bool:
+def is_in_arn(text: str, at: int) -> bool:
     """Whether the name is part of the name of a resource: `arn:aws:secretsmanager:…:secret:db`."""
-    return "arn:" in text[max(0, at - _LEAD * 2) : at].rpartition(" ")[2]
+    return (
+        text[at - 1 : at] == ":" and "arn:" in text[max(0, at - _LEAD * 2) : at].rpartition(" ")[2]
+    )
 
 
 def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span]:

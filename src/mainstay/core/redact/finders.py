@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact import commands, patterns
+from mainstay.core.redact.beside import beside_names, in_calls
 from mainstay.core.redact.commands import in_commands
 from mainstay.core.redact.fields import named_values
 from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
@@ -18,6 +19,7 @@ from mainstay.core.redact.plain import is_random
 from mainstay.core.redact.prose import around_words, in_sentences, in_validation
 from mainstay.core.redact.records import (
     in_elements,
+    in_manifests,
     in_multipart,
     in_siblings,
     in_tables,
@@ -71,7 +73,10 @@ class Finders:
             if self._builtin:
                 yield from in_sentences(text, lowered)
                 yield from around_words(text, lowered)
+                yield from beside_names(text, self._names)
         if self._builtin:
+            if "(" in text:
+                yield from in_calls(text)
             yield from shaped(text, lowered)
             yield from in_commands(text, lowered)
             yield from issued(text)
@@ -83,6 +88,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("val", "content", "input", "given", "secretstring", "received", "actual", "data"), listed),
     (("\n",), in_tables),
     (("input", "given="), in_validation),
+    (("kind",), in_manifests),
     (("form-data",), in_multipart),
     (("</", "<![", "<"), in_elements),
     (("</",), in_siblings),
@@ -95,6 +101,17 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
 _SIGNS = (
     *(sign for signs, _, _ in patterns.SHAPES for sign in signs),
     *(sign for signs, _ in commands.OPTIONS for sign in signs),
+    *(
+        "connect(",
+        "login(",
+        "logon(",
+        "signin(",
+        "authenticate(",
+        "mysql(",
+        "postgresql(",
+        "mongodb(",
+    ),
+    *("remote(", "s3(", "fernet(", "bcrypt.", "aes.new("),
     *("%40", "%3a", "\\u00", "\\x", "&#"),
 )
 """What a text must hold that has a secret without a name, or escapes."""

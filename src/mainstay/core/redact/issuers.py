@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _HEX = r"[a-f0-9]{32,}+"
 _WORDS = r"\w{16,}+"
+_RANDOM = r"(?=[A-Za-z]{0,60}[0-9])[A-Za-z0-9]{20,}+"
 _DASHED = r"[\w=.-]{16,}+"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
@@ -93,6 +94,41 @@ ISSUERS: tuple[tuple[str, str], ...] = (
     ("v1.0-", r"[a-f0-9]{24}-[a-f0-9]{100,}+"),  # Cloudflare
     ("sl.", r"[\w=-]{100,}+"),  # Dropbox
     ("PRIVATE- API-", r"[A-Z0-9]{24,}+(?!\w)"),  # Octopus
+    ("squ_ sqp_ sqa_", _HEX),  # SonarQube
+    ("pat-na1- pat-na2- pat-eu1- pat-ap1-", _UUID),  # HubSpot
+    ("ovsxat_ sk-lf- sdk- mob-", _UUID),  # Open VSX, Langfuse, LaunchDarkly
+    ("CLOJARS_", r"[a-f0-9]{60}"),
+    ("packagist_uut_ packagist_ack_ packagist_out_", _HEX),
+    ("fc-", r"[a-f0-9]{32}(?!\w)"),  # Firecrawl
+    ("signkey-prod- signkey-test- signkey-branch-", _HEX),  # Inngest
+    ("oauth:", r"[a-z0-9]{30}(?!\w)"),  # Twitch
+    ("akab- akaa-", r"[a-z0-9]{16}-[a-z0-9]{16}"),  # Akamai
+    ("secret-test- secret-live-", r"[\w=-]{32,}+"),  # Stytch
+    ("perm: perm-", r"[\w=]{8,}\.[\w=]{4,}\.[\w=]{16,}+"),  # JetBrains
+    ("IGQV IGAA", r"[\w-]{80,}+"),  # Instagram
+    ("vk1.a.", r"[\w-]{60,}+"),
+    ("y0_ AQVN", r"(?=[\w-]{0,80}[0-9])[\w-]{30,}+"),  # Yandex
+    ("s-s4t2ud- s-s4t2af-", _HEX),
+    (
+        "LS0tLS1CRUdJTiBQUklWQVRF LS0tLS1CRUdJTiBSU0EgUFJJ LS0tLS1CRUdJTiBFQyBQUklW",
+        r"[\w+/=]{16,}+",
+    ),
+    (
+        "LS0tLS1CRUdJTiBPUEVOU1NI LS0tLS1CRUdJTiBFTkNSWVBU LS0tLS1CRUdJTiBEU0EgUFJJ",
+        r"[\w+/=]{16,}+",
+    ),
+    ("tvly- tvly-dev- tvly-prod- jina_ lip_ dbtc_ dbtu_", _RANDOM),
+    ("polar_pat_ polar_oat_ hcaik_ hcxik_ hcamk_ retool_01 n8n_api_", _RANDOM),
+    ("apify_api_ tr_prod_ tr_dev_ os_v2_app_ os_v2_org_ aivenv1_ essu_", _RANDOM),
+    ("wandb_v1_ rnd_ rzp_live_ rzp_test_ esecret_ testsk_ slk_", _RANDOM),
+    ("fio-u- tk-us- cfut_ cfat_ cfk_ e2b_ KGAT_", _RANDOM),
+    ("key_live_ key_test_ secret_live_ secret_test_ token_live_ token_test_ api_live_", _RANDOM),
+    ("api_test_", _RANDOM),
+    ("pcsk_ CCDB1_ syt_", r"[A-Za-z0-9]{2,40}_[\w-]{20,}+"),  # Pinecone, CockroachDB, Matrix
+    ("NRJS- NRIQ- NRSP- NRAA- NRBR-", r"[\w-]{16,}+"),  # New Relic
+    ("amzn1.oa2-cs.v1.", _HEX),
+    ("ATTA", r"[a-f0-9]{72}"),  # Trello
+    ("v^1.1#", r"[\w#^+/=]{40,}+"),  # eBay
 )
 """Prefixes and what follows them."""
 
@@ -111,6 +147,17 @@ INNER: tuple[tuple[str, str], ...] = (
     ("_mmk", r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),  # MaxMind
     ("$production$", r"access_token\$production\$[0-9a-z]{16}\$[0-9a-f]{32}"),  # Braintree
     (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-])"),  # Discord
+    ("APA91b", r"[\w-]{11}:APA91b[\w-]{80,}+"),  # Firebase
+    ("1000.", r"1000\.[a-f0-9]{32}\.[a-f0-9]{32}"),  # Zoho
+    ("Atz", r"Atz[ar]\|[\w+/=-]{40,}+"),  # Amazon
+    ("sec-c-", r"sec-c-[\w+/=-]{32,}+"),  # PubNub
+    ("pk_", r"pk_[0-9]{6,12}_[A-Z0-9]{32}(?!\w)"),  # ClickUp
+    ("1/", r"[12]/[0-9]{12,20}(?:/[0-9]{12,20})?:[a-f0-9]{32}(?!\w)"),  # Asana
+    ("JQQJ9", r"[A-Za-z0-9]{52}JQQJ9[A-Za-z0-9]{20,}+"),  # Azure DevOps and others
+    ("==", r"[A-Za-z0-9+/]{76}(?:APIM|ACDb|\+(?:ABa|AMC|ASt))[A-Za-z0-9+/]{5}[AQgw]=="),  # Azure
+    ("AzFu", r"[\w-]{44}AzFu[\w-]{5}[AQgw]=="),
+    ("krb5", r"\$krb5\w{2,10}\$[\w.$*/@:-]{20,}+"),  # Kerberos
+    ("!", r"00D[A-Za-z0-9]{12,15}![\w.]{60,}+"),  # Salesforce
     ("|", r"[0-9]{15,16}\|[\w-]{27,40}(?![\w-])"),  # Facebook
 )
 """Parts of tokens that stand elsewhere, and the whole."""

@@ -37,7 +37,10 @@ ENDINGS = tuple(
     samlresponse securityanswer secretanswer clavesecreta productkey seedphrase mnemonic psk
     dockerconfigjson passwort kennwort geheimnis zugangscode contrasena contraseña senha
     wachtwoord lösenord losenord motdepasse hasło haslo heslo salasana parola şifre sifre jelszó
-    jelszo пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
+    jelszo paroladordine palavrapasse adgangskode passord lykilorð lozinka geslo parolă katasandi
+    sandi κωδικός mậtkhẩu matkhau zaporka parool slaptažodis סיסמה كلمةالمرور کلمهعبور
+    пароля паролем гасло tlskey sslkey privateexponent privkey communitystring
+    пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
     """.split()
 )
 """Names that are secret also as the end of a longer one, without case and separators."""
@@ -59,7 +62,10 @@ _BEHIND = frozenset(
     old new prev previous current confirm confirmation confirmed repeat repeated again retype
     hash hashed digest value text plain plaintext clear cleartext data raw b64 base64 enc
     encrypted prod dev test staging live primary secondary default backup base db database mysql
-    postgres redis smtp mail root admin app
+    postgres redis smtp mail root admin app v ver eu us uk de ap qa uat ci stage local sandbox
+    preprod production development int internal external legacy active temp tmp temporary main
+    master replica reader writer ro rw read write env var is str string bytes encoded decoded
+    hex json
     """.split()
 )
 """Words behind a name that do not change what it is."""
@@ -76,7 +82,9 @@ STEMS = (
     "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha", "wachtw",
     "senord", "motdep", "de passe", "has\u0142o", "haslo", "heslo", "salasana", "parola",
     "ifre", "jelsz", "парол", "identif", "hmac", "assertion", "verifier", "salt", "seed",
-    "clave", "samlresponse", "answer", "crypt(", "sp_", "dockerc",
+    "clave", "samlresponse", "ordine", "adgangskode", "passord", "lykilor", "lozinka", "geslo",
+    "sandi", "κωδικ", "khẩu", "khau", "zaporka", "parool", "slapta", "parol", "סיסמה",
+    "مرور", "عبور", "гасло", "exponent", "privk", "communit", "answer", "crypt(", "sp_", "dockerc",
     "密", "口令", "パスワード", "비밀번호",
 )  # fmt: skip
 """One of these is in every text with such a name."""
@@ -97,7 +105,7 @@ class SecretNames:
     ['secret', 'session', '']
     """
 
-    __slots__ = ("_endings", "_known", "_weak", "_words", "stems")
+    __slots__ = ("_endings", "_known", "_weak", "_words", "search", "stems")
 
     def __init__(self, own: Iterable[str] = (), *, builtin: bool = True) -> None:
         own = tuple(own)
@@ -105,6 +113,8 @@ class SecretNames:
         self._words = frozenset(map(squashed, own)) | (WORDS - WEAK if builtin else frozenset())
         self._weak = WEAK if builtin else frozenset()
         self.stems = (*(STEMS if builtin else ()), *(max(words_of(name), key=len) for name in own))
+        self.search = re.compile(_alternatives(sorted(set(self.stems))) or r"(?!)")
+        """For the places where such a name may stand, in lower case."""
         self._known: dict[str, str] = {}
 
     def is_secret(self, name: str) -> bool:
@@ -127,7 +137,9 @@ class SecretNames:
         if plain in self._words and not (self._weak and plain in BARE):
             return SECRET
         words = words_of(name.rstrip("0123456789_"))
-        while len(words) > 1 and self._weak and words[-1] in _BEHIND:
+        if self._weak and "for" in words[1:]:
+            words = words[: words.index("for", 1)]
+        while len(words) > 1 and self._weak and (words[-1] in _BEHIND or words[-1].isdigit()):
             words.pop()
         plain = "".join(words)
         if plain.endswith(self._endings):

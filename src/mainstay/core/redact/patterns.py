@@ -55,6 +55,10 @@ def _if_random(found: re.Match[str]) -> list[Span]:
     return [found.span("secret")] if is_random(secret.strip("\"'")) else []
 
 
+def _if_named_random(found: re.Match[str]) -> list[Span]:
+    return [found.span("secret")] if is_random(found["secret"], is_named=True) else []
+
+
 # --- URLs and logins ------------------------------------------------------------------------------
 
 
@@ -205,6 +209,21 @@ _NETRC = (
     r"(?:password|passwd|pass|pw)\s{1,20}+(?:[0-9]{1,2}[ ])?(?!(?:is|was|for|has|must|not|not"
     r"|in|and|or)\b)(?P<secret>[^\s\"']{1,200}+)"
 )
+_CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
+    r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
+    r"(?P<secret>[\w+/=]{4,400}+)"
+)
+_TAGGED = (  # IMAP: a1 LOGIN ann hunter2
+    r"(?i)\b[a-z]{0,4}[0-9]{1,6} LOGIN (?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+) "
+    r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{1,200}+))"
+)
+_DUMPED = (  # pwdump: a user, a number, two hashes
+    r"(?m)^[^\s:]{1,100}+:[0-9]{1,10}:(?P<secret>[0-9A-Fa-f*]{32}:[0-9A-Fa-f]{32}):"
+)
+_PRINTED = (  # what openssl prints of a private key
+    r"(?:\bpriv|privateExponent|prime[12]|exponent[12]|coefficient):\s{0,9}"
+    r"(?P<secret>(?:[0-9a-f]{2}:\s{0,20}+){8,}+(?:[0-9a-f]{2})?)"
+)
 _IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM) \"(?P<secret>[^\"\r\n]{1,200}+)\""
 _CURLRC = r"(?m)^[ ]{0,8}user[ ]{0,4}=[ ]{0,4}\"[^\s:\"]{1,60}+:(?P<secret>[^\"\r\n]{1,200}+)\""
 _TRACK = r"%B(?P<secret>[0-9]{12,19}\^[^?\r\n]{2,80}+)|;(?P<second>[0-9]{12,19}=[0-9]{4,40})"
@@ -216,12 +235,37 @@ def _command(found: re.Match[str]) -> list[Span]:
     return _group(found) if is_login else _if_random(found)
 
 
+def _netrc(found: re.Match[str]) -> list[Span]:
+    """A password of a line, or one that is followed by the next word of such a file."""
+    is_word = _NEXT.match(found.string, found.end()) is None
+    return _if_named_random(found) if is_word else _group(found)
+
+
+_NEXT = re.compile(
+    r"[\"',;]?(?:\s{0,20}\Z|[ \t]{0,20}\r?\n|\s{1,20}(?:machine|account|macdef|port|login)\b)"
+)
+
+
 def _groups(found: re.Match[str]) -> list[Span]:
     return [found.span(number) for number in (1, 2) if found[number]]
 
 
+def _before(found: re.Match[str]) -> list[Span]:
+    """The lines of a key whose first line was cut off."""
+    text, start = found.string, found.start()
+    while start and (text[start - 1].isalnum() or text[start - 1] in "+/=\r\n \\"):
+        start -= 1
+    lines = text[start : found.start()]
+    first = _LINE_OF_KEY.search(lines)
+    return [] if first is None else [(start + first.start(), found.end())]
+
+
+_LINE_OF_KEY = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{16,}")
+
+
 SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
     (("-----begin",), re.compile(_PEM), _whole),
+    (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
     (("://", ":\\"), re.compile(_USERINFO), _url),
     (("@",), re.compile(_LOGIN), _group),
     (("@",), re.compile(_LOGIN_OF_NO_PORT), _if_random),
@@ -230,7 +274,7 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
     (("-u", "-user"), re.compile(_USER), _group),
     (("auth", "cred", "login"), re.compile(_PAIR), _group),
     (("pdo", "mysql", "oci_", "getconn"), re.compile(_POSITION), _group),
-    (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_random),
+    (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_named_random),
     (("hook", "telegram", "ifttt"), re.compile(_HOOK), _group),
     (
         ("bearer ", "basic ", "token ", "apikey ", "negotiate ", "ntlm "),
@@ -272,9 +316,13 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
     ((":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"), re.compile(_PGPASS), _if_random),
     ((" on #", " on >", "~* #", "~* >"), re.compile(_ACL), _group),
     (("pass", "auth", "identify"), re.compile(_PROTOCOL), _command),
-    (("pass", "pw"), re.compile(_NETRC), _group),
+    (("pass", "pw"), re.compile(_NETRC), _netrc),
     ((": eap", ": psk", ": xauth", ": ntlm"), re.compile(_IPSEC), _group),
     (("user",), re.compile(_CURLRC), _group),
+    (("334",), re.compile(_CHALLENGED), _group),
+    ((" login ",), re.compile(_TAGGED), _groups),
+    ((":::",), re.compile(_DUMPED), _group),
+    (("priv", "prime1", "exponent1"), re.compile(_PRINTED), _group),
     (
         ("%b2", "%b3", "%b4", "%b5", "%b6", ";2", ";3", ";4", ";5", ";6"),
         re.compile(_TRACK),

@@ -48,7 +48,8 @@ _CODE = re.compile(
     r"(?:[A-Za-z_]++(?:\.|->|::))*+[A-Za-z_]++[\[(](?:[\w\"'`({\[)\]$*&.,: -].*+)?+", re.DOTALL
 )
 _TYPES = frozenset(
-    "null none redacted int str float list dict bool bytes nonetype string object".split()
+    "null none redacted filtered hidden masked removed sensitive int str float list dict bool "
+    "bytes nonetype string object include omit same-origin".split()
 )
 _MESSAGE = re.compile(
     r"""[\[{(]?+[\s"'“]*+(?:This|That|The|These|Field|Value|Must|Not|Ensure|Enter|Password|Passwords|Token
@@ -178,3 +179,69 @@ def is_random(value: str, least: int = 6, *, is_named: bool = False) -> bool:
     if _DIGIT.search(value) or _SIGN.search(value):
         return True
     return len(value) >= 20 and value != value.lower() and "_" not in value and "/" not in value
+
+
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^A-Za-z0-9]")
+_COMMON = frozenset(
+    """
+    th he in er an re on at en nd ti es or te of ed is it al ar st to nt ng se ha as ou io le ve
+    co me de hi ri ro ic ne ea ra ce li ch ll be ma si om ur ca el ta la ns di fo ho pe ec pr no
+    ct us ac ot il tr ly nc et ut ss so rs un lo wa ge ie wh ee wi em ad ol rt po we na ul ni ts
+    mo ow pa im mi ai sh ir su id os iv ia am fi ci vi pl ig tu ev ld ry mp fe bl ab gh ty op wo
+    sa ay ex ke fr oo av ag if ap gr od bo sp rd do uc bu ei ov by rm ep tt oc fa ef cu rn sc gi
+    da yo cr cl du ga qu ue ff ba ey ls va um pp ua up lu go ht ru ug ds lt pi rc rr eg au ck ew
+    mu br bi pt ak pu ui rg ib tl ny ki rk ys ob mm fu ph og ms ye ud mb ip ub oi rl gu dr hr cc
+    tw ft wn nu af hu nn eo vo rv nf xp gn sm fl iz ok nl my gl aw ju oa eq sy sl ps jo lf nv je
+    nk kn gs dy hy ze ks xt bs ik dd rp sk xi oe oy ws lv dl rf eu dg wr xa yi nm eb rb tm xc eh
+    tc gy ja hn yp za gg ym sw bj lm cs ii ix xe oh lk lp ax ox uf dm iu sf bt ka yt ek pm ya gt
+    wl rh yl hs ah yc yb rw uk uo kt dt bd
+    """.split()
+)
+"""Pairs of letters that are frequent in words of English and German."""
+_NOT_DENSE = re.compile(
+    r"""[0-9a-f-]++|[0-9A-F-]++|0x[0-9A-Fa-f]++|.*(?:A-Z|a-z|0-9|\\[dw]).*
+    | (?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+(?:[_.-](?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+)++""",
+    re.VERBOSE,
+)
+"""Hashes, classes of characters in an expression, words and numbers that are joined by a sign."""
+_DATED = re.compile(r"[0-9]{4}-?[01][0-9]-?[0-3][0-9]")
+
+
+def is_dense(value: str) -> bool:
+    """Whether letters and digits are mixed as in no word, identifier, hash, time or version.
+
+    >>> [is_dense(text) for text in ("Xk92pLqZ", "yzpQsdVUMb", "OAuth2Token", "1f8a90c2")]
+    [True, True, False, False]
+    """
+    if len(value) < 8 or not _LETTER.search(value) or _NOT_DENSE.fullmatch(value):
+        return False
+    if _ORDINARY.fullmatch(value) or _DATED.search(value):
+        return False
+    if not _DIGIT.search(value):
+        return is_odd(value)
+    parts = _PART.findall(value)
+    return sum(map(str.isalnum, parts)) > 2 and not _is_of_words(parts)
+
+
+def is_odd(letters: str) -> bool:
+    """Whether capital letters stand as in no name that is put together of words.
+
+    >>> is_odd("yzpQsdVUMb"), is_odd("getByName")
+    (True, False)
+    """
+    parts = _PART.findall(letters)
+    is_strange = any(len(part) < 4 and part.isalpha() and not _is_common(part) for part in parts)
+    return is_strange and len(parts) > 2 and not _is_of_words(parts)
+
+
+def _is_of_words(parts: list[str]) -> bool:
+    """Whether half of a text is words."""
+    words = [part for part in parts if len(part) > 3 and part.isalpha() and _is_common(part)]
+    return sum(map(len, words)) * 2 > sum(len(part) for part in parts if part.isalnum())
+
+
+def _is_common(part: str) -> bool:
+    """Whether most of its pairs of letters are frequent ones."""
+    lowered = part.lower()
+    pairs = [lowered[at : at + 2] in _COMMON for at in range(len(lowered) - 1)]
+    return sum(pairs) * 10 >= len(pairs) * (6 if len(part) > 4 else 9)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact.names import SECRET
-from mainstay.core.redact.plain import is_plain, is_random
+from mainstay.core.redact.plain import is_dense, is_odd, is_plain, is_random
 from mainstay.core.redact.values import value_at
 
 TYPE_CHECKING = False
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     Span = tuple[int, int]
 
 _NOUNS = (
-    r"(?:(?P<password>pass(?:words?|wds?|phrases?|codes?)|passwor[dt]e?|kennwort"
+    r"(?:(?P<code>(?:backup|recovery|unlock|verification|access|security|one[- ]time"
+    r"|2fa|mfa|sms|login|authorization|reset|activation|confirmation)"
+    r" (?:codes?|passwords?|passcodes?|pins?)|pin|otp|tan)"
+    r"|(?P<password>pass(?:words?|wds?|phrases?|codes?)|passwor[dt]e?|kennwort"
     r"|contrase[ñn]a|senha|wachtwoord|mot de passe|пароль|pswd|pwd|bindpw)"
-    r"|(?P<code>(?:backup|recovery|unlock|verification|access|security|one-time"
-    r"|authorization) codes?|pin|otp)"
     r"|(?P<token>secrets?|tokens?|(?:api|access|secret|private|signing|encryption|license|account"
     r"|master|subscription|deploy|shared|auth)[ _-]?keys?|bearer|session(?:[ _]?id)?|cookies?"
     r"|credentials?|signature|jwt|requirepass|masterauth|psk)"
@@ -33,7 +34,8 @@ _NOUNS = (
 _NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
 _NO_SECRET = re.compile(
     r"(?i)(?:unexpected|expecting|expected|syntax|near|primary|foreign|public|host|cache"
-    r"|partition|sort|routing|idempotency|object|redis|the key)\W{1,3}\Z"
+    r"|partition|sort|routing|idempotency|object|redis|the key|for|duplicate|unique|s3|message|i18n"
+    r"|translation|gpg)\W{1,3}\Z"
 )
 _REACH = 160
 _QUOTED = re.compile(
@@ -42,16 +44,20 @@ _QUOTED = re.compile(
 )
 _WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\[\]<>,;\\]{4,4000}+")
 """A word that has more than letters in it."""
+_AND = re.compile(r"(?:,|;|[ ](?:and|or))[ ]?")
+_LAST = re.compile(r":[ ]([A-Za-z]{4,60}+)[.!]?\Z")
+"""Letters at the end of a line."""
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PATH = re.compile(r"[/:]")
 _LINK = re.compile(
     r"(?i)(?:\b(?:value|values|is|was|be|to|from|got|given|provided|supplied|received|entered|input"
-    r"|using|equals|as|matches|and|or|with|than|not)[ :=]{1,3}|[:=][ ]{0,2}|\()\Z"
+    r"|using|equals|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это)"
+    r"[ :=]{1,3}|[:=][ ]{0,2}|\()\Z"
 )
 _OTHER = re.compile(
     r"(?i)\b(?:user|users|username|host|hostname|file|path|column|field|table|database|role"
     r"|realm|account"
-    r"|server|client|id|uid|request|trace|status|code|line|version|type|at|by|in|on"
+    r"|order|job|build|commit|profile|release|server|client|id|uid|request|trace|status|code|line|version|type|at|by|in|on"
     r"|mode|algorithm"
     r"|module|url|uri|key|service|app|argument|attribute|parameter|option|pattern|regex|permitted)"
     r"[ _]?(?:id)?[\"']?[:= ]{1,3}\Z"
@@ -64,7 +70,10 @@ _STRUCTURE = re.compile(
     r"[{}|\\&]|[\"'],[ ]?[\"']|[\"']:[ ]?[\"'{\[]|(?<!value)(?<!given)(?<!input)="
 )
 """What stands in data, not in sentences."""
-_KEY_IS = re.compile(r"[ ]|[ ]?(?:was|is)?[: ]{1,2}")
+_KEY_IS = re.compile(r"[ ]['\"]?|[ ]?(?:was|is)?[: ]{1,2}['\"]?")
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_KEY_LENGTHS = (32, 48, 64, 96, 128)
+"""Of a key in hexadecimal digits; a fingerprint has 16 or 40."""
 _CODE = re.compile(r"[0-9][0-9-]{2,14}[0-9]")
 _CHANGE = re.compile(r"[ ]from[ ](\S{3,100}+)[ ]to[ ](\S{3,100}+)")
 _SURE = _NOUNS.replace("|(?P<key>keys?)", "")
@@ -107,11 +116,19 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
         if _is_meant(text[start : quoted.start()], noun, quoted[place], is_quoted=True):
             yield quoted.span(place)
     line = text.find("\n", start, end)
+    found = -1
     for part in _WORD.finditer(text, start, end if line < 0 else line):
         word = _WORD.match(text, part.start()) or part
         written = word[0].rstrip(".:!?")
-        if _is_meant(text[start : word.start()], noun, written, is_quoted=False):
-            yield word.start(), word.start() + len(written)
+        is_next = found >= 0 and _AND.fullmatch(text, found, word.start()) is not None
+        if (is_next and _is_such(noun, "", written)) or _is_meant(
+            text[start : word.start()], noun, written, is_quoted=False
+        ):
+            found = word.start() + len(written)
+            yield word.start(), found
+    last = _LAST.search(text, start, end if line < 0 else line)
+    if last is not None and noun.lastgroup in ("password", "token") and is_odd(last[1]):
+        yield last.span(1)
 
 
 def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: bool) -> bool:
@@ -135,9 +152,18 @@ def _is_such(noun: re.Match[str], between: str, written: str) -> bool:
     if kind == "code":
         return _CODE.fullmatch(written) is not None or is_random(written)
     if kind == "key":
-        is_key = is_random(written, 20) and written != written.lower()
+        is_key = is_dense(written) if len(written) > 15 else False
+        is_key = is_key or (_HEX.fullmatch(written) is not None and len(written) in _KEY_LENGTHS)
         return is_key and _KEY_IS.fullmatch(between) is not None and _PATH.search(written) is None
+    if "/" in written and not is_dense(written):
+        return False
     return is_random(written, 6 if kind == "password" else 8, is_named=kind == "password")
+
+
+def _is_token(written: str, least: int) -> bool:
+    """Whether it looks like a token also if no quotes are around it."""
+    is_hex = _HEX.fullmatch(written) is not None and len(written) >= 4 * least
+    return is_dense(written) or is_hex
 
 
 def around_words(text: str, lowered: str) -> Iterator[Span]:
@@ -149,7 +175,10 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
     for found in _BEFORE.finditer(text):
         place = "quoted" if found["quoted"] else "word"
         is_password = place == "quoted" and found["password"] is not None
-        is_secret = is_password or is_random(found[place], 8)
+        is_token = is_random if place == "quoted" else _is_token
+        is_secret = is_password or is_token(found[place], 8)
+        if _OTHER.search(text[max(0, found.start() - 24) : found.start()]):
+            continue
         if is_secret and not is_plain(found[place], "", is_quoted=False):
             yield found.span(place)
 

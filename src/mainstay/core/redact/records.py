@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _FIELD = re.compile(
     r"""(?<![\w$])(?:[A-Za-z@#][\w.:]{0,60}?)?(?<![a-z](?=[a-z]))
-    (?:(?P<name>(?i:name|key|field|id|loc|param|parameter|property|variable|attribute|header|path
+    (?:(?P<name>(?i:name|key|k|field|id|loc|param|parameter|property|variable|attribute|header|path
       |label)s?)
-      |(?P<value>(?i:value|val|content|input|input_value|given|rejectedvalue|secretstring
+      |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
       |received|actual|data)s?))
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
       |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ])""",
@@ -74,6 +74,30 @@ def _hidden(text: str, value: Value, name: str, names: SecretNames) -> Iterator[
         names.kind(name), name, written, is_quoted=value.is_quoted
     ):
         yield value[:2]
+
+
+# --- manifests ------------------------------------------------------------------------------------
+
+_KIND = re.compile(r"(?<![\w-])kind[\"']?\s{0,9}:\s{0,9}[\"']?Secret\b(?![\w.-])")
+_DATA = re.compile(r"(?<![\w-])(?:data|stringData)[\"']?\s{0,9}:[ ]{0,9}(?=\{|\r?\n[ \t])")
+_ENTRY = re.compile(r"[{,\s][\"']?[\w.-]{1,100}+[\"']?:[ ]{0,9}(?=[^\s{])")
+_OUTER = re.compile(r"\n(?![ \t\r\n])|\}")
+
+
+def in_manifests(text: str, names: SecretNames) -> Iterator[Span]:  # noqa: ARG001  a finder's
+    """All entries of a Kubernetes Secret, whatever their names are."""
+    if _KIND.search(text) is None:
+        return
+    at = 0
+    while (data := _DATA.search(text, at)) is not None:
+        at = data.end()
+        while (entry := _ENTRY.search(text, at, at + _NEAR)) is not None:
+            if _OUTER.search(text, at, entry.end()) is not None:
+                break
+            value = value_at(text, entry.end())
+            if is_secret_value("secret", "", text[value.start : value.end], is_quoted=True):
+                yield value[:2]
+            at = max(value.end, entry.end())
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -140,10 +164,10 @@ _TEXT = re.compile(
     re.DOTALL,
 )
 _SIBLING = re.compile(
-    r"<(?:[\w.-]{1,40}:)?(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)>\s{0,40}+"
+    r"<(?:[\w.-]{1,40}[:-])?(?:key|name|id|field|parameter|t[dh]|dt|b|strong|label)>\s{0,40}+"
     r"([\w$.-][\w$. -]{0,98}[\w$.-])\s{0,40}+:?\s{0,40}+"
-    r"</[^<>]{1,100}+>\s{0,200}+(?:<[\w:.-]{1,100}+"
-    r"(?:\s[^<>]{0,400}+)?+>)?+\s{0,40}+([^<]{1,4000}+)",
+    r"</[^<>]{1,100}+>\s{0,200}+(?:<[\w:.-]{1,100}+(?:\s[^<>]{0,400}+)?+>\s{0,40}+){0,3}+"
+    r"([^<]{1,4000}+)",
     re.IGNORECASE,
 )
 _VALUE_BEFORE = re.compile(
@@ -156,6 +180,10 @@ _PART = re.compile(
     r"\r?\n\r?\n((?:(?!\r?\n--).){1,16000}+)",
     re.DOTALL,
 )
+_INNER = re.compile(
+    r"(?:\s{0,200}+<[A-Za-z][\w:.-]{0,60}+(?:\s[^<>]{0,400}+)?+(?<!/)>){1,3}+(?=[^<]*[^<\s])"
+)
+"""Elements in an element, before the first text."""
 _INSIDE = 4000
 
 
@@ -188,6 +216,9 @@ def _name_of(found: re.Match[str], names: SecretNames) -> str:
 def _content(text: str, found: re.Match[str]) -> Span | None:
     """What stands in an element, without the space around it."""
     start = found.end()
+    inner = _INNER.match(text, start)
+    if inner is not None:
+        start = inner.end()
     content = _TEXT.match(text, start)
     if content is not None and content[content.lastindex or 0].strip():
         start, end = content.span(content.lastindex or 0)

@@ -28,13 +28,15 @@ _WRAPPER = re.compile(
     | ![\w/!:.-]{1,40}+[ ]                 # a tag of YAML
     | [a-zA-Z]:[0-9]{1,9}+:                # PHP's serialize
     | (?:const[ ])?[A-Za-z&*][\w<>\[\]?|&*.]{0,30}+[ ]?=[ ]?   # a type, then the value
+    | (?:\([\w.*=\[\]]{1,40}+\)[ ]?|0x[0-9a-fA-F]{1,16}+[ ]|[&*]){1,3}+  # a cast, an address
     )(?=\\*+["'`])""",
     re.VERBOSE,
 )
 _OPENING = re.compile(r"[bBrRuUfFNE@$]{0,2}+(\\*+)(\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„])")
 _CLOSING = {"\u2018": "\u2019", "“": "”", "«": "»", "„": "“"}
+_BRACKET = re.compile(r"[\[{]|\((?=[\"'])|\$\(")
 _NESTED = re.compile(
-    r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}]""", re.VERBOSE | re.DOTALL
+    r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}()]""", re.VERBOSE | re.DOTALL
 )
 _BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
 """A block of YAML: the lines that follow, as far as they are indented as the first."""
@@ -86,7 +88,7 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     block = _BLOCK.match(text, at, last)
     if block is not None:
         return Value(block.start(2), block.end(2), is_quoted=True)
-    if text.startswith(("[", "{"), at) and not text.startswith(MARK, at):
+    if _BRACKET.match(text, at) and not text.startswith(MARK, at):
         return Value(at, _balanced(text, at, last), is_quoted=True)
     found = _BARE.match(text, at, last)
     return Value(at, at if found is None else found.end())
@@ -130,6 +132,9 @@ def closing(text: str, start: int, quote: str, escapes: int, last: int) -> int:
         while before > start and text[before - 1] == "\\":
             before -= 1
         slashes = at - before
+        if _is_escaped_by_tick(text, at, last):
+            at = text.find(quote, at + 1, last)
+            continue
         if slashes <= escapes if escapes else slashes % 2 == 0:
             behind = text[at + 1 : at + 3]
             if (
@@ -144,11 +149,19 @@ def closing(text: str, start: int, quote: str, escapes: int, last: int) -> int:
     return last
 
 
+def _is_escaped_by_tick(text: str, at: int, last: int) -> bool:
+    """Whether PowerShell reads the quote as a part of the text: another one closes the line."""
+    if text[at - 1] != "`" or text[at] != '"':
+        return False
+    end = text.find("\n", at, last)
+    return text.find('"', at + 1, last if end < 0 else end) > 0
+
+
 def _balanced(text: str, at: int, last: int) -> int:
     """The end of what the bracket here opens; the end of the text, if nothing closes it."""
     depth = 0
     for part in _NESTED.finditer(text, at, last):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(part[0], 0)
+        depth += {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}.get(part[0], 0)
         if depth == 0:
             return part.end()
     return last

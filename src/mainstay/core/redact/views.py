@@ -1,4 +1,4 @@
-r"""A text as it is, and as it reads without its escapes: `\"`, `\u0022`, `&quot;`, `%22`.
+r"""A text as it is, and as it reads without escapes: `\"`, `\u0022`, `&quot;`, `%22`, colours.
 
 Programs put texts into texts: JSON into JSON, a header into the repr of bytes, a query into a
 query. Each view is searched as if it were a text of its own, and a place in it has its place in the
@@ -60,6 +60,11 @@ def views(text: str) -> Iterator[View]:
 
 
 _ESCAPES = (
+    (
+        "[",
+        re.compile(r"(?:\x1b|\\(?:x1[bB]|033|e|u001[bB]))?\[[0-9]{1,2}(?:;[0-9]{1,3}){0,4}m()()()"),
+        1,
+    ),
     ("\\", re.compile(r"\\(?:u00([0-7][0-9A-Fa-f])|x([0-7][0-9A-Fa-f])|([\"'`/\\nrt]))"), 3),
     ("&", re.compile(r"&(?:#[xX]([2-7][0-9A-Fa-f])|#([0-9]{2,3})|(lt|gt|quot|apos|amp));"), 2),
     ("%", re.compile(r"%([2-7][0-9A-Fa-f]|0[9aAdD])()()"), 3),
@@ -75,8 +80,9 @@ def _without(escapes: re.Pattern[str], view: View) -> View | None:
     starts, ends = [0], [0]
     done = size = 0
     for found in escapes.finditer(view.text):
-        parts += (view.text[done : found.start()], _meaning(found))
-        size += found.start() - done + 1
+        meaning = _meaning(found)
+        parts += (view.text[done : found.start()], meaning)
+        size += found.start() - done + len(meaning)
         done = found.end()
         starts.append(size)
         ends.append(done)
@@ -86,8 +92,10 @@ def _without(escapes: re.Pattern[str], view: View) -> View | None:
 
 
 def _meaning(found: re.Match[str]) -> str:
-    """The one character that an escape stands for."""
+    """The character that an escape stands for; a colour stands for none."""
     coded, other, name = found.groups()
+    if found[0].endswith("m") and "[" in found[0]:
+        return ""
     if name:
         return _NAMED.get(name, name)
     if found[0].startswith("&#") and other:

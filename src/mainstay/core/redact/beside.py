@@ -1,0 +1,190 @@
+"""A net below the other finders: what looks random beside a secret name, in any notation.
+
+The other finders know notations. This one knows none: it looks at what stands a short way behind
+a secret name, and hides it if no word, identifier, number or hash is written so (`is_dense`). In
+between, anything may stand that does not name something else: signs, types, brackets, a line break.
+So a notation that nobody thought of loses only secrets that read like words.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mainstay.core.redact.fields import is_in_arn
+from mainstay.core.redact.names import SECRET, words_of
+from mainstay.core.redact.plain import is_dense, is_plain, is_random
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.redact.names import SecretNames
+
+    Span = tuple[int, int]
+
+_REACH = 120
+_NAME = re.compile(r"(?:[A-Za-z][\w-]{0,20}[ ])?[\w$-]{0,60}\Z", re.ASCII)
+_REST = re.compile(r"[\w$-]{0,60}", re.ASCII)
+_SURE = frozenset("password passwd passphrase secret token credential credentials".split())
+_OTHER_ENDS = frozenset(
+    """
+    id ids name names type types count counts length size url uri path file dir folder at ttl
+    expiry expires endpoint policy index number age time date version store manager provider
+    service hasher hashers encoder validator helper error exception bucket request response
+    method mode status state field column table user users host hint label prefix suffix ref
+    """.split()
+)
+"""Words at the end of a name of something that is no secret itself."""
+_TOKEN = re.compile(
+    r"(?<![\w/.@#~-])[^\s\"'`,;:=()<>\[\]{}|\\&\x00-\x1f\x7f-\U0010ffff]{8,}+={0,2}",
+    re.ASCII,
+)
+_LABEL = re.compile(
+    r"(?<![\w.@-])([\w-]{1,40})[\"'`\]]{0,2}[ ]{0,3}(?:=>|[:=])[ ]{0,3}[\"'`(\[{<&*@]{0,4}\Z"
+)
+_VALUES = frozenset(
+    """
+    value val values v default data text string str input got given received actual supplied
+    provided content contents is was answer inner raw plain plaintext decoded parameters args argv
+    rows new old s b proceed generated entered used tried
+    """.split()
+)
+_WORD_BEFORE = re.compile(r"(?:\A|[^\w.])([\w-]{1,40})[\"'`]?[ ][\"'`(\[{<]{0,2}\Z")
+_LINKS = frozenset(
+    """
+    is was got with using to value key given provided supplied received entered and or be parse
+    are equals ist lautet est es as convert string varchar text char reg_sz str
+    """.split()
+)
+_SIGN = re.compile(r"[\"'`“(\[{<:=>~|\u2192\u21d2\x00-\x1f]\s{0,3}\Z")
+_TIGHT = re.compile(
+    r"""[\"'`\])}>]{0,3}(?:\s|[\x00-\x1f]|\\+(?:x[01][0-9a-f]|0|n|r|t)|[:=~|<>\u2192\u21d2&*@\"'`(\[{]
+    |\([\w.*=\x20]{1,40}\)|0x[0-9a-f]{1,16}\b|[0-9]{1,3}\)|\b(?:string|str|text|varchar|reg_\w{2,9}
+    |char|default|value|inner)\b){1,40}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_OPERATOR = re.compile(r"[:=~|\u2192\u21d2\x00-\x1f]|<-|\\|reg_|\(\Z|\([\"'`]\Z", re.IGNORECASE)
+_GETTER = re.compile(r"(?i)\A(?:get|find|load|read|fetch|lookup|delete|is|has|list|on|no|need)")
+_HERE = re.compile(r"[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
+_AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]*\n")
+
+
+def beside_names(text: str, names: SecretNames) -> Iterator[Span]:
+    """Where something random stands beside a secret name."""
+    anchors = list(_anchors(text, names))
+    for number, (start, end, is_sure) in enumerate(anchors):
+        if is_in_arn(text, start):
+            continue
+        following = anchors[number + 1][0] if number + 1 < len(anchors) else len(text)
+        last = min(end + _REACH, following)
+        lines = _AFTER.search(text, end, last)
+        yield from _behind(text, end, last if lines is None else lines.end(), is_sure=is_sure)
+        yield from _quoted_before(text, start, anchors[number - 1][1] if number else 0)
+
+
+def _anchors(text: str, names: SecretNames) -> Iterator[tuple[int, int, bool]]:
+    """Secret names: where they begin and end, and whether the whole name is a secret one."""
+    done = 0
+    for stem in names.search.finditer(text.lower() if text.isascii() else text):
+        if stem.start() < done:
+            continue
+        before = _NAME.search(text, max(done, stem.start() - 60), stem.start())
+        rest = _REST.match(text, stem.end())
+        start = stem.start() if before is None else before.start()
+        end = stem.end() if rest is None else rest.end()
+        done = end
+        written = text[start:end]
+        last = written.rpartition(" ")[2]
+        for name in (last, written):
+            if names.kind(name) == SECRET:
+                yield end - len(last), end, not _GETTER.match(last)
+                break
+        else:
+            words = words_of(last)
+            if not _SURE.isdisjoint(words) and words[-1] not in _OTHER_ENDS:
+                yield end - len(last), end, False
+
+
+def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]:
+    """What stands behind a name."""
+    for token in _TOKEN.finditer(text, start, end):
+        whole = _TOKEN.match(text, token.start()) or token
+        value = whole[0].rstrip(".!?")
+        between = text[start : token.start()]
+        if is_plain(value, "", is_quoted=True):
+            continue
+        is_near = is_dense(value) and _is_linked(between)
+        if is_near or (is_sure and _is_tight(between) and is_random(value, 8)):
+            yield whole.start(), whole.start() + len(value)
+
+
+def _is_linked(between: str) -> bool:
+    """Whether the value belongs to the name, and to nothing that is named in between."""
+    tail = between[-50:]
+    label = _LABEL.search(tail)
+    if label is not None and not between.lstrip("\"'`])} ").startswith((":", "=")):
+        return label[1].lower() in _VALUES
+    if label is not None and label.start() > 0:
+        return label[1].lower() in _VALUES or label[1].isdigit()
+    word = _WORD_BEFORE.search(tail)
+    if word is not None:
+        return word[1].lower() in _LINKS
+    return _SIGN.search(tail) is not None or _HERE.fullmatch(between) is not None
+
+
+def _is_tight(between: str) -> bool:
+    """Whether nothing but signs and types stands between a name and its value."""
+    if "::" in between or _TIGHT.fullmatch(between) is None:
+        return False
+    return _OPERATOR.search(between) is not None
+
+
+_QUOTED = re.compile(
+    r"(?:(?<![\w\"'`])[\"'`]([^\s\"'`]{8,200}+)[\"'`]"
+    r"|\b(?:with|using|got|entered|tried|sent)[ ]([^\s\"'`]{8,200}+))"
+    r"[:,]?[ ][a-z ,:(\"'-]{0,60}\Z"
+)
+_NO_LABEL = re.compile(r"[:=]\s?\Z|\b(?:user|host|id|key|file|trace|request|module)\s\Z")
+
+
+def _quoted_before(text: str, start: int, first: int) -> Iterator[Span]:
+    """What a message quotes before it names it: `cannot parse "x" as password`."""
+    first = max(first, start - 260)
+    found = _QUOTED.search(text, first, start)
+    place = 0 if found is None else found.lastindex or 0
+    if found is not None and is_dense(found[place]):
+        before = text[max(0, found.start() - 30) : found.start()]
+        if _NO_LABEL.search(before) is None:
+            yield found.span(place)
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+_CALL = re.compile(
+    r"""(?i)(?<![\w.])(?:[\w$]{1,40}(?:\.|->|::)){0,4}[\w$]{0,40}?
+    (?:(?P<crypt>crypt\w{0,20}|hmac\w{0,10}|fernet|\baes\.\w{1,10}|passw(?:or)?d_?\w{0,12}|secret_?\w{0,8}
+       |jwt\.\w{1,10}|jws\.\w{1,10}|bcrypt\.\w{1,12}|argon2\.\w{1,12}|pbkdf2\w{0,8}|apikey)
+      |connect|login|logon|signin|authenticate|auth|simple_bind\w{0,4}|bind|mysql\w{0,10}|postgres\w{0,4}|pg_\w{1,10}
+      |mongo\w{0,8}|remote|s3|ftp\w{0,8}|smtp\w{0,4}|ldap\w{0,8}|dblink\w{0,8}|credentials?)
+    \s?\(""",
+    re.VERBOSE,
+)
+_ARGUMENT = re.compile(
+    r"""[^\"'`()]{0,80}+(?:[bruNE@]?\"((?:[^\"\\\r\n]|\\.)*+)\"|[bruNE@]?'((?:[^'\\\r\n]|\\.|'')*+)'
+    |`([^`]*+)`)""",
+    re.VERBOSE,
+)
+_LONGEST = 600
+
+
+def in_calls(text: str) -> Iterator[Span]:
+    """Random arguments of functions that encrypt, sign, compare passwords, log in or connect."""
+    for call in _CALL.finditer(text):
+        at = call.end()
+        while (argument := _ARGUMENT.match(text, at, call.end() + _LONGEST)) is not None:
+            at = argument.end()
+            place = argument.lastindex or 0
+            value = argument[place]
+            is_secret = is_random(value, 8) if call["crypt"] else is_dense(value)
+            if is_secret and not is_plain(value, "", is_quoted=True):
+                yield argument.span(place)
