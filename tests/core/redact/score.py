@@ -1,8 +1,8 @@
-"""How much of the corpus redaction finds: `python -m tests.core.redact.score [--scored]`.
+"""How much of the corpus redaction finds: `python -m tests.core.redact.score`.
 
-Without an argument, the misses of the half on which patterns are written are printed. Of the other
-half, which is only scored, there are totals and nothing else: whoever writes a pattern must not
-know which of its texts fail.
+The misses are printed, then the totals of each half. Patterns were written on one half first; the
+other was scored twice before its misses were read. Both are read now: what a new pattern finds in
+texts that nobody has seen needs a new corpus.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ class Line(NamedTuple):
 
     @property
     def is_scored(self) -> bool:
-        """Whether it belongs to the half that is only scored."""
+        """Whether it belongs to the half that was only scored at first."""
         return hashlib.sha256(self.text.encode()).digest()[0] % 2 == 1
 
 
@@ -69,12 +70,11 @@ def show(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def main(arguments: list[str]) -> None:
-    """Prints both files' scores."""
-    scored = "--scored" in arguments
-    for name in ("secrets", "harmless"):
+def main() -> None:
+    """Prints both files' scores, by half."""
+    for name, scored in product(("secrets", "harmless"), (False, True)):
         found = score(name, scored=scored)
-        for line, shown in [] if scored else found.misses:
+        for line, shown in found.misses:
             show(f"{line.group}\n   {line.text!r}\n   {shown!r}\n   {list(line.secrets)}")
         for group, total in found.lines.items():
             show(f"{name:9} {group:20} {found.right[group]:4} / {total}")
@@ -82,4 +82,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -112,6 +112,13 @@ tool --api-key=SECRET
 tool -token SECRET
 tool --passphrase SECRET
 tool -Dsonar.password=SECRET
+schtasks /create /tn x /ru ann /rp SECRET
+cmdkey /add:fs1 /user:ann /pass:SECRET
+reg add HKLM /v DefaultPassword /t REG_SZ /d SECRET /f
+net use z: /user:ann SECRET
+ConvertTo-SecureString SECRET -AsPlainText
+sh -c 'echo ann:SECRET | chpasswd'
+sh -c 'chpasswd <<< ann:SECRET'
 """
 LINES = [line for line in PLANTED.splitlines() if line.strip()]
 
@@ -122,6 +129,17 @@ def test_a_secret_of_a_common_program_is_in_no_line(line):
     words = shlex.split(line.replace("SECRET", SECRET))
     assert SECRET not in redacted_line(words)
     assert not any(SECRET in word for word in redacted_words(words))
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_secret_of_a_common_program_is_in_no_text(line):
+    """One table serves both: a command that an error quotes, as a line and as a list of words."""
+    line = line.replace("SECRET", SECRET)
+    text = Redactor().text(f"failed: {line}\nexit code 1")
+    assert SECRET not in text
+    assert Redactor().text(text) == text
+    words = Redactor().text(f"Command {shlex.split(line)} returned non-zero exit status 1.")
+    assert SECRET not in words
 
 
 def test_programs_of_windows_are_known_too():
@@ -158,14 +176,38 @@ kubectl get pods -n shop
 sh -c 'echo done | tee log'
 make deploy ENV=prod
 tool --token
+openssl req -new -key site.key -out site.csr
+reg add HKLM /v Path /d x1y2
+sh -c 'echo "$PW" | sudo -S ls'
 """
 
 
 @pytest.mark.parametrize("line", [line for line in HARMLESS.splitlines() if line.strip()])
 def test_a_command_without_a_secret_stays_as_it_is(line):
-    """Ports, folders, users, files of secrets, variables."""
+    """Ports, folders, users, files of secrets, variables; nor does a text that quotes it."""
     words = shlex.split(line)
     assert redacted_words(words) == words
+    assert Redactor().text(f"failed: {line}") == f"failed: {line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mysql -u root -p'hun ter2' shop", "mysql -u root -p'[redacted]' shop"),
+        ('sshpass -p "hunter2" ssh host', 'sshpass -p "[redacted]" ssh host'),
+        ("curl -u 'ann:hun:ter2' a.org", "curl -u 'ann:[redacted]' a.org"),
+        ("lftp -u ann,'hunter2' host", "lftp -u ann,'[redacted]' host"),
+        ("ConvertTo-SecureString 'hun''ter2' -Force", "ConvertTo-SecureString '[redacted]' -Force"),
+        ("['sshpass', '-p', 'hun ter2', 'ssh']", "['sshpass', '-p', '[redacted]', 'ssh']"),
+        ("vault login failed; vault login Xk92pLqZ1", "vault login failed; vault login [redacted]"),
+        ("zip -P '' a; redis-cli -a", "zip -P '' a; redis-cli -a"),
+        ('mysql -"p"hunter2 -p', "mysql [redacted] -p"),
+        ("su -c 'mysql -phunter2 -v' -l", "su -c 'mysql -p[redacted] -v' -l"),
+    ],
+)
+def test_what_surrounds_the_secret_of_a_command_in_a_text_stays(text, shown):
+    """Its quotes, the user, the program and the next command."""
+    assert Redactor().text(text) == shown
 
 
 def test_what_is_no_secret_of_a_line_stays():

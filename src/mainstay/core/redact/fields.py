@@ -131,7 +131,7 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
         return False
     kind = found.lastgroup
     if kind == "pair" and value.is_quoted:
-        return squashed(written) not in ENDINGS
+        return squashed(written) not in ENDINGS and not written.startswith("-")
     if kind == "directive" and name.lower() in _DIRECTIVES:
         return True
     if kind in ("column", "list", "directive", "pair") or (kind == "item" and not value.is_quoted):

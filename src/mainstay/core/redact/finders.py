@@ -78,7 +78,8 @@ class Finders:
             if "(" in text:
                 yield from in_calls(text)
             yield from shaped(text, lowered)
-            yield from in_commands(text, lowered)
+            if _COMMANDS.is_in(lowered):
+                yield from in_commands(text, self._names)
             yield from issued(text)
             yield from cards(text)
 
@@ -100,7 +101,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
 
 _SIGNS = (
     *(sign for signs, _, _ in patterns.SHAPES for sign in signs),
-    *(sign for signs, _ in commands.OPTIONS for sign in signs),
+    *commands.SIGNS,
     *(
         "connect(",
         "login(",
@@ -111,11 +112,12 @@ _SIGNS = (
         "postgresql(",
         "mongodb(",
     ),
-    *("remote(", "s3(", "fernet(", "bcrypt.", "aes.new("),
+    *("remote(", "s3(", "fernet(", "simple_bind", "bcrypt.", "aes.new("),
     *("%40", "%3a", "\\u00", "\\x", "&#"),
 )
 """What a text must hold that has a secret without a name, or escapes."""
 
+_COMMANDS = OneOf(commands.SIGNS)
 _UPPER = re.compile(r"[A-Z]+")
 
 

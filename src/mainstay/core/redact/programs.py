@@ -1,4 +1,4 @@
-"""Which options and words of common programs are secrets: a table for command_line.py.
+"""Which options and words of common programs are secrets: a table for commands.py.
 
 A row is a program, or a program and a subcommand or flag that must have come before. Options with a
 secret name (`--password`, `--token`) need no row.
@@ -49,6 +49,8 @@ class Program(NamedTuple):
     """Whether `NAME=value` is a secret, whatever its name."""
     names_values: bool
     """Whether the value of a setting is the word after its name."""
+    naming: tuple[str, ...]
+    """Options for the name of a setting, and for its value."""
 
 
 def _of(
@@ -63,6 +65,7 @@ def _of(
     last: bool = False,
     is_assigned: bool = False,
     names_values: bool = False,
+    naming: str = "",
 ) -> list[Program]:
     """The rows of programs that take the same options."""
     return [
@@ -77,6 +80,7 @@ def _of(
             last,
             is_assigned,
             names_values,
+            tuple(naming.split()),
         )
         for name in names.split(",")
     ]
@@ -127,6 +131,10 @@ _NETWORK = (
     _of("net user", places=(2,)),
     _of("net use", places=(2, 3)),
     _of("psexec, winrs", "-p"),
+    _of("schtasks", "/rp /p"),
+    _of("cmdkey", attached="/pass:"),
+    _of("convertto-securestring", "-String", places=(1,)),
+    _of("reg add", naming="/v /d"),
     _of("xfreerdp, wlfreerdp, freerdp", attached="/p: /gp:"),
     _of("snmpget, snmpwalk, snmpset, snmpbulkwalk, snmptrap, snmpgetnext", "-c -A -X"),
     _of("ipmitool, mosquitto_pub, mosquitto_sub", "-P"),
