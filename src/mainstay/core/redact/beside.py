@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact.fields import is_in_arn
-from mainstay.core.redact.names import SECRET, words_of
+from mainstay.core.redact.names import SECRET, SURE, words_of
 from mainstay.core.redact.plain import is_dense, is_plain, is_random
 
 TYPE_CHECKING = False
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     Span = tuple[int, int]
 
 _REACH = 120
-_NAME = re.compile(r"(?:[A-Za-z][\w-]{0,20}[ ])?[\w$-]{0,60}\Z", re.ASCII)
-_REST = re.compile(r"[\w$-]{0,60}", re.ASCII)
-_SURE = frozenset("password passwd passphrase secret token credential credentials".split())
+_LEAD = 24
 _OTHER_ENDS = frozenset(
     """
     id ids name names type types count counts length size url uri path file dir folder at ttl
@@ -69,9 +67,9 @@ _HERE = re.compile(r"[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
 _AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]*\n")
 
 
-def beside_names(text: str, names: SecretNames) -> Iterator[Span]:
+def beside_names(text: str, names: SecretNames, mentions: list[Span]) -> Iterator[Span]:
     """Where something random stands beside a secret name."""
-    anchors = list(_anchors(text, names))
+    anchors = list(_anchors(text, names, mentions))
     for number, (start, end, is_sure) in enumerate(anchors):
         if is_in_arn(text, start):
             continue
@@ -82,27 +80,21 @@ def beside_names(text: str, names: SecretNames) -> Iterator[Span]:
         yield from _quoted_before(text, start, anchors[number - 1][1] if number else 0)
 
 
-def _anchors(text: str, names: SecretNames) -> Iterator[tuple[int, int, bool]]:
+def _anchors(
+    text: str, names: SecretNames, mentions: list[Span]
+) -> Iterator[tuple[int, int, bool]]:
     """Secret names: where they begin and end, and whether the whole name is a secret one."""
-    done = 0
-    for stem in names.search.finditer(text.lower() if text.isascii() else text):
-        if stem.start() < done:
-            continue
-        before = _NAME.search(text, max(done, stem.start() - 60), stem.start())
-        rest = _REST.match(text, stem.end())
-        start = stem.start() if before is None else before.start()
-        end = stem.end() if rest is None else rest.end()
-        done = end
-        written = text[start:end]
-        last = written.rpartition(" ")[2]
-        for name in (last, written):
-            if names.kind(name) == SECRET:
-                yield end - len(last), end, not _GETTER.match(last)
-                break
+    for start, end in mentions:
+        name = text[start:end]
+        before = text[max(0, start - _LEAD) : start].split(" ")
+        if names.kind(name) == SECRET or not name.isascii():
+            yield start, end, not _GETTER.match(name)
+        elif len(before) > 1 and names.kind(f"{before[-2]}{before[-1]}{name}".lower()) == SECRET:
+            yield start, end, True
         else:
-            words = words_of(last)
-            if not _SURE.isdisjoint(words) and words[-1] not in _OTHER_ENDS:
-                yield end - len(last), end, False
+            words = words_of(name)
+            if not SURE.isdisjoint(words) and words[-1] not in _OTHER_ENDS:
+                yield start, end, False
 
 
 def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]:
@@ -111,10 +103,9 @@ def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]
         whole = _TOKEN.match(text, token.start()) or token
         value = whole[0].rstrip(".!?")
         between = text[start : token.start()]
-        if is_plain(value, "", is_quoted=True):
-            continue
         is_near = is_dense(value) and _is_linked(between)
-        if is_near or (is_sure and _is_tight(between) and is_random(value, 8)):
+        is_secret = is_near or (is_sure and _is_tight(between) and is_random(value, 8))
+        if is_secret and not is_plain(value, "", is_quoted=True):
             yield whole.start(), whole.start() + len(value)
 
 
@@ -160,13 +151,12 @@ def _quoted_before(text: str, start: int, first: int) -> Iterator[Span]:
 
 # --- calls ----------------------------------------------------------------------------------------
 
-_CALL = re.compile(
-    r"""(?i)(?<![\w.])(?:[\w$]{1,40}(?:\.|->|::)){0,4}[\w$]{0,40}?
-    (?:(?P<crypt>crypt\w{0,20}|hmac\w{0,10}|fernet|\baes\.\w{1,10}|passw(?:or)?d_?\w{0,12}|secret_?\w{0,8}
-       |jwt\.\w{1,10}|jws\.\w{1,10}|bcrypt\.\w{1,12}|argon2\.\w{1,12}|pbkdf2\w{0,8}|apikey)
-      |connect|login|logon|signin|authenticate|auth|simple_bind\w{0,4}|bind|mysql\w{0,10}|postgres\w{0,4}|pg_\w{1,10}
-      |mongo\w{0,8}|remote|s3|ftp\w{0,8}|smtp\w{0,4}|ldap\w{0,8}|dblink\w{0,8}|credentials?)
-    \s?\(""",
+_CALLEE = re.compile(
+    r"""(?i)(?:(?P<crypt>crypt\w{0,20}|hmac\w{0,10}|fernet|\baes\.\w{1,10}|passw(?:or)?d_?\w{0,12}
+       |secret_?\w{0,8}|jw[ts]\.\w{1,10}|bcrypt\.\w{1,12}|argon2\.\w{1,12}|pbkdf2\w{0,8}|apikey)
+      |connect|login|logon|signin|authenticate|auth|bind(?:_s)?|mysql\w{0,10}|postgres\w{0,4}
+      |\bpg_\w{1,10}|mongo\w{0,8}|\bremote|\bs3|ftp\w{0,8}|smtp\w{0,4}|ldap\w{0,8}|dblink\w{0,8}
+      |credentials?)\s?\Z""",
     re.VERBOSE,
 )
 _ARGUMENT = re.compile(
@@ -175,16 +165,31 @@ _ARGUMENT = re.compile(
     re.VERBOSE,
 )
 _LONGEST = 600
+_NAME_LENGTH = 40
 
 
 def in_calls(text: str) -> Iterator[Span]:
     """Random arguments of functions that encrypt, sign, compare passwords, log in or connect."""
-    for call in _CALL.finditer(text):
-        at = call.end()
-        while (argument := _ARGUMENT.match(text, at, call.end() + _LONGEST)) is not None:
-            at = argument.end()
-            place = argument.lastindex or 0
-            value = argument[place]
-            is_secret = is_random(value, 8) if call["crypt"] else is_dense(value)
-            if is_secret and not is_plain(value, "", is_quoted=True):
-                yield argument.span(place)
+    opening = text.find("(")
+    while opening >= 0:
+        at = opening + 1
+        if text[opening - 1 : opening].isalnum() or text[opening - 1 : opening] in ("_", " "):
+            call = _CALLEE.search(text, max(0, opening - _NAME_LENGTH), opening)
+            for start, end in [] if call is None else _arguments(text, at):
+                at = end
+                is_secret = is_dense if call is None or call["crypt"] is None else _is_random
+                if is_secret(text[start:end]):
+                    yield start, end
+        opening = text.find("(", at)
+
+
+def _arguments(text: str, at: int) -> Iterator[Span]:
+    """What stands in quotes behind an opening bracket."""
+    last = at + _LONGEST
+    while (argument := _ARGUMENT.match(text, at, last)) is not None:
+        at = argument.end()
+        yield argument.span(argument.lastindex or 0)
+
+
+def _is_random(value: str) -> bool:
+    return is_random(value, 8) and not is_plain(value, "", is_quoted=True)

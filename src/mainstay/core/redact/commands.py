@@ -314,7 +314,7 @@ def _signs() -> Iterator[str]:
 SIGNS = (*dict.fromkeys(_signs()), "echo ", "printf ", "<<<")
 _PROGRAM = re.compile(
     r"(?<![\w.-])(?:"
-    + "|".join(map(re.escape, sorted(HEADS, key=len, reverse=True)))
+    + "|".join(map(re.escape, sorted(HEADS, reverse=True)))
     + r")[0-9.]{0,5}(?:\.exe)?(?=[ ]|['\"],)",
     re.IGNORECASE,
 )

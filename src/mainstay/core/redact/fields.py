@@ -44,15 +44,19 @@ _NAME = re.compile(
 _DIRECTIVES = ("requirepass", "masterauth", "bindpw", "rootpw")
 _HEADERS = ("authorization", "cookie")
 _MORE = re.compile(r"(?:[\w'-]{1,20}+[ ]){1,2}(?:\w{1,3}')?\Z")
+_FOLLOWING = re.compile(r"[ ]([\w-]{1,20}+)(?:[ ]([\w-]{1,20}+))?+")
 _LEAD = 42
 _WEAK_LENGTH = 200
 _FORM = re.compile(r"[^\s&\"'<>;,]{1,200}+&\w{1,40}+=")
 
 
-def named_values(text: str, names: SecretNames) -> Iterator[Span]:
-    """Where the values of secret names stand."""
+def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterator[Span]:
+    """Where the values of secret names stand: each is mentioned, or follows a word of it."""
     at = 0
-    while (found := _NAME.search(text, at)) is not None:
+    for start in _starts(text, mentions):
+        found = None if start < at else _NAME.match(text, start)
+        if found is None:
+            continue
         at = found.end()
         kind = found.lastgroup or ""
         name = found[kind]
@@ -65,9 +69,20 @@ def named_values(text: str, names: SecretNames) -> Iterator[Span]:
             continue
         if text[max(0, found.start() - 11) : found.start()].lower() == "unexpected ":
             continue  # what a parser found
-        for start, end in _secrets(text, found, name, what):
-            yield start, end
-            at = max(at, end)
+        for secret in _secrets(text, found, name, what):
+            yield secret
+            at = max(at, secret[1])
+
+
+def _starts(text: str, mentions: list[Span]) -> Iterator[int]:
+    """Where a name may begin: at a mentioned word, and at the two behind it (`card number: …`)."""
+    for number, (start, end) in enumerate(mentions):
+        yield start
+        following = mentions[number + 1][0] if number + 1 < len(mentions) else len(text)
+        words = _FOLLOWING.match(text, end)
+        for place in () if words is None else (words.start(1), words.start(2)):
+            if 0 <= place < following:
+                yield place
 
 
 def _with_words_before(

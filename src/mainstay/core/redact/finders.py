@@ -13,7 +13,7 @@ from mainstay.core.redact.beside import beside_names, in_calls
 from mainstay.core.redact.commands import in_commands
 from mainstay.core.redact.fields import named_values
 from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
-from mainstay.core.redact.names import OneOf, SecretNames
+from mainstay.core.redact.names import STEMS, OneOf, SecretNames
 from mainstay.core.redact.patterns import MARK, shaped
 from mainstay.core.redact.plain import is_random
 from mainstay.core.redact.prose import around_words, in_sentences, in_validation
@@ -25,7 +25,7 @@ from mainstay.core.redact.records import (
     in_tables,
     listed,
 )
-from mainstay.core.redact.sql import in_parameters, in_rows, in_sql
+from mainstay.core.redact.sql import in_failing_rows, in_parameters, in_rows, in_sql
 from mainstay.core.redact.views import views
 
 TYPE_CHECKING = False
@@ -44,18 +44,20 @@ class Finders:
     'GET https://ann:[redacted]@example.org/?token=[redacted] failed'
     """
 
-    __slots__ = ("_any", "_builtin", "_named", "_names")
+    __slots__ = ("_builtin", "_names", "_own")
 
     def __init__(self, names: SecretNames, *, builtin: bool = True) -> None:
         self._names = names
         self._builtin = builtin
-        self._named = OneOf(names.stems)
-        self._any = OneOf((*names.stems, *_SIGNS)) if builtin else self._named
+        own = [stem for stem in names.stems if not builtin or stem not in STEMS]
+        self._own = OneOf(own) if own else None
 
     def hide(self, text: str) -> str:
         """The text with a mark in the place of each secret."""
         spans: list[Span] = []
-        if self._any.is_in(text.lower()):
+        lowered = text.lower()
+        is_own = self._own is not None and self._own.is_in(lowered)
+        if is_own or (self._builtin and _ANY.is_in(lowered)):
             for view in views(text):
                 spans += [
                     (view.origin(start), view.origin(end)) for start, end in self._found(view.text)
@@ -66,16 +68,21 @@ class Finders:
 
     def _found(self, text: str) -> Iterator[Span]:
         lowered = _lowered(text)
-        if self._named.is_in(lowered):
+        mentions = self._names.mentions(text, lowered)
+        if mentions:
+            yield from named_values(text, self._names, mentions)
             for signs, finder in _NAMED:
-                if not signs or any(sign in lowered for sign in signs):
+                if any(sign in lowered for sign in signs):
                     yield from finder(text, self._names)
             if self._builtin:
-                yield from in_sentences(text, lowered)
+                yield from in_sentences(text, lowered, mentions)
                 yield from around_words(text, lowered)
-                yield from beside_names(text, self._names)
+                yield from beside_names(text, self._names, mentions)
         if self._builtin:
-            if "(" in text:
+            yield from in_sql(text, lowered, self._names)
+            if "failing row" in lowered or "duplicate entry" in lowered:
+                yield from in_failing_rows(text)
+            if _CALLS.is_in(lowered):
                 yield from in_calls(text)
             yield from shaped(text, lowered)
             if _COMMANDS.is_in(lowered):
@@ -85,7 +92,6 @@ class Finders:
 
 
 _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
-    ((), named_values),
     (("val", "content", "input", "given", "secretstring", "received", "actual", "data"), listed),
     (("\n",), in_tables),
     (("input", "given="), in_validation),
@@ -93,31 +99,40 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("form-data",), in_multipart),
     (("</", "<![", "<"), in_elements),
     (("</",), in_siblings),
-    (("'", '"', "identified", "sp_"), in_sql),
     ((")=(", "values"), in_rows),
-    (("param", "args", "bind", "failing row", "duplicate entry"), in_parameters),
+    (("param", "args", "bind"), in_parameters),
 )
 """What looks for values by their names, and the signs of which a text must have one."""
 
-_SIGNS = (
-    *(sign for signs, _, _ in patterns.SHAPES for sign in signs),
-    *commands.SIGNS,
+_CALL_SIGNS = (
+    *("connect(", "login(", "logon(", "signin(", "authenticate(", "auth(", "mysql", "postgresql("),
+    *("mongodb(", "remote(", "s3(", "crypt", "hmac", "fernet(", "aes.new(", "passw", "secret"),
     *(
-        "connect(",
-        "login(",
-        "logon(",
-        "signin(",
-        "authenticate(",
-        "mysql(",
-        "postgresql(",
-        "mongodb(",
+        "jwt.",
+        "jws.",
+        "bcrypt.",
+        "argon2.",
+        "pbkdf2",
+        "apikey",
+        "bind(",
+        "bind_s(",
+        "pg_",
+        "ftp",
+        "smtp",
     ),
-    *("remote(", "s3(", "fernet(", "simple_bind", "bcrypt.", "aes.new("),
-    *("%40", "%3a", "\\u00", "\\x", "&#"),
+    *("ldap", "dblink", "credential"),
+)
+_SIGNS = (
+    *patterns.SIGNS,
+    *(sign for sign in _CALL_SIGNS if "(" in sign or "." in sign),
+    *commands.SIGNS,
+    *("failing row", "duplicate entry", "%40", "%3a", "\\u00", "\\x", "&#"),
 )
 """What a text must hold that has a secret without a name, or escapes."""
 
+_ANY = OneOf((*STEMS, *_SIGNS))
 _COMMANDS = OneOf(commands.SIGNS)
+_CALLS = OneOf(_CALL_SIGNS)
 _UPPER = re.compile(r"[A-Z]+")
 
 

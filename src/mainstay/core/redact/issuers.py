@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from mainstay.core.redact.names import OneOf
 
@@ -164,18 +165,18 @@ INNER: tuple[tuple[str, str], ...] = (
 
 ISSUED = tuple(prefix for prefixes, _ in ISSUERS for prefix in prefixes.split())
 
-_TOKEN = re.compile(
-    "(?<![A-Za-z0-9])(?:"
-    + "|".join(
-        f"(?:{'|'.join(map(re.escape, prefixes.split()))}){rest}" for prefixes, rest in ISSUERS
-    )
-    + ")",
-    re.ASCII,
-)
-_PREFIX = OneOf(ISSUED)
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Any of those tokens; compiled once a text has such a prefix, not at import."""
+    rows = (f"(?:{'|'.join(map(re.escape, prefixes.split()))}){rest}" for prefixes, rest in ISSUERS)
+    return re.compile(f"(?<![A-Za-z0-9])(?:{'|'.join(rows)})", re.ASCII)
+
+
+_PREFIX = OneOf(ISSUED, begins=True)
 LONG = re.compile(r"[\w.%+/=~-]{15}", re.ASCII)
 """The shortest of those tokens; most texts have no word as long."""
-_PARTS = tuple((part, re.compile(f"(?<![A-Za-z0-9]){whole}", re.ASCII)) for part, whole in INNER)
+_PARTS = tuple((part, re.compile(whole, re.ASCII)) for part, whole in INNER)
 
 
 def issued(text: str) -> Iterator[tuple[int, int]]:
@@ -183,12 +184,14 @@ def issued(text: str) -> Iterator[tuple[int, int]]:
     if LONG.search(text) is None:
         return
     if _PREFIX.is_in(text):
-        for found in _TOKEN.finditer(text):
+        for found in _token().finditer(text):
             yield found.span()
     for part, whole in _PARTS:
         if part in text:
             for found in whole.finditer(text):
-                yield found.span()
+                before = text[max(0, found.start() - 1) : found.start()]
+                if not (before.isascii() and before.isalnum()):
+                    yield found.span()
 
 
 # --- card numbers ---------------------------------------------------------------------------------

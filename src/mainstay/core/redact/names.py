@@ -12,7 +12,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 SECRET = "secret"  # noqa: S105  a sort of name
 """A name whose value is hidden, whatever it looks like."""
@@ -90,6 +90,13 @@ STEMS = (
 """One of these is in every text with such a name."""
 
 _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W\d_A-Za-z]+")
+_REST = re.compile(r"[\w$-]*+(?:\.[\w$-]++)*+")
+_FOREIGN = re.compile(r"[^\W\x00-\x7f]*+")
+SURE = frozenset(
+    "password passwords passwd passphrase secret secrets token tokens credential "
+    "credentials".split()
+)
+"""Words that make a secret of what they are a part of, if its value looks like one."""
 _SEPARATORS = re.compile(r"[\W_]+")
 _MOST_NAMES = 2000
 _LONGEST_NAME = 200
@@ -105,7 +112,7 @@ class SecretNames:
     ['secret', 'session', '']
     """
 
-    __slots__ = ("_endings", "_known", "_weak", "_words", "search", "stems")
+    __slots__ = ("_endings", "_known", "_stems", "_sure", "_weak", "_words", "stems")
 
     def __init__(self, own: Iterable[str] = (), *, builtin: bool = True) -> None:
         own = tuple(own)
@@ -113,9 +120,9 @@ class SecretNames:
         self._words = frozenset(map(squashed, own)) | (WORDS - WEAK if builtin else frozenset())
         self._weak = WEAK if builtin else frozenset()
         self.stems = (*(STEMS if builtin else ()), *(max(words_of(name), key=len) for name in own))
-        self.search = re.compile(_alternatives(sorted(set(self.stems))) or r"(?!)")
-        """For the places where such a name may stand, in lower case."""
+        self._stems = OneOf(self.stems) if own or not builtin else _STEMS
         self._known: dict[str, str] = {}
+        self._sure: dict[str, bool] = {}
 
     def is_secret(self, name: str) -> bool:
         """Whether a field of that name holds a secret, whatever its value looks like."""
@@ -130,6 +137,41 @@ class SecretNames:
             known = self._known[name] = self._judged(name[-_LONGEST_NAME:])
         return known
 
+    def mentions(self, text: str, lowered: str) -> list[tuple[int, int]]:
+        """Where words stand that are secret names, or a part of one; none: no finder need look.
+
+        >>> SecretNames().mentions("an API key, a path: compass", "an api key, a path: compass")
+        [(7, 10)]
+        """
+        found = []
+        done = 0
+        for stem in self._stems.expression.finditer(lowered):
+            start = stem.start()
+            if start < done:
+                continue
+            while start > done and (text[start - 1].isalnum() or text[start - 1] in "_$.-"):
+                start -= 1
+            is_foreign = not stem[0].isascii()
+            rest = (_FOREIGN if is_foreign else _REST).match(text, stem.end())
+            done = stem.end() if rest is None else rest.end()
+            if is_foreign or self._is_mentioned(text, start, done):
+                found.append((start, done))
+        return found
+
+    def _is_mentioned(self, text: str, start: int, end: int) -> bool:
+        """Whether the word is a secret name, has one in it, or is one with the words around it."""
+        word = text[start:end]
+        known = self._sure.get(word)
+        if known is None:
+            if len(self._sure) >= _MOST_NAMES:
+                self._sure.clear()
+            words = words_of(word[-_LONGEST_NAME:])
+            is_part = bool(self._weak) and (
+                not SURE.isdisjoint(words) or words[-1:] in (["key"], ["keys"], ["codes"])
+            )
+            known = self._sure[word] = is_part or bool(self.kind(word))
+        return known or any(map(self.kind, _phrases(text, start, end)))
+
     def _judged(self, name: str) -> str:
         if "://" in name:
             return ""
@@ -139,9 +181,12 @@ class SecretNames:
         words = words_of(name.rstrip("0123456789_"))
         if self._weak and "for" in words[1:]:
             words = words[: words.index("for", 1)]
-        while len(words) > 1 and self._weak and (words[-1] in _BEHIND or words[-1].isdigit()):
-            words.pop()
         plain = "".join(words)
+        while len(words) > 1 and self._weak and not plain.endswith(self._endings):
+            if words[-1] not in _BEHIND and not words[-1].isdigit():
+                break
+            words.pop()
+            plain = "".join(words)
         if plain.endswith(self._endings):
             return "session" if self._weak and not _ADJECTIVES.isdisjoint(words) else SECRET
         if self._weak and plain in BARE:
@@ -150,6 +195,22 @@ class SecretNames:
             if "".join(words[-count:]) in self._words:
                 return SECRET
         return words[-1] if words and words[-1] in self._weak else ""
+
+
+def _phrases(text: str, start: int, end: int) -> Iterator[str]:
+    """The word with those before it or behind it, as one."""
+    word = text[start:end]
+    before = text[max(0, start - _AROUND) : start].split(" ")[-3:]
+    if len(before) > 1:
+        yield f"{before[-2]}{before[-1]}{word}".lower()
+        yield f"{''.join(before)}{word}".lower()
+    behind = text[end : end + _AROUND].split(" ")[:3]
+    if behind[0] == "" and len(behind) > 1:
+        yield f"{word}{behind[1]}".lower()
+        yield f"{word}{''.join(behind)}".lower()
+
+
+_AROUND = 42
 
 
 def squashed(name: str) -> str:
@@ -173,23 +234,66 @@ class OneOf:
     True
     """
 
-    __slots__ = ("_expression",)
+    __slots__ = ("_begins", "_expression", "_words")
 
-    def __init__(self, words: Iterable[str]) -> None:
-        self._expression = re.compile(_alternatives(sorted(set(words))) or r"(?!)")
+    def __init__(self, words: Iterable[str], *, begins: bool = False) -> None:
+        self._words = tuple(words)
+        self._begins = begins
+        self._expression: re.Pattern[str] | None = None
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """What matches a part of each word; compiled once it is needed, not at import."""
+        if self._expression is None:
+            self._expression = one_of(self._words, begins=self._begins)
+        return self._expression
 
     def is_in(self, text: str) -> bool:
         """Whether one of the words is in the text."""
-        return self._expression.search(text) is not None
+        return (self._expression or self.expression).search(text) is not None
 
 
-def _alternatives(words: list[str]) -> str:
-    """An expression for any of the words, grouped by how they begin: it is fast."""
-    groups: dict[str, list[str]] = {}
-    for word in words:
-        known = groups.setdefault(word[0], [])
-        if not any(word[1:].startswith(each) for each in known):
-            known.append(word[1:])
-    return "|".join(
-        f"{re.escape(first)}(?:{'|'.join(map(re.escape, rest))})" for first, rest in groups.items()
-    )
+def one_of(words: Iterable[str], *, begins: bool = False) -> re.Pattern[str]:
+    """An expression that matches a part of each of the words, where the whole word stands.
+
+    It begins with the rarest letter of each word, and looks back for what stands before: a search
+    passes over most letters of a text. Common beginnings are read once.
+
+    >>> one_of(["token", "key"]).pattern
+    'k(?:e(?:n(?<=token)|y))'
+    """
+    ends: dict[str, list[str]] = {}
+    for word in sorted(set(words)):
+        at = max(range(len(word)), key=lambda place: (_rarity(word[place]), -place))
+        before = "" if at == 0 else f"(?<={re.escape(word)})"
+        if begins:  # no letter or digit stands before it
+            before += f"(?<![A-Za-z0-9]{re.escape(word)})"
+        ends.setdefault(word[at:], []).append(before)
+    return re.compile(_alternatives(ends) or r"(?!)")
+
+
+_FREQUENT = " etaoinsrlhdcu/.m0123456789\n_fpgwyb,\"'=()-:vk"
+
+
+def _rarity(char: str) -> int:
+    place = _FREQUENT.find(char)
+    return len(_FREQUENT) if place < 0 else place
+
+
+def _alternatives(ends: dict[str, list[str]]) -> str:
+    """The ends of words, each with what must stand before, by their common beginnings."""
+    if "" in ends and "" in ends[""]:
+        return ""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for end, before in ends.items():
+        if end:
+            groups.setdefault(end[0], {})[end[1:]] = before
+    parts = []
+    for first, rest in groups.items():
+        inner = _alternatives(rest)
+        is_simple = len(rest) == 1 and "|" not in inner
+        parts.append(re.escape(first) + (inner if is_simple else f"(?:{inner})" if inner else ""))
+    return "|".join((*ends.get("", ()), *parts))
+
+
+_STEMS = OneOf(STEMS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from binascii import Error, a2b_base64
 
+from mainstay.core.redact.names import OneOf
 from mainstay.core.redact.plain import is_random
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Span = tuple[int, int]
     Pick = Callable[[re.Match[str]], list[Span]]
+    Shape = tuple[tuple[str, ...], re.Pattern[str], Pick]
 
 MARK = "[redacted]"
 """What stands where a secret was."""
@@ -34,7 +36,13 @@ def shaped(text: str, lowered: str) -> Iterator[Span]:
     >>> [url[start:end] for start, end in shaped(url, url)]
     ['hunter2']
     """
-    for signs, expression, pick in SHAPES:
+    yield from _of(URLS, text, lowered)
+    if _OTHERS.is_in(lowered):
+        yield from _of(SHAPES, text, lowered)
+
+
+def _of(shapes: tuple[Shape, ...], text: str, lowered: str) -> Iterator[Span]:
+    for signs, expression, pick in shapes:
         for sign in signs:
             if sign in lowered:
                 for found in expression.finditer(text):
@@ -263,14 +271,18 @@ def _before(found: re.Match[str]) -> list[Span]:
 _LINE_OF_KEY = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{16,}")
 
 
-SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
-    (("-----begin",), re.compile(_PEM), _whole),
-    (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
+URLS: tuple[Shape, ...] = (
     (("://", ":\\"), re.compile(_USERINFO), _url),
     (("@",), re.compile(_LOGIN), _group),
     (("@",), re.compile(_LOGIN_OF_NO_PORT), _if_random),
     (("://",), re.compile(_SPACED), _group),
     (("@",), re.compile(_ORACLE), _oracle),
+)
+"""Texts with a URL are frequent, and need not be asked for the signs of all others."""
+
+SHAPES: tuple[Shape, ...] = (
+    (("-----begin",), re.compile(_PEM), _whole),
+    (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
     (("-u", "-user"), re.compile(_USER), _group),
     (("auth", "cred", "login"), re.compile(_PAIR), _group),
     (("pdo", "mysql", "oci_", "getconn"), re.compile(_POSITION), _group),
@@ -315,10 +327,14 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
     (("private-",), re.compile(_PUTTY), _groups),
     ((":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"), re.compile(_PGPASS), _if_random),
     ((" on #", " on >", "~* #", "~* >"), re.compile(_ACL), _group),
-    (("pass", "auth", "identify"), re.compile(_PROTOCOL), _command),
-    (("pass", "pw"), re.compile(_NETRC), _netrc),
+    (("pass ", "auth ", '"auth"', "identify "), re.compile(_PROTOCOL), _command),
+    (
+        ("pass ", "word ", "swd ", "pw ", "pass\t", "word\t", "pass\n", "word\n", "word\r"),
+        re.compile(_NETRC),
+        _netrc,
+    ),
     ((": eap", ": psk", ": xauth", ": ntlm"), re.compile(_IPSEC), _group),
-    (("user",), re.compile(_CURLRC), _group),
+    (("user =", "user="), re.compile(_CURLRC), _group),
     (("334",), re.compile(_CHALLENGED), _group),
     ((" login ",), re.compile(_TAGGED), _groups),
     ((":::",), re.compile(_DUMPED), _group),
@@ -329,3 +345,5 @@ SHAPES: tuple[tuple[tuple[str, ...], re.Pattern[str], Pick], ...] = (
         _groups,
     ),
 )
+SIGNS = tuple(sign for signs, _, _ in (*URLS, *SHAPES) for sign in signs)
+_OTHERS = OneOf(sign for signs, _, _ in SHAPES for sign in signs)

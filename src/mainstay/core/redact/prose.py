@@ -90,19 +90,33 @@ _FIELD = re.compile(
 _END = re.compile(r", input_type=|;[ ]permitted=|\)?\Z", re.MULTILINE)
 
 
-def in_sentences(text: str, lowered: str) -> Iterator[Span]:
+def in_sentences(text: str, lowered: str, mentions: list[Span]) -> Iterator[Span]:
     """Where secrets stand in prose."""
-    noun = _NOUN.search(lowered)
-    while noun is not None:
-        following = _NOUN.search(lowered, noun.end())
-        other = following
-        while other is not None and other.lastgroup == "key" and other.end() < noun.end() + _REACH:
-            other = _NOUN.search(lowered, other.end())
+    nouns = list(_nouns(lowered, mentions))
+    for number, noun in enumerate(nouns):
+        last = noun.end() + _REACH
+        for place in range(number + 1, len(nouns)):
+            other = nouns[place]
+            if other.lastgroup != "key" or other.end() >= last:
+                last = min(last, other.start())
+                break
         before = text[max(0, noun.start() - 24) : noun.start()]
         if noun.lastgroup not in ("token", "key") or _NO_SECRET.search(before) is None:
-            end = len(text) if other is None else other.start()
-            yield from _after(text, noun, min(end, noun.end() + _REACH))
-        noun = following
+            yield from _after(text, noun, min(last, len(text)))
+
+
+def _nouns(lowered: str, mentions: list[Span]) -> Iterator[re.Match[str]]:
+    """The words for secrets; each is mentioned, some with words before or behind."""
+    done = 0
+    for start, end in mentions:
+        at = max(done, start - _LEAD)
+        while (noun := _NOUN.search(lowered, at, end + _REST)) is not None:
+            yield noun
+            done = at = noun.end()
+
+
+_LEAD = 16
+_REST = 4
 
 
 def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:

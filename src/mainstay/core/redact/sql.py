@@ -22,6 +22,7 @@ _CLAUSE = re.compile(
       |\b(?:PASSWORD|OLD_PASSWORD|ENCRYPT|crypt|hashbytes|decryptbypassphrase|encryptbypassphrase|pgp_sym_encrypt|pgp_sym_decrypt|aes_encrypt)\((?=['"]))""",
     re.VERBOSE,
 )
+_CLAUSES = ("identified", "pragma", "set password", "password(", "crypt(", "phrase(", "hashbytes(")
 _NAMED = re.compile(
     r"(?i)(?<![\w\"'`$-])(?<!unexpected )([A-Za-z_]\w{2,60}+)"
     r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
@@ -48,7 +49,7 @@ _PARAMETERS = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z_][\w$]{1,60}+")
 _FAILING = re.compile(
-    r"(?i)(?:Failing row contains|Duplicate entry) ?[('](?P<row>[^\r\n]{1,2000}+)"
+    r"(?i)(?:Failing row contains|Duplicate entry) ?[('](?P<row>(?:(?!\)\.)[^\r\n]){1,2000}+)"
 )
 _ITEM = re.compile(r"[^\s,()']{12,}+")
 
@@ -56,23 +57,29 @@ _ITEM = re.compile(r"[^\s,()']{12,}+")
 _REPLACED = re.compile(r"(?i)\bIDENTIFIED\s{1,9}+BY\s{1,9}+\S{1,100}+\s{1,9}+REPLACE\s{1,9}+")
 
 
-def in_sql(text: str, names: SecretNames) -> Iterator[Span]:
+def in_sql(text: str, lowered: str, names: SecretNames) -> Iterator[Span]:
     """Where the secrets of statements stand."""
-    for clause in (*_CLAUSE.finditer(text), *_REPLACED.finditer(text)):
-        value = value_at(text, clause.end(), _NEAR)
-        if not is_plain(text[value.start : value.end], "", is_quoted=value.is_quoted):
-            yield value[:2]
-    for named in _NAMED.finditer(text) if "'" in text else ():
+    if any(sign in lowered for sign in _CLAUSES):
+        yield from _in_clauses(text)
+    if "sp_" in lowered:
+        for call in _PROCEDURE.finditer(text):
+            for argument in _ARGUMENT.finditer(text, call.end(), call.end() + 400):
+                if len(argument[1]) > 5:
+                    yield argument.span(1)
+    for named in _NAMED.finditer(text) if " '" in text or "='" in text or "('" in text else ():
         if names.is_secret(named[1]):
             value = value_at(text, named.end(), _NEAR)
             written = text[value.start : value.end]
             is_password = "pass" in named[1].lower() or is_random(written)
             if is_password and not is_plain(written, named[1], is_quoted=True):
                 yield value[:2]
-    for call in _PROCEDURE.finditer(text):
-        for argument in _ARGUMENT.finditer(text, call.end(), call.end() + 400):
-            if len(argument[1]) > 5:
-                yield argument.span(1)
+
+
+def _in_clauses(text: str) -> Iterator[Span]:
+    for clause in (*_CLAUSE.finditer(text), *_REPLACED.finditer(text)):
+        value = value_at(text, clause.end(), _NEAR)
+        if not is_plain(text[value.start : value.end], "", is_quoted=value.is_quoted):
+            yield value[:2]
 
 
 def in_rows(text: str, names: SecretNames) -> Iterator[Span]:
@@ -121,7 +128,7 @@ def _is_statement(text: str, names: SecretNames) -> bool:
 
 
 def in_parameters(text: str, names: SecretNames) -> Iterator[Span]:
-    """The parameters of a statement with a secret column, and the secrets of a failing row."""
+    """The parameters of a statement with a secret column."""
     for found in _PARAMETERS.finditer(text):
         if any(names.is_secret(word[0]) for word in _WORD.finditer(found["sql"])):
             yield found.span("secret")
@@ -130,6 +137,10 @@ def in_parameters(text: str, names: SecretNames) -> Iterator[Span]:
         around = text[max(0, start - _AROUND) : start] + text[end : end + _AROUND]
         if _is_statement(around, names):
             yield start, end
+
+
+def in_failing_rows(text: str) -> Iterator[Span]:
+    """The secrets of a row that a database refuses, whatever its columns are."""
     for found in _FAILING.finditer(text):
         start = found.start("row")
         for item in _ITEM.finditer(text, start, found.end("row")):

@@ -61,7 +61,7 @@ def views(text: str) -> Iterator[View]:
 
 _ESCAPES = (
     (
-        "[",
+        "[0m",
         re.compile(r"(?:\x1b|\\(?:x1[bB]|033|e|u001[bB]))?\[[0-9]{1,2}(?:;[0-9]{1,3}){0,4}m()()()"),
         1,
     ),
