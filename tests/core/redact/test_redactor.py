@@ -726,7 +726,9 @@ FOUND = {
     "order AB12Cd34Zq was made for token": None,
     "secret projects/my-proj-123/secrets/db": None,
     "wrong credentials: ann / Otter905": "wrong credentials: [redacted] / [redacted]",
+    "public key ping-sha256: Xk92pLqZ11aB": None,
     # beside a name, in a notation that no rule knows
+    "Token(Uuid4Value_1()), auth(credentials, conn, 'SCRAM-SHA-256')": None,
     "DefaultPassword    REG_SZ    Xk92pLqZ11": "DefaultPassword    REG_SZ    [redacted]",
     "user\0ann\0password\0Xk92pLqZ11\0": "user\0ann\0password\0[redacted]\0",
     'variable "token" {\n  default = "Xk92pLqZ11"\n}': (

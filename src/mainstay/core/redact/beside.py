@@ -64,6 +64,7 @@ _TIGHT = re.compile(
 _OPERATOR = re.compile(r"[:=~|\u2192\u21d2\x00-\x1f]|<-|\\|reg_|\(\Z|\([\"'`]\Z", re.IGNORECASE)
 _GETTER = re.compile(r"(?i)\A(?:get|find|load|read|fetch|lookup|delete|is|has|list|on|no|need)")
 _HERE = re.compile(r"[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
+_DIGIT = re.compile(r"[0-9]")
 _AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]*\n")
 
 
@@ -104,8 +105,10 @@ def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]
         value = whole[0].rstrip(".!?")
         between = text[start : token.start()]
         is_near = is_dense(value) and _is_linked(between)
-        is_secret = is_near or (is_sure and _is_tight(between) and is_random(value, 8))
-        if is_secret and not is_plain(value, "", is_quoted=True):
+        is_tight = is_sure and _DIGIT.search(value) is not None and _is_tight(between)
+        is_call = text.startswith("(", whole.end())  # Token(uuid4())
+        is_secret = is_near or (is_tight and is_random(value, 8))
+        if is_secret and not is_call and not is_plain(value, "", is_quoted=True):
             yield whole.start(), whole.start() + len(value)
 
 

@@ -39,7 +39,7 @@ ENDINGS = tuple(
     wachtwoord lösenord losenord motdepasse hasło haslo heslo salasana parola şifre sifre jelszó
     jelszo paroladordine palavrapasse adgangskode passord lykilorð lozinka geslo parolă katasandi
     sandi κωδικός mậtkhẩu matkhau zaporka parool slaptažodis סיסמה كلمةالمرور کلمهعبور
-    пароля паролем гасло tlskey sslkey privateexponent privkey communitystring
+    пароля паролем гасло privateexponent privkey communitystring
     пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
     """.split()
 )
@@ -260,7 +260,7 @@ def one_of(words: Iterable[str], *, begins: bool = False) -> re.Pattern[str]:
     passes over most letters of a text. Common beginnings are read once.
 
     >>> one_of(["token", "key"]).pattern
-    'k(?:e(?:n(?<=token)|y))'
+    'k(?:e(?:y|n(?<=token)))'
     """
     ends: dict[str, list[str]] = {}
     for word in sorted(set(words)):

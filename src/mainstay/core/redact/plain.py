@@ -200,7 +200,8 @@ _COMMON = frozenset(
 """Pairs of letters that are frequent in words of English and German."""
 _NOT_DENSE = re.compile(
     r"""[0-9a-f-]++|[0-9A-F-]++|0x[0-9A-Fa-f]++|.*(?:A-Z|a-z|0-9|\\[dw]).*
-    | (?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+(?:[_.-](?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+)++""",
+    | (?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+
+      (?:[_.-](?:(?:[A-Z]?[a-z]++|[A-Z]++)[0-9]{0,4}+|[0-9]{1,5}+))++""",
     re.VERBOSE,
 )
 """Hashes, classes of characters in an expression, words and numbers that are joined by a sign."""

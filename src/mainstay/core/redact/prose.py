@@ -110,9 +110,11 @@ def _nouns(lowered: str, mentions: list[Span]) -> Iterator[re.Match[str]]:
     done = 0
     for start, end in mentions:
         at = max(done, start - _LEAD)
-        while (noun := _NOUN.search(lowered, at, end + _REST)) is not None:
-            yield noun
-            done = at = noun.end()
+        while (found := _NOUN.search(lowered, at, end + _REST)) is not None:
+            noun = _NOUN.match(lowered, found.start())  # what is behind it counts
+            done = at = found.end() if noun is None else noun.end()
+            if noun is not None:
+                yield noun
 
 
 _LEAD = 16
