@@ -661,6 +661,11 @@ FOUND = {
         "UPDATE u SET token = ? -- PARAMETERS: [redacted]"
     ),
     "no key: args: ('a', 7)": None,
+    "bind: ['ann', 'hunter2'] for UPDATE u SET token = ?": (
+        "bind: [redacted] for UPDATE u SET token = ?"
+    ),
+    "jwt: algorithm HS256, token of module 'Xk92pLqZ11'": None,
+    "password attempt 'Xk92pLqZ11'": "password attempt '[redacted]'",
     # a value that is repeated, or put together
     "'Xk92pLqZ' is short: token=Xk92pLqZ": "'[redacted]' is short: token=[redacted]",
     "password = 'hun' + 'ter2'": "password = '[redacted]' + '[redacted]'",

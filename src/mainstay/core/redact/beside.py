@@ -29,7 +29,7 @@ _OTHER_ENDS = frozenset(
     id ids name names type types count counts length size url uri path file dir folder at ttl
     expiry expires endpoint policy index number age time date version store manager provider
     service hasher hashers encoder validator helper error exception bucket request response
-    method mode status state field column table user users host hint label prefix suffix ref
+    method mode status state field column table user users host label prefix suffix ref
     """.split()
 )
 """Words at the end of a name of something that is no secret itself."""
@@ -51,10 +51,18 @@ _WORD_BEFORE = re.compile(r"(?:\A|[^\w.])([\w-]{1,40})[\"'`]?[ ][\"'`(\[{<]{0,2}
 _LINKS = frozenset(
     """
     is was got with using to value key given provided supplied received entered and or be parse
-    are equals ist lautet est es as convert string varchar text char reg_sz str
+    are equals expected ist lautet est es as convert string varchar text char reg_sz str
     """.split()
 )
-_SIGN = re.compile(r"[\"'`“(\[{<:=>~|\u2192\u21d2\x00-\x1f]\s{0,3}\Z")
+_OTHERS = frozenset(
+    """
+    user users username host hostname file path column field table database role realm account
+    server client id uid request trace job order build commit profile release module service app
+    pod volume image node device type mode algorithm kind version name header method status line
+    """.split()
+)
+"""Words for what a message quotes besides secrets."""
+_SIGN = re.compile(r"[\"'`“(\[{<:=>~|\u2013\u2014\u2192\u21d2\x00-\x1f]\s{0,3}\Z")
 _TIGHT = re.compile(
     r"""[\"'`\])}>]{0,3}(?:\s|[\x00-\x1f]|\\+(?:x[01][0-9a-f]|0|n|r|t)|[:=~|<>\u2192\u21d2&*@\"'`(\[{]
     |\([\w.*=\x20]{1,40}\)|0x[0-9a-f]{1,16}\b|[0-9]{1,3}\)|\b(?:string|str|text|varchar|reg_\w{2,9}
@@ -122,7 +130,8 @@ def _is_linked(between: str) -> bool:
         return label[1].lower() in _VALUES or label[1].isdigit()
     word = _WORD_BEFORE.search(tail)
     if word is not None:
-        return word[1].lower() in _LINKS
+        is_quoted = tail[-1:] in ("'", '"', "`")
+        return word[1].lower() not in _OTHERS if is_quoted else word[1].lower() in _LINKS
     return _SIGN.search(tail) is not None or _HERE.fullmatch(between) is not None
 
 

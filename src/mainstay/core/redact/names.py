@@ -50,7 +50,7 @@ WORDS = frozenset("clave pwd pass pw psw pin cvv cvc otp sig jwt pat cred".split
 
 WEAK = frozenset(
     "pin cvv cvc otp session sid auth signature sig pat csrf xsrf hmac assertion verifier salt "
-    "seed cert".split()
+    "seed cert jwt community".split()
 )
 """Words at the end of a name whose value must look like a secret."""
 

@@ -134,6 +134,8 @@ def in_parameters(text: str, names: SecretNames) -> Iterator[Span]:
             yield found.span("secret")
     for found in _BOUND.finditer(text):
         start, end = found.span("secret")
+        value = value_at(text, start, end - start)
+        end = value.end if value.is_quoted else end
         around = text[max(0, start - _AROUND) : start] + text[end : end + _AROUND]
         if _is_statement(around, names):
             yield start, end
