@@ -12,6 +12,8 @@ import redis.asyncio.retry
 import redis.retry
 from redis.backoff import NoBackoff
 
+__all__ = ["AsyncRetry", "Retry"]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

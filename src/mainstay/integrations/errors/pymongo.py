@@ -155,6 +155,7 @@ _BULK = Cases(
     {**_TRANSACTION, **{code: _in_part(row) for code, row in _CODES.items()}},
     otherwise=Row(Kind.PERMANENT, "some of the writes failed, others were applied", ambiguous=True),
 )
+_CLOSED = Row(Kind.PERMANENT, "the client was closed; nothing was sent")
 _BASE = Row(Kind.UNKNOWN, "a base class, which pymongo itself does not raise")
 
 
@@ -223,9 +224,10 @@ TABLE = Table(
             "cause", otherwise=Row(Kind.PERMANENT, "a value cannot be encrypted or decrypted")
         ),
         "pymongo.errors.EncryptedCollectionError": Same("pymongo.errors.EncryptionError"),
-        "pymongo.pool_shared._PoolClosedError": Row(
-            Kind.PERMANENT, "the client was closed; nothing was sent"
-        ),
+        "pymongo.pool_shared._PoolClosedError": _CLOSED,
+        "pymongo.pool._PoolClosedError": _CLOSED,
+        "pymongo.asynchronous.pool._PoolClosedError": _CLOSED,
+        "pymongo.synchronous.pool._PoolClosedError": _CLOSED,
         "bson.errors.BSONError": _BASE,
         "bson.errors.InvalidBSON": _BSON,
         "bson.errors.InvalidStringData": _BSON,
@@ -244,3 +246,10 @@ TABLE = Table(
     ),
     hint=_asked_to_wait,
 )
+
+OTHER_VERSIONS = (
+    "pymongo.pool._PoolClosedError",
+    "pymongo.asynchronous.pool._PoolClosedError",
+    "pymongo.synchronous.pool._PoolClosedError",
+)
+"""Up to 4.8, and from 4.9 on."""
