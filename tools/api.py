@@ -30,6 +30,7 @@ DOORS = (
     "mainstay.testing",
     "mainstay.integrations.errors",
     "mainstay.integrations.psycopg",
+    "mainstay.integrations.redis",
     "mainstay.integrations.sqlalchemy",
 )
 # Magic methods that a user calls by syntax, and whose absence they would notice.
