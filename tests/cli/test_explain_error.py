@@ -19,7 +19,7 @@ def explained(*arguments, code=0):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["httpx.ConnectError"], ("transient", True, False, "")),
+        (["httpx.PoolTimeout"], ("timeout", True, False, "")),
         (["httpx.ReadTimeout"], ("timeout", True, True, "")),
         (["httpx.NetworkError"], ("transient", True, True, "httpx.TransportError")),
         (["httpx.HTTPStatusError", "--status", "404"], ("permanent", False, False, "")),

@@ -296,9 +296,12 @@ NAMES = {
 
 
 def test_no_other_code_probes_a_sink_for_attributes():
-    """Only ports.py calls getattr or hasattr with the name of an attribute of sinks."""
+    """Only ports.py calls getattr or hasattr with the name of an attribute of sinks.
+
+    What integrations probe are objects of other libraries.
+    """
     found = []
-    for path in sorted(SRC.rglob("*.py")):
+    for path in sorted(set(SRC.rglob("*.py")) - set(SRC.glob("integrations/*.py"))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             is_probe = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
             if is_probe and node.func.id in ("getattr", "hasattr") and len(node.args) > 1:

@@ -1,16 +1,39 @@
-"""Every exception class that a library defines, found by importing all of its modules."""
+"""Every exception class that a library defines, found by importing all of its modules.
+
+Some modules of libraries change the process that imports them (handlers of the log, signals), so
+tests ask for it in a process of its own: `python -m tests.integrations.errors.walk httpx httpcore`.
+"""
 
 import functools
 import importlib
 import inspect
+import json
 import pkgutil
+import subprocess
+import sys
 import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
 
 REAL_NAMES = {"cimpl": "confluent_kafka.cimpl"}
 """Packages under which a library's classes go, and the module that they are in."""
 _OPTIONAL = (
     ImportError, AttributeError, KeyError, RuntimeError, SystemExit, OSError, TypeError, ValueError,
 )  # fmt: skip
+
+
+def ancestors_of(folder, *packages):
+    """The names of all exception classes, each with those of its ancestors; kept in a folder."""
+    kept = folder / f"{packages[0]}.json"
+    if not kept.exists():
+        command = [sys.executable, "-m", "tests.integrations.errors.walk", *packages]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        kept.write_text(done.stdout.splitlines()[-1], encoding="utf-8")
+    return json.loads(kept.read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -53,3 +76,16 @@ def _is_error(value, packages):
         and not issubclass(value, Warning)
         and any(f"{value.__module__}.".startswith(f"{package}.") for package in packages)
     )
+
+
+def main():
+    """Prints the names as JSON, on the last line."""
+    found = {
+        name: [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__[1:]]
+        for name, cls in exception_classes(*sys.argv[1:]).items()
+    }
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
+
+
+if __name__ == "__main__":
+    main()
