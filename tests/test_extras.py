@@ -22,6 +22,7 @@ NO_EXTRA = {
     "_sha256": "part of the standard library of 3.11",
     "aiohttp": "a client that its integration is for: who uses the one has the other",
     "botocore": "part of boto3: as aiohttp",
+    "celery": "a queue that its integration is for: who uses the one has the other",
     "grpc": "as aiohttp",
     "httpcore": "part of httpx",
     "httpx": "as aiohttp",

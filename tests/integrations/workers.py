@@ -1,0 +1,82 @@
+"""Workers of task queues as processes, and what their tasks count in Valkey."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+TASK = '''
+import os, signal
+import redis
+import mainstay
+from mainstay import Backoff, RetryPolicy
+from mainstay.stores.open import open_store
+
+URL = os.environ["BROKER"]
+STORE = open_store(URL)
+COUNTS = redis.Redis.from_url(URL)
+POLICY = RetryPolicy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0.02))
+
+def work(key, script):
+    """One execution: k is killed, t fails as a lost connection, p permanently; others end well."""
+    number = COUNTS.rpush(f"made:{key}", os.getpid())
+    act = script[min(number, len(script)) - 1]
+    if act == "k":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if act == "i":
+        RetryPolicy(on=ConnectionError, attempts=2, backoff=Backoff.constant(0.01)).call(inner, key)
+    if act == "t":
+        raise ConnectionError("gone")
+    if act == "p":
+        raise ValueError("wrong")
+    COUNTS.set(f"done:{key}", "well")
+
+def inner(key):
+    COUNTS.incr(f"inner:{key}")
+    raise ConnectionError("gone")
+'''
+
+CASES = {
+    "well": ("w", 1),
+    "lost once": ("tw", 2),
+    "always lost": ("t", 3),
+    "wrong": ("p", 1),
+    "lost, then wrong": ("tp", 2),
+    "killed once": ("kw", 2),
+    "killed, then lost": ("kt", 3),
+    "lost, killed, well": ("tkw", 3),
+    "always killed": ("k", 3),
+    "inside": ("i", 3),
+}
+"""What the executions of a task do, and how many the policy of three attempts allows."""
+
+
+class Worker:
+    """A worker's process; what it prints is kept in a file."""
+
+    def __init__(self, folder, url, *command):
+        paths = os.pathsep.join((str(ROOT / "src"), str(folder)))
+        env = {**os.environ, "PYTHONPATH": paths, "BROKER": url}
+        self.log = folder / "worker.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *command], env=env, cwd=folder, stdout=log, stderr=log
+            )
+
+    def stop(self):
+        """Ends it as an operator does, and by force if it does not end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def made(control, key):
+    """How many executions of a task there were."""
+    return control.llen(f"made:{key}")
