@@ -23,6 +23,7 @@ NO_EXTRA = {
     "aiohttp": "a client that its integration is for: who uses the one has the other",
     "botocore": "part of boto3: as aiohttp",
     "celery": "a queue that its integration is for: who uses the one has the other",
+    "dramatiq": "as celery",
     "grpc": "as aiohttp",
     "httpcore": "part of httpx",
     "httpx": "as aiohttp",
