@@ -136,6 +136,26 @@ def test_a_file_is_sent_from_where_it_was(stub):
     assert all(b"body" in body and b"head" not in body for body in bodies)
 
 
+@pytest.mark.parametrize("fault", [SLOW_DOWN, RESET])
+@pytest.mark.parametrize("size", [4, 9 * 1024 * 1024], ids=["whole", "in parts"])
+def test_a_file_that_is_uploaded_is_sent_again(stub, tmp_path, fault, size):
+    """upload_file hands over parts of the file, which can be sought but do not state it."""
+    path = tmp_path / "file"
+    path.write_bytes(b"data" + bytes(size - 4))
+    start = Answer(
+        200, b"<CreateMultipartUploadResult><UploadId>u</UploadId></CreateMultipartUploadResult>"
+    )
+    stored = Answer(200, b"", {"ETag": '"tag"'})
+    stub.answers(*([start] if size > 4 else []), fault, stored)
+    s3 = attach(
+        client(stub.url), mainstay.RetryPolicy(attempts=3, backoff=mainstay.Backoff.constant(0))
+    )
+    s3.upload_file(str(path), "shop", "k", Config=TransferConfig(max_concurrency=1))
+    sent = [body for method, *_, body in stub.requests if method == "PUT" and b"data" in body]
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+
+
 class Pipe(io.RawIOBase):
     """A body that can be read once."""
 

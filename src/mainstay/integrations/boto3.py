@@ -120,9 +120,13 @@ class _Call:
 
 
 def _position(body: Any) -> int | None:
-    """Where a file is; None if it cannot be set back."""
+    """Where a file is; None if it cannot be set back.
+
+    A part of a file that s3transfer uploads has `seek` and `tell`, but no `seekable`.
+    """
     try:
-        return int(body.seek(0, 1)) if body.seekable() else None
+        can_seek = body.seekable() if hasattr(body, "seekable") else callable(body.seek)
+        return int(body.tell()) if can_seek else None
     except (AttributeError, OSError):
         return None
 
