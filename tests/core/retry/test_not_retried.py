@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.known.kind import Kind
+from mainstay.core.known.kind import Kind, transient
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Row, Table
 from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
@@ -52,8 +52,16 @@ def notes(error):
             KeyError("x"),
             {"retry_on": ("SlowDown", Kind.THROTTLED, is_odd, sqlite3.OperationalError)},
             (
-                "KeyError is not named by"
-                " on=('SlowDown', Kind.THROTTLED, is_odd, sqlite3.OperationalError)"
+                "KeyError is permanent (a LookupError), which"
+                " on=('SlowDown', Kind.THROTTLED, is_odd, sqlite3.OperationalError) does not name"
+            ),
+        ),
+        (
+            PermissionError("no"),
+            {"retry_on": transient},
+            (
+                "PermissionError is auth (a PermissionError),"
+                " which on=mainstay.transient does not name"
             ),
         ),
         (

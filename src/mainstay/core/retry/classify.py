@@ -355,7 +355,7 @@ class _Inquiry:
             retried = known.kind in RETRIED_KINDS or known.kind is Kind.AMBIGUOUS
             self.why = "" if retried else by_kind(known.kind, known.reason)
             return known.kind, retried, known.reason
-        self.why = not_named(rules)
+        self.why = not_named(rules, known.kind, known.reason)
         return known.kind, False, f"not in retry_on; {known.reason}"
 
     def _decide_by_rule(self, rule: Rule) -> tuple[Kind, bool, str]:

@@ -27,8 +27,11 @@ def note_for(exception: BaseException, why: str) -> str:
     return f"{_OURS}not retried: {_named(type(exception))} {why}" if why else ""
 
 
-def not_named(rules: Iterable[object]) -> str:
-    """Why a failure is final that no rule of `on` matches."""
+def not_named(rules: Iterable[object], kind: Kind, reason: str) -> str:
+    """Why a failure is final that no rule of `on` matches; its kind, if a rule could be that."""
+    rules = tuple(rules)
+    if any(isinstance(rule, Kind) for rule in rules):
+        return f"is {kind.value} ({reason}), which on={_listed(rules)} does not name"
     return f"is not named by on={_listed(rules)}"
 
 
