@@ -9,7 +9,7 @@ import redis.asyncio
 import mainstay
 from mainstay.integrations.redis import AsyncRetry, Retry
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.brokers import AT_ONCE, judged, seen
+from tests.integrations.errors.brokers import AT_ONCE, dead_port, judged, seen
 from tests.servers.valkey import start_valkey
 
 SOON = {"socket_timeout": 0.1, "socket_connect_timeout": 5}
@@ -66,6 +66,27 @@ def test_an_asyncio_client_does_the_same(proxy, control):
     assert judged(seen(run))[0] == "timeout ambiguous"
     assert proxy.connections == 3
     assert control.get("n") == b"1"
+
+
+def test_the_note_names_redis_and_no_function_of_ours():
+    """The command is not known there; the client is."""
+    port, note = dead_port(), "mainstay: gave up on redis after 3 attempts: no attempt left"
+    with redis.Redis(port=port, retry=Retry(AT_ONCE)) as client:
+        assert note in seen(client.get, "n").__notes__
+
+    async def run():
+        async with redis.asyncio.Redis(port=port, retry=AsyncRetry(AT_ONCE)) as client:
+            await client.get("n")
+
+    assert note in seen(run).__notes__
+
+
+def test_a_client_by_url_has_no_retries_of_its_own():
+    """As the recipe states; a client of `Redis(...)` has ten."""
+    for made in (redis, redis.asyncio):
+        by_url = made.Redis.from_url("redis://127.0.0.1:1/0")
+        assert by_url.connection_pool.make_connection().retry.get_retries() == 0
+        assert made.Redis().connection_pool.make_connection().retry.get_retries() == 10
 
 
 def test_a_lost_answer_is_repeated_on_a_new_connection(proxy, control):

@@ -1,9 +1,9 @@
 """redis-py's own retries, driven by a policy: `Retry` and `AsyncRetry` for its clients.
 
-redis-py repeats every command ten times by default; a policy around that multiplies. With one of
-these, the policy alone decides what is repeated, how often, and after which wait. redis-py still
-closes the connection after a failure, as it must: an answer that comes late would be taken for that
-to the next command.
+redis-py repeats every command of a `Redis(...)` ten times by default; a policy around that
+multiplies. With one of these, the policy alone decides what is repeated, how often, and after which
+wait. redis-py still closes the connection after a failure, as it must: an answer that comes late
+would be taken for that to the next command.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Retry(redis.retry.Retry):
                     raise _Final(raised) from error
                 raise
 
+        attempt.__qualname__ = "redis"  # what notes and events call it
         try:
             return self.policy.call(attempt)
         except _Final as final:
@@ -133,6 +134,7 @@ class AsyncRetry(redis.asyncio.retry.Retry):
                     raise _Final(raised) from error
                 raise
 
+        attempt.__qualname__ = "redis"  # what notes and events call it
         try:
             return await self.policy.acall(attempt)
         except _Final as final:
