@@ -119,14 +119,14 @@ class _Call:
             raise
 
 
-def _position(body: Any) -> int | None:
+def _position(file: Any) -> int | None:
     """Where a file is; None if it cannot be set back.
 
-    A part of a file that s3transfer uploads has `seek` and `tell`, but no `seekable`.
+    A part of a file that s3transfer uploads can be set back, but has no `seekable`.
     """
     try:
-        can_seek = body.seekable() if hasattr(body, "seekable") else callable(body.seek)
-        return int(body.tell()) if can_seek else None
+        can_seek = file.seekable() if hasattr(file, "seekable") else callable(file.seek)
+        return int(file.tell()) if can_seek else None
     except (AttributeError, OSError):
         return None
 
