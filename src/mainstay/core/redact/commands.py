@@ -329,8 +329,12 @@ def _same(word: str) -> str:
     return word
 
 
+_PHRASE = re.compile(r"\w{2,20}(?:[ ][\w!&+-]{1,20}){1,4}")
+"""Some words in quotes, where a program takes one."""
+
+
 def _can_be_secret(word: str) -> bool:
-    return is_random(word, is_named=True)
+    return is_random(word, is_named=True) or _PHRASE.fullmatch(word) is not None
 
 
 def in_commands(text: str, names: SecretNames) -> Iterator[Span]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact.names import ENDINGS, SECRET, WORDS, SecretNames, squashed
+from mainstay.core.redact.names import ENDINGS, IN_QUERY, SECRET, WORDS, SecretNames, squashed
 from mainstay.core.redact.plain import is_plain, is_random, is_secret_value
 from mainstay.core.redact.values import Value, line_at, more_values, value_at, word_of_shell
 
@@ -30,11 +30,11 @@ _NAME = re.compile(
     | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
     | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
       \s{0,60}+(?:=>|:=|==?|:(?!:)|\uff1a|;(?=s:[0-9]))\s{0,200}+
-    | (?P<name>[\w$.-]++)\]?+[ \t]{0,60}+                           # password = hunter2
+    | (?P<name>[\w$.-]++)\]?+(?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=]))?+[ \t]{0,60}+  # password = x
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
       |(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
     | (?P<typed>[\w$]++)[ ](?:[Ss]tring|str|text|\[\]byte|bytes)[ ]?=[ ]?(?=["'`])  # a string = "x"
-    | (?P<directive>(?=[\w$.-]{0,60}_|requirepass|masterauth|bindpw|rootpw)[\w$.-]++)
+    | (?P<directive>(?=[\w$.-]{0,60}(?:_|[a-z][A-Z])|requirepass|masterauth|bindpw|rootpw)[\w$.-]++)
       [ ](?=[^\s=:|-])                                             # requirepass hunter2
     | (?P<column>[\w$.-]++)`?+(?:[ \t]{0,60}+\|[ ]{1,60}+           # password | hunter2
       |(?:\t|[ \t]{2})[ \t]{0,60}+(?=[^\s|=:]{6,200}+[ \t]{0,60}+$))
@@ -48,6 +48,9 @@ _FOLLOWING = re.compile(r"[ ]([\w-]{1,20}+)(?:[ ]([\w-]{1,20}+))?+")
 _LEAD = 42
 _WEAK_LENGTH = 200
 _FORM = re.compile(r"[^\s&\"'<>;,]{1,200}+&\w{1,40}+=")
+_FORM_OPTION = re.compile(r"(?:-d|-F|--data(?:-[a-z]{1,10})?|--form(?:-string)?)[ =]?[\"']?\Z")
+_WORDS = re.compile(r"[a-z]{3,8}(?:[ ,]{1,2}[a-z]{3,8}){11,23}(?![\w,])")
+"""The words of a wallet, at least twelve."""
 
 
 def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterator[Span]:
@@ -61,9 +64,10 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
         kind = found.lastgroup or ""
         name = found[kind]
         what = names.kind(name)
-        if what != SECRET and kind == "name":
+        is_variable = what == "pass" and found[0].endswith("=")  # make test PASS=1
+        if what != SECRET and kind == "name" and not is_variable:
             name, what = _with_words_before(text, found, name, names)
-        if not what or (what in ("code", "key") and not _is_in_form(text, found)):
+        if not what or (what in IN_QUERY and not _is_in_form(text, found)):
             continue
         if is_in_arn(text, found.start()):
             continue
@@ -102,9 +106,10 @@ def _is_in_form(text: str, found: re.Match[str]) -> bool:
     """Whether the name is a parameter of a URL or a field of a form."""
     if not found[0].endswith("="):
         return False
-    return text[max(0, found.start() - 1) : found.start()] in tuple("?&#") or (
-        _FORM.match(text, found.end()) is not None
-    )
+    if text[max(0, found.start() - 1) : found.start()] in tuple("?&#"):
+        return True
+    before = text[max(0, found.start() - _LEAD) : found.start()]
+    return _FORM_OPTION.search(before) is not None or _FORM.match(text, found.end()) is not None
 
 
 def is_in_arn(text: str, at: int) -> bool:
@@ -126,6 +131,9 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
         value = value_at(text, at)
     if kind == "name" and found[0].endswith("="):
         value = word_of_shell(text, found.start(), value)
+    words = _WORDS.match(text, at)
+    if words is not None:
+        return [words.span()]
     values = more_values(text, value, is_list=name.endswith("s"))
     return [each[:2] for each in values if _is_hidden(text, each, found, name, what)]
 

@@ -92,7 +92,10 @@ class Finders:
 
 
 _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
-    (("val", "content", "input", "given", "secretstring", "received", "actual", "data"), listed),
+    (
+        ("val", "content", "input", "given", "secretstring", "received", "actual", "data", "v='"),
+        listed,
+    ),
     (("\n",), in_tables),
     (("input", "given="), in_validation),
     (("kind",), in_manifests),

@@ -121,7 +121,10 @@ ISSUERS: tuple[tuple[str, str], ...] = (
     ("tvly- tvly-dev- tvly-prod- jina_ lip_ dbtc_ dbtu_", _RANDOM),
     ("polar_pat_ polar_oat_ hcaik_ hcxik_ hcamk_ retool_01 n8n_api_", _RANDOM),
     ("apify_api_ tr_prod_ tr_dev_ os_v2_app_ os_v2_org_ aivenv1_ essu_", _RANDOM),
-    ("wandb_v1_ rnd_ rzp_live_ rzp_test_ esecret_ testsk_ slk_", _RANDOM),
+    ("rzp_live_ rzp_test_", r"[A-Za-z0-9]{14,}+"),  # Razorpay
+    ("aio_", r"(?=[A-Za-z]{0,28}[0-9])[A-Za-z0-9]{28}(?!\w)"),  # Adafruit
+    ("ST- TGT- PGT- PT- PGTIOU-", r"[0-9]{1,9}-[A-Za-z0-9]{16,}[\w.-]*+"),  # CAS
+    ("wandb_v1_ rnd_ esecret_ testsk_ slk_", _RANDOM),
     ("fio-u- tk-us- cfut_ cfat_ cfk_ e2b_ KGAT_", _RANDOM),
     ("key_live_ key_test_ secret_live_ secret_test_ token_live_ token_test_ api_live_", _RANDOM),
     ("api_test_", _RANDOM),
@@ -206,8 +209,10 @@ _OTHER = re.compile(
     r"""(?i)(?:\b|_)(?:order|tracking|track|parcel|invoice|shipment|shipping|consignment|ticket|booking
     |reservation|case|reference|ref|receipt|serial|imei|isbn|ean|gtin|upc|sku|batch|lot|thread|offset
     |row|bytes|timestamp|epoch|nanos|matrix|iban|phone|tel|fax|delivery|waybill|awb|contract|policy
-    |customer|member|account|request|trace|span|message|event|job|run|build|measured|device)
-    [a-z_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids))?[.:#="' (\[]{0,5}\Z""",
+    |customer|member|account|request|trace|span|message|event|job|run|build|measured|device
+    |rechnung|bestell|auftrag|kunden|sendung|paket|beleg|vertrag|vorgang|buchung|facture|commande|colis
+    |factura|pedido|fattura|ordine|bestelling|zamówieni|faktur)
+    [a-zéà_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids))?[.:#="' (\[]{0,5}\Z""",
     re.VERBOSE,
 )
 _LEAD = 48

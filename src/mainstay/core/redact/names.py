@@ -54,8 +54,11 @@ WEAK = frozenset(
 )
 """Words at the end of a name whose value must look like a secret."""
 
-BARE = frozenset("pass code key".split())
-"""Names that are weak if nothing stands before them: `pass: 12`; `code` and `key` in a query."""
+BARE = frozenset("pass code key ticket".split())
+"""Names that are weak if nothing stands before them: `pass: 12`; the others in a query."""
+
+IN_QUERY = BARE - {"pass"}
+"""Names that count only as parameters of a URL or fields of a form."""
 
 _BEHIND = frozenset(
     """
@@ -78,7 +81,7 @@ _ADJECTIVES = frozenset(
 
 STEMS = (
     "pass", "pw", "psw", "pin", "cvv", "cvc", "otp", "sig", "jwt", "pat", "cred", "secret",
-    "token", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess", "sid", "csrf",
+    "token", "ticket", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess", "sid", "csrf",
     "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha", "wachtw",
     "senord", "motdep", "de passe", "has\u0142o", "haslo", "heslo", "salasana", "parola",
     "ifre", "jelsz", "парол", "identif", "hmac", "assertion", "verifier", "salt", "seed",

@@ -75,7 +75,7 @@ def _url(found: re.Match[str]) -> list[Span]:
     user, password = found[2], found[3]
     if password is not None and (user.startswith("[") or _PORT.match(password)):
         return []  # an address and its port; the @ is further on, in the path
-    is_token = len(user) >= 20 or (len(user) >= 12 and _is_mixed(user))
+    is_token = "@" not in user and len(user) >= 20 or (len(user) >= 12 and _is_mixed(user))
     spans = [found.span(2)] if is_token else []
     return [*spans, found.span(3)] if password else spans
 
@@ -126,13 +126,24 @@ def _digest(found: re.Match[str]) -> list[Span]:
 
 _SLASHES = r"\\{0,8}+/\\{0,8}+/"
 _USERINFO = (  # JSON may have a backslash before a slash
-    rf"(:{_SLASHES})([^\s:/@?#\"'<>`\]]*+)(?::((?:[^\s\"'<>`:]|:(?!{_SLASHES}))*))?@"
+    rf"(:{_SLASHES})([^\s:/@?#\"'<>`\]]*+(?:@[\w.-]{{1,100}}+(?=:(?![0-9]{{1,5}}(?:[/?#,\s]|\Z))"
+    r"[^\s/?#,\"'<>`]{1,100}@[\w.-]))?+)"
+    rf"(?::((?:[^\s\"'<>`:]|:(?!{_SLASHES}))*))?@"
 )
 _SPACED = (  # a password of some words
     r"://[\w.%+-]{1,60}+:(?P<secret>(?![0-9]{1,5}[ /])[^\s@:/\"'<>]{1,60}+"
     r"(?:[ ][^\s@:/\"'<>]{1,60}+){1,3})"
     r"@(?=[\w.-]{1,255}+(?:[:/?]|\Z))"
 )
+_QUOTING = (  # a password with quotes in it
+    r"://[\w.%+-]{0,60}+:(?P<secret>(?![0-9]{1,5}[\"'`/])[^\s@:/,;<>(){}\"'`]{0,60}+"
+    r"(?:[\"'`][^\s@:/,;<>(){}\"'`]{0,60}+){1,4}+)@(?=[\w.-]{1,255}+(?:[:/?]|\Z))"
+)
+_LETTERS = (  # ?u=ann&p=hunter2
+    r"[?&]u(?:ser|sername)?=[^\s&#\"'<>]{0,100}+&p=(?P<secret>[^\s&#\"'<>]{1,200}+)"
+    r"|[?&]p=(?P<before>[^\s&#\"'<>]{1,200}+)&u(?:ser|sername)?="
+)
+_CUBRID = r"jdbc:cubrid:[^\s:]{1,255}+:[0-9]{1,5}:[^\s:]{1,100}+:[^\s:]{0,100}+:(?P<secret>[^\s:?]{1,100}+)"
 _LOGIN = (
     r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/)(?P<secret>[^\s@\"'<>/]{1,200})"
     r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
@@ -168,13 +179,28 @@ _TRIED = (  # failed to authenticate ann:hunter2
     r"[\"'(]{0,2}+[\w.@\\-]{1,60}+[ ]?[:/,][ ]?(?![\w-]{1,40}+=\w)"
     r"(?P<secret>[^\s:/\"',;()]{4,100}+)"
 )
+_USED = (  # AUTH failed with 'hunter2'
+    r"(?i)\b(?:auth|authenticat\w{1,5}|log ?[io]n|bind|sign ?in)\b[^\"'`\r\n]{0,40}?[ ](?:with|using)[ ]"
+    r"[\"'`](?!(?:scram|cram|sha|ntlm|o?auth|saml|digest|kerb|krb|tls|ssl|x\.?509|md5|radius|ldap))"
+    r"(?P<secret>[^\s\"'`]{4,100}+)[\"'`]"
+)
+_RADIUS = (  # Login OK: [ann/hunter2]
+    r"\bLogin (?:OK|incorrect)(?: \([^()\r\n]{0,200}+\))?: \[[^\s/\[\]]{1,100}+/(?![<\]])"
+    r"(?P<secret>[^\r\n\]]{1,100}+)\]"
+)
+_LOGIN_COMMAND = (  # any program: login -u ann -p hunter2
+    r"(?i)\blogin\b(?=[^\r\n;|&]{0,200}[ ](?:-u|--user|--username)[ =])[^\r\n;|&]{0,200}?[ ]-p[ =]"
+    r"(?![0-9]{1,5}(?:\s|\Z)|[-$<])(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\""
+    r"|[^\s\"';|&]{1,200}+)"
+)
+_SOCKET = r"bearer\.authorization\.k8s\.io\.(?P<secret>[\w=-]{16,}+)"
 _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
 
 # --- keys and hashes ------------------------------------------------------------------------------
 
 _PEM = (
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"[^-]*+(?:-(?!----END)[^-]*+)*+(?:-----END [A-Z0-9 ]{0,40}-----)?"
+    r"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----"
+    r"[^-]*+(?:-(?!---[- ]END)[^-]*+)*+(?:----[- ]END [A-Z0-9 ]{0,40}[- ]?----[- ]?)?"
 )
 _PUTTY = (
     r"Private-(?:Lines: [0-9]{1,4}\r?\n(?P<secret>(?:[\w+/=]{1,80}+(?:\r?\n|\Z))++)|MAC: "
@@ -206,7 +232,7 @@ _ACL = (
     r"(?P<secret>[#>][^\s]{4,128}+)"
 )
 _PROTOCOL = (  # FTP, POP3, IRC, Redis
-    r"(?m)(?:^(?:[>*<]{0,3}|C:|-->)[ ]?(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
+    r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
     r"|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
     r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
     r"(?P<secret>[^\s\"]{3,200}+)"
@@ -216,6 +242,12 @@ _NETRC = (
     r"|machine \S{1,200}+),?\s{1,20}+"
     r"(?:password|passwd|pass|pw)\s{1,20}+(?:[0-9]{1,2}[ ])?(?!(?:is|was|for|has|must|not|not"
     r"|in|and|or)\b)(?P<secret>[^\s\"']{1,200}+)"
+)
+_CISCO = (  # the digit is the sort of encryption; 0 is none
+    r"(?i)\b(?:password|secret|key|key-string|md5) [0-9] (?P<secret>[^\s\"']{4,200}+)"
+)
+_USERLIST = (  # PgBouncer
+    r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]*$"
 )
 _CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
     r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
@@ -276,12 +308,15 @@ URLS: tuple[Shape, ...] = (
     (("@",), re.compile(_LOGIN), _group),
     (("@",), re.compile(_LOGIN_OF_NO_PORT), _if_random),
     (("://",), re.compile(_SPACED), _group),
+    (("://",), re.compile(_QUOTING), _group),
+    (("&p=", "?p="), re.compile(_LETTERS), _groups),
+    (("jdbc:cubrid",), re.compile(_CUBRID), _group),
     (("@",), re.compile(_ORACLE), _oracle),
 )
 """Texts with a URL are frequent, and need not be asked for the signs of all others."""
 
 SHAPES: tuple[Shape, ...] = (
-    (("-----begin",), re.compile(_PEM), _whole),
+    (("-----begin", "---- begin"), re.compile(_PEM), _whole),
     (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
     (("-u", "-user"), re.compile(_USER), _group),
     (("auth", "cred", "login"), re.compile(_PAIR), _group),
@@ -325,7 +360,11 @@ SHAPES: tuple[Shape, ...] = (
         _group,
     ),
     (("private-",), re.compile(_PUTTY), _groups),
-    ((":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"), re.compile(_PGPASS), _if_random),
+    (
+        (":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"),
+        re.compile(_PGPASS),
+        _if_named_random,
+    ),
     ((" on #", " on >", "~* #", "~* >"), re.compile(_ACL), _group),
     (("pass ", "auth ", '"auth"', "identify "), re.compile(_PROTOCOL), _command),
     (
@@ -335,6 +374,16 @@ SHAPES: tuple[Shape, ...] = (
     ),
     ((": eap", ": psk", ": xauth", ": ntlm"), re.compile(_IPSEC), _group),
     (("user =", "user="), re.compile(_CURLRC), _group),
+    (
+        tuple(f"{name} {digit} " for name in ("word", "secret") for digit in "05789"),
+        re.compile(_CISCO),
+        _if_named_random,
+    ),
+    (("userlist", '" "md5', '" "scram-'), re.compile(_USERLIST), _group),
+    ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
+    (("login ok", "login incorrect"), re.compile(_RADIUS), _group),
+    (("login ",), re.compile(_LOGIN_COMMAND), _group),
+    (("bearer.auth",), re.compile(_SOCKET), _group),
     (("334",), re.compile(_CHALLENGED), _group),
     ((" login ",), re.compile(_TAGGED), _groups),
     ((":::",), re.compile(_DUMPED), _group),

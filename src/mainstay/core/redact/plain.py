@@ -27,7 +27,7 @@ _HOLDER = re.compile(
     r"""\?|\$[0-9]{1,3}|%s|\*+|\.{3}|…|[•●*xX.-]{3,}+|-+
     | \$\{[^}]{1,80}+\}?|\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
     | \$[A-Z_]{2,60}|\$[a-z_]{2,60};?|\$\([^)]{1,80}+\)
-    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@[a-z_]{2,40}
+    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@[a-z_]{2,40}|[:@]p[0-9]{1,3}|:[0-9]{1,3}
     | <[A-Za-z][A-Za-z_\x20'-]{0,80}+(?:>.{0,40}+)?|\[(?:redacted|filtered|hidden|masked)\]
     | \((?:known\ after\ apply|sensitive[\w\x20]{0,20}|redacted|hidden)\)
     | (?i:\[(?:redacted|filtered|hidden|masked)\]|your[_-]?\w{0,40}
@@ -37,6 +37,9 @@ _HOLDER = re.compile(
     | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
         (?:true|false|null|none|strict|lax|[0-9]{1,5})["']?,?\s*+)++[\]}])
+    | [\[{]\s*+(?:["']?(?:path|name|namespace|audience|file|env|ref|fieldPath|secretName
+        |expirationSeconds|optional|mode|defaultMode)["']?:\s?["']?[a-z0-9][a-z_./-]{0,60}+["']?,?\s*+
+        )++[\]}]
     | SIG[A-Z]{2,6}[0-9+]{0,3}
     | (?:~|\.{0,2})/[a-z0-9_.-]{1,60}+(?:/[a-z0-9_.-]{0,60}+)*+|[A-Za-z]:\\[\w\\.\x20-]{1,200}
     | (?:file|env|vault|ref|arn|ssm|secretsmanager|op|doppler|gsm):[/:]?[\w./:-]{1,200}

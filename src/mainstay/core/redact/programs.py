@@ -163,6 +163,7 @@ _KEYS = (
 _CLOUDS = (
     _of("docker login, podman login, nerdctl login, buildah login, skopeo login, oras login", "-p"),
     _of("helm login, az login, oc login, cf login, ibmcloud login, heroku login, tsh login", "-p"),
+    _of("odo login, faas-cli login, oc login, regctl login, crane login, helm registry", "-p"),
     _of("skopeo", logins="--creds --src-creds --dest-creds"),
     _of("az", "-p --account-key --sas-token --connection-string"),
     _of("az secret, aws put-parameter", "--value"),

@@ -45,6 +45,10 @@ _QUOTED = re.compile(
 _WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\[\]<>,;\\]{4,4000}+")
 """A word that has more than letters in it."""
 _AND = re.compile(r"(?:,|;|[ ](?:and|or))[ ]?")
+_GROUPS = re.compile(r"(?<![\w.:-])[0-9]{2,4}(?:[ ][0-9]{2,4}){1,3}(?![\w.:-])")
+"""A code as people read it out: `904 116`."""
+_FINAL = re.compile(r":[ ](\S{8,100}+)\Z")
+"""What ends a line, whatever signs it has."""
 _LAST = re.compile(r":[ ]([A-Za-z]{4,60}+)[.!]?\Z")
 """Letters at the end of a line."""
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -52,7 +56,7 @@ _PATH = re.compile(r"[/:]")
 _LINK = re.compile(
     r"(?i)(?:\b(?:value|values|is|was|be|to|from|got|given|provided|supplied|received|entered|input"
     r"|using|equals|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это)"
-    r"[ :=]{1,3}|[:=][ ]{0,2}|\()\Z"
+    r"[ :=]{1,3}<?|[:=][ ]{0,2}<?|\()\Z"
 )
 _OTHER = re.compile(
     r"(?i)\b(?:user|users|username|host|hostname|file|path|column|field|table|database|role"
@@ -142,7 +146,14 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
         ):
             found = word.start() + len(written)
             yield word.start(), found
-    last = _LAST.search(text, start, end if line < 0 else line)
+    stop = end if line < 0 else line
+    for group in _GROUPS.finditer(text, start, stop) if noun.lastgroup == "code" else ():
+        if _LINK.search(text[start : group.start()][-24:]) is not None:
+            yield group.span()
+    final = _FINAL.search(text, max(start, stop - 104), stop)
+    if final is not None and noun.lastgroup == "password" and is_dense(final[1]):
+        yield final.span(1)
+    last = _LAST.search(text, start, stop)
     if last is not None and noun.lastgroup in ("password", "token") and is_odd(last[1]):
         yield last.span(1)
 

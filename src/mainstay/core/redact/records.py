@@ -26,6 +26,7 @@ _FIELD = re.compile(
       |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
       |received|actual|data)s?))
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
+      |(?<=arameter)[ ](?=["'`]?[A-Za-z]\w{2,60}["'`]?,[ ]value)
       |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ])""",
     re.VERBOSE,
 )
@@ -37,7 +38,7 @@ _SECRET_PATH = re.compile(r"[/:]")
 
 def listed(text: str, names: SecretNames) -> Iterator[Span]:
     """Where the values of records stand whose name is a secret one."""
-    known = ""
+    known = label = ""
     waiting: Value | None = None
     at = 0
     end = 0
@@ -46,7 +47,10 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
         if _BOUNDARY.search(text, end, found.start()) is not None:
             known, waiting = "", None
         if found["name"]:
-            known = _secret_name(text[value.start : value.end], names)
+            written = text[found.start() : found.end("name")]
+            secret = _secret_name(text[value.start : value.end], names)
+            if secret or written == label:  # `id` beside `name` changes nothing
+                known, label = secret, written
             if known and waiting is not None:
                 yield from _hidden(text, waiting, known, names)
                 waiting = None

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.redact.finders import Finders
-from mainstay.core.redact.names import SECRET, SecretNames, squashed
+from mainstay.core.redact.names import IN_QUERY, SECRET, SecretNames, squashed
 from mainstay.core.redact.patterns import MARK
 from mainstay.core.redact.plain import is_secret_value
 
@@ -173,7 +173,7 @@ class Redactor(Value):
     def _is_secret(self, name: UserValue, value: UserValue) -> bool:
         """Whether the name is a secret one, and the value can be a secret if that decides."""
         kind = self._names.kind(name) if isinstance(name, str) else ""
-        if kind in ("", SECRET, "code", "key"):
+        if kind in ("", SECRET) or kind in IN_QUERY:
             return kind == SECRET
         return isinstance(value, str | int | bytes) and is_secret_value(
             kind, name, str(value), is_quoted=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mainstay.core.redact.names import SURE, words_of
 from mainstay.core.redact.plain import is_plain, is_random
 from mainstay.core.redact.values import value_at
 
@@ -28,6 +29,11 @@ _NAMED = re.compile(
     r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
     r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=N?E?'[^'\s])"
 )
+_QUALIFIED = re.compile(
+    r"(?i)(?<!\w)(\w{3,60}+)[\"`\]]?\.[\"`\[]?(?:key|value|val|hash|digest|code|data|body|content)"
+    r"[\"`\]]?[ ]?=[ ]?(?=N?E?'[^'\s])"
+)
+"""A column that is secret by its table: `"authtoken_token"."key" = '…'`."""
 _PROCEDURE = re.compile(
     r"(?i)\b(sp_password|sp_addlogin|sp_addlinkedsrvlogin|sp_addapprole|xp_cmdshell_proxy)\b[ ]"
 )
@@ -66,13 +72,23 @@ def in_sql(text: str, lowered: str, names: SecretNames) -> Iterator[Span]:
             for argument in _ARGUMENT.finditer(text, call.end(), call.end() + 400):
                 if len(argument[1]) > 5:
                     yield argument.span(1)
-    for named in _NAMED.finditer(text) if " '" in text or "='" in text or "('" in text else ():
+    for named in _NAMED.finditer(text) if _has_text(text) else ():
         if names.is_secret(named[1]):
             value = value_at(text, named.end(), _NEAR)
             written = text[value.start : value.end]
             is_password = "pass" in named[1].lower() or is_random(written)
             if is_password and not is_plain(written, named[1], is_quoted=True):
                 yield value[:2]
+    for column in _QUALIFIED.finditer(text) if "= '" in text or "='" in text else ():
+        value = value_at(text, column.end(), _NEAR)
+        is_named = names.is_secret(column[1]) or not SURE.isdisjoint(words_of(column[1]))
+        if is_named and is_random(text[value.start : value.end]):
+            yield value[:2]
+
+
+def _has_text(text: str) -> bool:
+    """Whether a text of SQL may stand in it."""
+    return any(sign in text for sign in (" '", "='", "('", " E'", " N'", " e'"))
 
 
 def _in_clauses(text: str) -> Iterator[Span]:
@@ -111,7 +127,7 @@ def _inserted(text: str, at: int, columns: list[str]) -> Iterator[Span]:
 
 
 _BOUND = re.compile(
-    r"(?i)(?<!\[)\b(?:parameters?|params|bind(?:s|ings?)?"
+    r"(?i)(?:(?<!\[)|(?=parameters=\[))\b(?:parameters?|params|bind(?:s|ings?)?"
     r"|args)\b[^\r\n:=({\[$]{0,30}+[\"']?[ ]?[:=-]{0,2}[ ]?"
     r"(?P<secret>[(\[](?!\d{1,3}[\])])[^\r\n]{1,2000}+|\$1 = [^\r\n]{1,2000}+"
     r"|[^\r\n]{1,400}?\(String\)[^\r\n]{0,400}+)"

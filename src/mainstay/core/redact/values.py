@@ -38,6 +38,11 @@ _BRACKET = re.compile(r"[\[{]|\((?=[\"'])|\$\(")
 _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}()]""", re.VERBOSE | re.DOTALL
 )
+_HEREDOC = re.compile(
+    r"<<[-~]?[\"']?(?P<tag>[A-Za-z_]\w{0,30}+)[\"']?[ \t]{0,9}\r?\n"
+    r"(?P<lines>(?:(?![ \t]*+(?P=tag)\b)[^\n]{0,2000}+\n?+){1,60}+)"
+)
+"""Lines up to a word, as shells, Ruby and Terraform have them."""
 _BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
 """A block of YAML: the lines that follow, as far as they are indented as the first."""
 _LINE = re.compile(
@@ -51,6 +56,7 @@ _BARE = re.compile(
     (?: \[redacted\]
       | [^\s"'`,;&)\]}>\\|]++
       | \\\r?\n[ \t]*+
+      | \\[ ](?=[^\s\\])                      # a space that a shell keeps
       | \\++ (?!["'`])
       | ["'`)\]}>|] (?![\s"'`,;&)\]}>|]|\Z)
       | & (?=&\S)
@@ -68,6 +74,8 @@ _SPACED = {
 _CHANGED = re.compile(r"[\"'`]?[ ]{0,4}->[ ]{0,4}")
 _JOINED = re.compile(
     r"[\"'](?:\\'|\"'\"|'\"'|\s{0,20}+(?:\+|\.\.?|&|\|\||\\\n)\s{0,20}+)[bru]?(?=[\"'])"
+    r"|\"(?:(?=')|[ \t]{1,4}[bru]?(?=\"))(?=[\"'][\w!#$%&*+@-][^\"'\r\n]{0,200}[\"'])"
+    r"|'(?:(?=\")|[ \t]{1,4}[bru]?(?='))(?=[\"'][\w!#$%&*+@-][^\"'\r\n]{0,200}[\"'])"
 )
 """Between the parts of a text that a shell or a language puts together."""
 _ITEM = re.compile(r",[ ]?([^\s,:=\"'()\[\]{}]{3,100}+)(?![:=]|[ ]?[:=])")
@@ -85,6 +93,10 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
         start = opened.end()
         end = closing(text, start, opened[2], len(opened[1]), last)
         return Value(start, end, is_quoted=True)
+    heredoc = _HEREDOC.match(text, at, last)
+    if heredoc is not None:
+        start, end = heredoc.span("lines")
+        return Value(start, start + len(text[start:end].rstrip()), is_quoted=True)
     block = _BLOCK.match(text, at, last)
     if block is not None:
         return Value(block.start(2), block.end(2), is_quoted=True)
@@ -136,6 +148,10 @@ def closing(text: str, start: int, quote: str, escapes: int, last: int) -> int:
             at = text.find(quote, at + 1, last)
             continue
         if slashes <= escapes if escapes else slashes % 2 == 0:
+            following = _following(text, at, quote, last)
+            if following > 0:
+                at = following
+                continue
             behind = text[at + 1 : at + 3]
             if (
                 len(quote) > 1
@@ -147,6 +163,14 @@ def closing(text: str, start: int, quote: str, escapes: int, last: int) -> int:
             at += 1  # doubled, as in SQL
         at = text.find(quote, at + 1, last)
     return last
+
+
+def _following(text: str, at: int, quote: str, last: int) -> int:
+    """Where quotes that are doubled as a whole come next, if a letter is right behind these."""
+    if quote not in ("''", '""') or not text[at + 2 : at + 3].isalnum():
+        return -1
+    found = text.find(quote, at + 2, last)
+    return -1 if "\n" in text[at : max(at, found)] else found
 
 
 def _is_escaped_by_tick(text: str, at: int, last: int) -> bool:
