@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import warnings
+from functools import partial
 
 import httpx
 import pytest
@@ -150,6 +151,46 @@ def test_a_post_is_not_repeated_if_it_may_have_been_carried_out(server, send, fa
         notes += error.__notes__
     assert any("POST without an Idempotency-Key" in note for note in notes)
     assert server.count("/") == 1
+
+
+async def cut(method, url, content, **fields):
+    """A request whose attempts have a time each; a task of the policy's loop is then cancelled."""
+    transport = AsyncTransport(
+        three(timeout=0.2, **fields), transport=httpx.AsyncHTTPTransport(verify=TLS)
+    )
+    async with httpx.AsyncClient(transport=transport) as client:
+        return await client.request(method, url, content=content)
+
+
+@pytest.mark.parametrize("run", [lambda *given: asyncio.run(cut(*given)), partial(trio.run, cut)])
+def test_a_post_whose_attempt_was_cut_is_not_repeated(server, run):
+    """The server may have it; what the policy cuts with does not carry the request."""
+    url = server.on("/", Silence(), OK)
+    with pytest.raises(httpx.ReadTimeout):
+        run("POST", url, b"order")
+    assert server.count("/") == 1
+
+
+def test_a_get_whose_attempt_was_cut_is_repeated(server):
+    """As after a timeout of httpx itself."""
+    url = server.on("/", Silence(), OK)
+    assert asyncio.run(cut("GET", url, None)).text == "ok"
+
+
+def test_a_rule_that_names_the_timeout_repeats_a_post_that_was_cut(server):
+    """As with a timeout of httpx itself: the rule decides."""
+    url = server.on("/", Silence(), OK)
+    on = (httpx.ReadTimeout, mainstay.AttemptTimeout)
+    assert asyncio.run(cut("POST", url, b"order", on=on)).text == "ok"
+    assert server.count("/") == 2
+
+
+def test_a_body_of_an_attempt_that_was_cut_is_not_sent_again_if_it_was_read(server):
+    """The rest of it would be another request."""
+    url = server.on("/", Silence(), OK)
+    with pytest.raises(httpx.ReadTimeout):
+        asyncio.run(cut("PUT", url, _async(parts())))
+    assert [each.body for each in server.seen] == [b"onetwo"]
 
 
 def test_a_post_that_was_refused_is_repeated(server, send):

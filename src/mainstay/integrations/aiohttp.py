@@ -124,9 +124,13 @@ async def _send(exchange: _Exchange, handler: Handler) -> aiohttp.ClientResponse
         response = await _within(end, handler, exchange.request)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
+    except Exception:
+        exchange.is_under_way = False
+        raise
     finally:
         if exchange.is_touched:
             exchange.end()
+    exchange.is_under_way = False
     if end != NEVER:
         _end_body(response, end)
     if response.status >= 400:
@@ -208,6 +212,9 @@ class _Exchange(Exchange):
 
     def late(self, text: str) -> Exception:
         return aiohttp.ConnectionTimeoutError(text)
+
+    def cut(self, text: str) -> Exception:
+        return aiohttp.ServerTimeoutError(text)
 
     @staticmethod
     def status_error(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay import deadline
 from mainstay.core.base.deadline import NEVER
-from mainstay.core.known.http import ONCE
+from mainstay.core.known.http import ONCE, unsafe_request
 from mainstay.core.retry.give_up import ON_RESPONSE, given_up
 from mainstay.errors import OutcomeUnknown
 from mainstay.integrations.http_headers import KEY
@@ -75,6 +75,8 @@ class Exchange:
     attempt = 0
     failure: Exception | None = None
     """What is raised again if a rule of the policy's own repeats what cannot be sent again."""
+    is_under_way = False
+    """Whether an attempt has begun and did not end: once the next one begins, it was cut."""
     headers: dict[str, str] | None = None
     is_touched = False
     """Whether something was put on the request that is to be taken off."""
@@ -106,6 +108,10 @@ class Exchange:
         """The library's own timeout for a request of which nothing was sent."""
         raise NotImplementedError
 
+    def cut(self, text: str) -> Exception:
+        """The library's own timeout for a request that may have been sent."""
+        raise NotImplementedError
+
     def limit(self, end: float) -> None:
         """Puts the end on the request, if the library has a place for it there."""
 
@@ -115,8 +121,20 @@ class Exchange:
         """The response of the attempt before, to be closed: another attempt is made."""
         if self.failure is not None:
             raise self.failure
+        if self.is_under_way:
+            self._refuse_after_cut()
         response, self.response = self.response, None
         return response
+
+    def _refuse_after_cut(self) -> None:
+        """Raises the timeout of an attempt that was cut, if the request must not be repeated.
+
+        The policy has an AttemptTimeout for it, which does not carry the request.
+        """
+        self.is_under_way = False
+        error = self.failed(self.cut("the attempt was cut, and may have been carried out"))
+        if self.failure is not None or unsafe_request(error):
+            raise error
 
     def begin(self) -> float:
         """Puts our headers on the request; returns the moment at which it must be over."""
@@ -128,6 +146,7 @@ class Exchange:
             self.limit(end)
         if self.outgoing.trust:
             self._put_headers(end)
+        self.is_under_way = True
         return end
 
     def _put_headers(self, end: float) -> None:
@@ -148,6 +167,7 @@ class Exchange:
 
     def failed(self, error: E) -> E:
         """The failure, with the request by which it is judged."""
+        self.is_under_way = False
         error.request = self.request  # type: ignore[attr-defined]  # all the libraries have it
         if self.is_spent:
             self.failure = error

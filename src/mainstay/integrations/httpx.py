@@ -159,9 +159,13 @@ def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response
         response = transport.handle_request(exchange.request)
     except httpx.RequestError as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
+    except Exception:
+        exchange.is_under_way = False
+        raise
     finally:
         if exchange.is_touched:
             exchange.end()
+    exchange.is_under_way = False
     if response.status_code >= 400:
         exchange.answered(response, response.status_code)
     exchange.response = response  # to be closed, if the policy does not accept it
@@ -179,9 +183,13 @@ async def _asend(exchange: _Exchange, transport: httpx.AsyncBaseTransport) -> ht
         response = await transport.handle_async_request(exchange.request)
     except httpx.RequestError as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
+    except Exception:
+        exchange.is_under_way = False
+        raise
     finally:
         if exchange.is_touched:
             exchange.end()
+    exchange.is_under_way = False
     if response.status_code >= 400:
         exchange.answered(response, response.status_code)
     exchange.response = response  # to be closed, if the policy does not accept it
@@ -216,6 +224,9 @@ class _Exchange(Exchange):
 
     def late(self, text: str) -> Exception:
         return httpx.ConnectTimeout(text, request=self.request)
+
+    def cut(self, text: str) -> Exception:
+        return httpx.ReadTimeout(text, request=self.request)
 
     def limit(self, end: float) -> None:
         self._extensions = own = self.request.extensions

@@ -132,9 +132,13 @@ def _send(
         response = sends(exchange.request, **options)
     except requests.RequestException as error:
         raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
+    except Exception:
+        exchange.is_under_way = False
+        raise
     finally:
         if exchange.is_touched:
             exchange.end()
+    exchange.is_under_way = False
     if response.status_code >= 400:
         exchange.answered(response, response.status_code)
     exchange.response = response  # to be closed, if the policy does not accept it
@@ -183,6 +187,9 @@ class _Exchange(Exchange):
 
     def late(self, text: str) -> Exception:
         return requests.ConnectTimeout(text, request=self.request)
+
+    def cut(self, text: str) -> Exception:
+        return requests.ReadTimeout(text, request=self.request)
 
     def rewind(self) -> None:
         """Has a file begin where it began for the first attempt."""
