@@ -75,7 +75,7 @@ def _url(found: re.Match[str]) -> list[Span]:
     user, password = found[2], found[3]
     if password is not None and (user.startswith("[") or _PORT.match(password)):
         return []  # an address and its port; the @ is further on, in the path
-    is_token = "@" not in user and len(user) >= 20 or (len(user) >= 12 and _is_mixed(user))
+    is_token = ("@" not in user and len(user) >= 20) or (len(user) >= 12 and _is_mixed(user))
     spans = [found.span(2)] if is_token else []
     return [*spans, found.span(3)] if password else spans
 
