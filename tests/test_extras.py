@@ -31,6 +31,7 @@ NO_EXTRA = {
     "pytest": "imported by its own plugin alone, which pytest loads",
     "requests": "as aiohttp",
     "sqlalchemy": "of a program that imports its integration, and has an engine of it",
+    "taskiq": "as celery",
     "urllib3": "part of requests",
 }
 """Modules that may be imported without an extra, and why."""

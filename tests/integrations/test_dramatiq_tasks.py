@@ -10,7 +10,7 @@ from mainstay import Backoff, RetryPolicy
 from mainstay.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from mainstay.integrations.dramatiq import Retries, attach
 from mainstay.stores.memory import MemoryStore
-from tests.integrations.workers import CASES, TASK, Worker, made
+from tests.integrations.workers import CASES, EXECUTIONS, TASK, WELL, Worker, made
 from tests.processes import wait_until
 
 ACTORS = """
@@ -36,7 +36,7 @@ POLICY = RetryPolicy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0.
 WORKERS = 3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def control(valkey_url):
     """An empty database."""
     with redis.Redis.from_url(f"{valkey_url.rpartition('/')[0]}/11") as control:
@@ -44,49 +44,45 @@ def control(valkey_url):
         yield control
 
 
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory, valkey_url, control):
+def dead(control):
+    """The keys of what is left as dead."""
+    left = map(dramatiq.Message.decode, control.hvals("dramatiq:default.XQ.msgs"))
+    return {message.args[0] for message in left}
+
+
+@pytest.fixture
+def failed(tmp_path, valkey_url, control):
     """What is left as dead of the cases, by workers that die and are started again."""
-    folder = tmp_path_factory.mktemp("dramatiq")
-    (folder / "actors.py").write_text(TASK + ACTORS)
+    (tmp_path / "actors.py").write_text(TASK + ACTORS)
     url = f"{valkey_url.rpartition('/')[0]}/11"
     broker = RedisBroker(url=url)
     for key, (script, _) in CASES.items():
         broker.enqueue(dramatiq.Message("default", "work", (key, script), {}, {}))
-    workers = [Worker(folder, url, "actors.py") for _ in range(WORKERS)]
+    workers = [Worker(tmp_path, url, "actors.py") for _ in range(WORKERS)]
 
     def is_over():
         for number, each in enumerate(workers):
             if each.process.poll() is not None:
-                workers[number] = Worker(folder, url, "actors.py")
-        done = len(control.keys("done:*"))
-        return done + control.zcard("dramatiq:default.XQ") >= len(CASES)
+                workers[number] = Worker(tmp_path, url, "actors.py")
+        return len(control.keys("done:*")) + len(dead(control)) >= len(CASES)
 
     try:
         wait_until(is_over, "the messages")
-        yield {
-            message.args[0]: message
-            for message in map(dramatiq.Message.decode, control.hvals("dramatiq:default.XQ.msgs"))
-        }
+        yield dead(control)
     finally:
         for each in workers:
-            each.process.kill()
-            each.process.wait()
+            each.kill()
         broker.close()
 
 
-@pytest.mark.parametrize("key", CASES)
-def test_an_actor_is_executed_as_often_as_the_policy_allows(failed, control, key):
-    """Failures and deaths of the worker count; no attempt is lost, none is beyond."""
-    script, executions = CASES[key]
-    assert made(control, key) == executions
-    assert (key in failed) == (script[-1] != "w")
+def test_an_actor_is_executed_as_often_as_the_policy_allows(failed, control):
+    """Failures and deaths of the worker count; no attempt is lost, none is beyond.
 
-
-@pytest.mark.usefixtures("failed")
-def test_a_retry_inside_an_actor_keeps_its_own_attempts(control):
-    """Both retry: a message that is delivered later is not the same as a call that is repeated."""
-    assert int(control.get("inner:inside")) == 3 * 2
+    A retry inside has its own attempts.
+    """
+    assert made(control) == EXECUTIONS
+    assert failed == EXECUTIONS.keys() - WELL
+    assert int(control.get("inner:inside")) == 2 * 2
 
 
 @pytest.fixture
