@@ -14,10 +14,10 @@ import os, signal, time
 import redis
 import mainstay
 from mainstay import Backoff, RetryPolicy
-from mainstay.stores.open import open_store
 
 URL = os.environ["BROKER"]
-STORE = open_store(URL)
+ENGINE = mainstay.Engine(URL)
+STORE = ENGINE.store
 COUNTS = redis.Redis.from_url(URL)
 POLICY = RetryPolicy(on=ConnectionError, attempts=2, backoff=Backoff.constant(0.02))
 

@@ -66,7 +66,7 @@ class Task(celery.Task):  # type: ignore[misc]  # untyped
             raise UsageError(
                 f"{cls.name} has acks_late and no store: nothing counts an attempt whose worker"
                 " was killed",
-                hint="give it a store, which counts by the task's id",
+                hint="give it a store, which counts by the task's id: store=engine.store",
             )
         cls.max_retries = cls._attempts.policy.max_attempts - 1
 

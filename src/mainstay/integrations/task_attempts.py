@@ -50,7 +50,7 @@ class Attempts:
     Args:
         policy: decides which failures are retried, how often, and after which delay. Its `nested`
             counts as "allow": a retry inside the task keeps its own attempts.
-        store: counts the attempts by the task's id; None if the queue does.
+        store: counts the attempts by the task's id, such as `engine.store`; None if the queue does.
     """
 
     __slots__ = ("_uncounted", "policy", "store")
@@ -64,7 +64,7 @@ class Attempts:
         if store is not None and not callable(getattr(store, "transact", None)):
             raise UsageError(
                 f"store = {store!r}: must be a store, or None",
-                hint='such as mainstay.stores.open.open_store("redis://localhost/1")',
+                hint="such as engine.store",
             )
         for name, remedy in _OF_THE_QUEUE.items():
             if getattr(policy, name) is not None:
