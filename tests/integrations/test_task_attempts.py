@@ -6,7 +6,8 @@ from email.utils import formatdate
 import pytest
 
 import mainstay.runtime.clock as clock
-from mainstay import Backoff, Jitter, Kind, RetryPolicy
+from mainstay import Backoff, Jitter, Kind, RetryPolicy, retry
+from mainstay.core.retry.give_up import newest_mark
 from mainstay.core.retry.policy import KindRule
 from mainstay.errors import OutcomeUnknown, StoreUnavailable, UsageError
 from mainstay.integrations.task_attempts import Attempts
@@ -83,12 +84,17 @@ def test_a_limit_for_a_kind_counts_all_attempts():
 
 
 def test_a_retry_inside_does_not_make_the_task_final():
-    """Whatever the policy has as `nested`."""
-    error = gone()
-    with pytest.raises(ConnectionError):
-        RetryPolicy(on=ConnectionError, attempts=2, backoff=Backoff.constant(0.0)).call(
-            _raise, error
-        )
+    """Whatever the policy has as `nested`, and though its mark is one that others honour."""
+    inner = RetryPolicy(on=ConnectionError, attempts=2, backoff=Backoff.constant(0.0))
+
+    @retry(on=KeyError)  # while it is under way, a mark has a moment
+    def given_up():
+        with pytest.raises(ConnectionError) as raised:
+            inner.call(_raise, gone())
+        return raised.value
+
+    error = given_up()
+    assert newest_mark(error) is not None
     attempts = Attempts(PLAIN.replace(nested="refuse"), None)
     assert attempts.delay("pay", "id", 1, error) == 1.0
 

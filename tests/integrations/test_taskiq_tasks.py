@@ -10,7 +10,7 @@ from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 import mainstay.runtime.clock as clock
 from mainstay import Backoff, RetryPolicy
 from mainstay.errors import StoreUnavailable, UsageError
-from mainstay.integrations.taskiq import RetryMiddleware
+from mainstay.integrations.taskiq import RetryMiddleware, _Refusing
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.integrations.workers import CASES, EXECUTIONS, TASK, WELL, Worker, made
@@ -175,6 +175,13 @@ def test_an_attempt_that_cannot_be_counted_is_made_later():
     broker = Broker(ConnectionError("gone"), RetryMiddleware(POLICY, store=Away()))
     assert isinstance(broker.run().error, ConnectionError)
     assert broker.calls == [7, 7]  # of three, one was not begun
+
+
+@pytest.mark.parametrize("use", [{}.update, list, lambda given: dict(**given)])
+def test_arguments_that_refuse_raise_however_they_are_handed_over(use):
+    """Taskiq copies them into others; a copy that skipped them would run the task."""
+    with pytest.raises(OSError, match="refused"):
+        use(_Refusing({"order": 7}, OSError("refused")))
 
 
 def test_an_attempt_waits_in_the_worker_until_it_is_due():
