@@ -195,7 +195,7 @@ def test_a_failure_that_is_not_retryable_is_raised_at_once(listening):
 
 @pytest.mark.req("CP-21", "FR-041-25")
 def test_a_failure_that_is_not_retryable_ends_a_row_of_retries():
-    """After retries it says how many attempts there were."""
+    """After retries the note has how many attempts there were, and which rule decided."""
     for warm in (False, True):
         plan = plan_of(max_attempts=5)
         if warm:  # both types are settled
@@ -204,7 +204,11 @@ def test_a_failure_that_is_not_retryable_ends_a_row_of_retries():
         driver, end = run(plan, ConnectionError(), failure, key=KEY, outer=None)
         assert end is failure
         assert len(driver.waits) == 2
-        assert note_of(end) == "mainstay: gave up on fetch after 2 attempts: not retryable"
+        assert note_of(end) == (
+            "mainstay: gave up on fetch after 2 attempts: not retryable: ValueError is permanent"
+            " (a ValueError); a policy without on= retries what is transient, throttled, timeout,"
+            " overload"
+        )
 
 
 def test_a_single_attempt_leaves_no_note():

@@ -33,7 +33,7 @@ from mainstay.core.retry.effects import (
 )
 from mainstay.core.retry.give_up import mark_on, newest_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
-from mainstay.core.retry.not_retried import leave
+from mainstay.core.retry.not_retried import after_retries, leave
 from mainstay.core.retry.past_rules import meet
 from mainstay.core.retry.predicates import judged, truth_of
 from mainstay.errors import (
@@ -95,7 +95,8 @@ def fast_decision(
     if attempt >= policy.max_attempts or not verdict.retryable:
         if attempt > 1:
             stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
-            note: str = plan.note(stop, attempt, 0, verdict.retryable, 1)
+            why = "" if verdict.retryable else after_retries(verdict.note)
+            note: str = plan.note(stop, attempt, 0, verdict.retryable, 1, why)
         else:
             note = verdict.note if policy.max_attempts > 1 else ""
         if note:
@@ -462,7 +463,8 @@ class Care:
         if attempt > 1 or (stop is not NOT_RETRYABLE and stop is not EXHAUSTED):
             inside = self.inside if stop is GIVEN_UP_INSIDE else 0
             is_mark = self._has_given_up(verdict, attempt, stop)
-            self.plan.note(stop, attempt, inside, is_mark, self.own).put_on(error)
+            why = after_retries(verdict.note) if stop is NOT_RETRYABLE else ""
+            self.plan.note(stop, attempt, inside, is_mark, self.own, why).put_on(error)
         return error
 
     def _has_given_up(self, verdict: Classification, attempt: int, stop: Stop) -> bool:

@@ -53,10 +53,12 @@ class GaveUp(str):
         inside: int = 0,
         is_mark: bool = True,
         moment: int = NO_MOMENT,
+        why: str = "",
     ) -> Self:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         name = operation if operation.isprintable() else printable(operation)
-        note = str.__new__(cls, f"{_OURS}gave up on {name} after {times}: {reason}")
+        full = f"{reason}: {why}" if why else reason
+        note = str.__new__(cls, f"{_OURS}gave up on {name} after {times}: {full}")
         note.attempts, note.inside, note.reason, note.token = attempts, inside, reason, token
         note.operation, note.is_mark, note.moment = operation, is_mark, moment
         return note

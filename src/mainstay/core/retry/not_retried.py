@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _OURS = "mainstay: "
+_FINAL = "mainstay: not retried: "
 _MOST = 8
 """Rules that a note lists."""
 _KINDS = ", ".join(kind.value for kind in transient)
@@ -24,7 +25,16 @@ def note_for(exception: BaseException, why: str) -> str:
     >>> note_for(KeyError(), "is not named by on=OSError")
     'mainstay: not retried: KeyError is not named by on=OSError'
     """
-    return f"{_OURS}not retried: {_named(type(exception))} {why}" if why else ""
+    return f"{_FINAL}{_named(type(exception))} {why}" if why else ""
+
+
+def after_retries(note: str) -> str:
+    """What the note has, for the note of a call that gave up after more than one attempt.
+
+    >>> after_retries("mainstay: not retried: KeyError is not named by on=OSError")
+    'KeyError is not named by on=OSError'
+    """
+    return note.removeprefix(_FINAL)
 
 
 def not_named(rules: Iterable[object], kind: Kind, reason: str) -> str:

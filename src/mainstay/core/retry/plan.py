@@ -63,24 +63,33 @@ class Plan:
         return NO_MOMENT
 
     def note(
-        self, stop: Stop, attempt: int, inside: int = 0, is_mark: bool = True, own: int = -1
+        self,
+        stop: Stop,
+        attempt: int,
+        inside: int = 0,
+        is_mark: bool = True,
+        own: int = -1,
+        why: str = "",
     ) -> GaveUp:
         """The note for an exception that is given up on, here or further in.
 
         `own` is how many references the call itself holds to what counts calls under way; below
-        zero if no call is made, only decided again.
+        zero if no call is made, only decided again. `why` is which rule made the failure final.
         """
         moment = self.moment(own) if is_mark and own >= 0 else NO_MOMENT
         note = self.last_note
         if (
             moment >= 0
+            or why
             or note is None
             or note.attempts != attempt
             or note.reason is not stop.text
             or note.inside != inside
             or note.is_mark is not is_mark
         ):
-            note = GaveUp(self.operation, stop.text, self.token, attempt, inside, is_mark, moment)
-            if moment < 0:  # one with a moment belongs to this exception alone
+            note = GaveUp(
+                self.operation, stop.text, self.token, attempt, inside, is_mark, moment, why
+            )
+            if moment < 0 and not why:  # others belong to this exception alone
                 self.last_note = note
         return note
