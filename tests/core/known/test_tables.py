@@ -322,3 +322,30 @@ def test_a_post_that_changes_nothing_is_repeated_if_its_answer_was_lost(answer, 
     REGISTRY.register(Table("acme", row, changes_nothing=answer))
     error = carrying(Lost(), request=Request("POST"))
     assert classify(error, Rules()).retryable is is_retried
+
+
+def test_a_table_that_cannot_be_loaded_does_not_replace_the_failure():
+    """If no file can be opened any more, what is known without tables decides; later they do."""
+    registry = Registry()
+
+    def fails(_name):
+        raise OSError(24, "Too many open files")
+
+    registry.find = fails
+    assert registry.entry_of(Busy) is None
+    registry.find = lambda _name: TABLE
+    assert registry.entry_of(Busy) is not None
+    registry.find = fails
+    registry.register(TABLE)
+    assert registry.entry_of(Busy) is not None
+
+
+def test_the_evidence_of_a_class_is_forgotten_when_a_table_is_registered():
+    """A record then has what the table had for it."""
+    Late = library_class("Late", module="late")  # noqa: N806 -- a class
+    assert evidence_of(Late()).known is None
+    REGISTRY.register(Table("late", {"late.Late": Row(Kind.OVERLOAD, "full")}))
+    try:
+        assert evidence_of(Late()).known.kind == "overload"
+    finally:
+        REGISTRY.unregister("late")

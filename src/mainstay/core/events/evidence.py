@@ -121,7 +121,17 @@ def _whole(failure: BaseException, name: str) -> int | None:
 
 
 _NOTHING = Evidence()
-_plain: dict[_Key, Evidence] = {}
+
+
+class _Plain(dict["_Key", Evidence]):
+    """Forgotten if a table is registered: it may know one of the classes."""
+
+    def forget(self) -> None:
+        self.clear()
+
+
+_plain = _Plain()
+REGISTRY.depend(_plain)
 """Of exceptions that carry nothing; an OSError's number, if it has one, is all there is to it."""
 _MOST_PLAIN = 1000
 _MOST_NUMBER = 1 << 63

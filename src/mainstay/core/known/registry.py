@@ -13,7 +13,7 @@ from mainstay.core.known.table import Same, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Protocol, TypeAlias
 
     from mainstay.core.known.table import Entry
@@ -68,14 +68,18 @@ class Registry:
 
     def entry_of(self, cls: type[BaseException]) -> Found | None:
         """The table, the name of the class that has the entry, and the entry; None if unknown."""
+        before = self._found
         try:
-            return self._found[cls]
+            return before[cls]
         except KeyError:
             pass
-        found = self._look_up(cls)
-        if len(self._found) >= CACHE_SIZE:
-            self._found = {}
-        self._found[cls] = found
+        try:
+            found = self._look_up(cls)
+        except Exception:  # no file can be opened, or the program ends: the failure is not lost
+            return None
+        if len(before) >= CACHE_SIZE:
+            before = self._found = {}
+        before[cls] = found
         return found
 
     def _look_up(self, cls: type[BaseException]) -> Found | None:
@@ -97,10 +101,11 @@ class Registry:
                 return table, name, entry
         return None
 
-    def _tables(self, name: str) -> list[Table]:
-        own = [each for each in self._own if _covers(each.packages, name)]
+    def _tables(self, name: str) -> Iterator[Table]:
+        yield from [each for each in self._own if _covers(each.packages, name)]
         found = self.find(name)
-        return own if found is None else [*own, found]
+        if found is not None:
+            yield found
 
 
 def _covers(packages: tuple[str, ...], name: str) -> bool:
