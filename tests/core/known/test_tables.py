@@ -210,6 +210,7 @@ def test_the_table_reads_how_long_to_wait():
 
 def test_what_was_settled_is_forgotten_when_a_table_is_registered():
     """A policy that has seen the class decides by the new table from then on."""
+    REGISTRY.register(Table("acme", {"acme.errors.Busy": Row(Kind.OVERLOAD, "full")}))
     rules = Rules()
     assert classify(Busy(), rules).retryable
     assert Busy in rules.settled
@@ -324,6 +325,87 @@ def test_a_post_that_changes_nothing_is_repeated_if_its_answer_was_lost(answer, 
     assert classify(error, Rules()).retryable is is_retried
 
 
+def test_a_class_whose_table_reads_a_wait_is_not_settled():
+    """Each failure may ask for another wait, also one that has no attributes."""
+    rows = {"acme.errors.Busy": Row(Kind.THROTTLED, "slow down")}
+    REGISTRY.register(Table("acme", rows, hint=lambda error: error.args[0]))
+    rules = Rules()
+    assert classify(Busy(2.0), rules).retry_after == 2.0
+    assert not rules.settled
+
+
+def test_a_class_that_is_never_retried_does_not_settle_the_kind_of_the_next():
+    """A keyed call records what is permanent, and releases what is not."""
+    rows = {"7": Row(Kind.AUTH, "who are you"), "8": Row(Kind.PERMANENT, "no")}
+    entry = Cases(lambda error: error.args, rows, otherwise=UNKNOWN)
+    REGISTRY.register(Table("acme", {"acme.errors.Coded": entry}))
+    rules = Rules(never_retry_on=(AcmeError,))
+    kinds = [classify(Coded(code), rules).kind.value for code in (7, 8, 9)]
+    assert kinds == ["auth", "permanent", "unknown"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (*transient, Lost),
+        (Lost, *transient),
+        (*transient, "Lost"),
+        (AcmeError, lambda _: True),
+        (lambda _: True, *transient),
+    ],
+)
+def test_a_rule_that_covers_a_lost_answer_counts_wherever_it_stands(rules):
+    """A kind or a base class beside it takes nothing away."""
+    verdict = classify(carrying(Lost(), request=Request("POST")), Rules(rules))
+    assert verdict.retryable
+    assert verdict.note == ""
+
+
+@pytest.mark.parametrize("rule", ["status:404", Kind.PERMANENT, lambda error: True])
+def test_a_rule_that_names_the_status_counts_after_one_that_names_the_class(rule):
+    """The class alone does not cover it; what comes after may."""
+    error = carrying(Coded(), status_code=404)
+    assert classify(error, Rules((Coded, rule))).retryable
+    refused = classify(error, Rules((Coded, AcmeError)))
+    assert not refused.retryable
+    assert "retry_on: Coded names the class alone" in refused.reason
+
+
+def test_no_predicate_is_asked_about_credentials_that_a_class_does_not_cover():
+    """It could not cover them either, and version 2 of the rules did not ask it."""
+    asked = []
+    verdict = classify(PermissionError(), Rules((OSError, asked.append)))
+    assert not verdict.retryable
+    assert asked == []
+
+
+@pytest.mark.parametrize("members", [[Lost()], [Busy(), Lost()], [KeyError(), Lost()]], ids=repr)
+def test_a_group_is_ambiguous_if_a_member_is(members):
+    """An unsafe operation ends with OutcomeUnknown then, whatever else has failed beside it."""
+    group = ExceptionGroup("some", members)
+    then = classify(group, Rules())
+    assert then.is_ambiguous
+    assert classify(exception_of(evidence_of(group, then)), Rules()).is_ambiguous
+    assert not classify(group, Rules(version=2)).is_ambiguous
+    assert classify(carrying(group, retry_after=1), Rules()).is_ambiguous
+
+
+def test_a_group_without_doubt_is_not_ambiguous():
+    """Nothing in it may have been carried out."""
+    assert not classify(ExceptionGroup("some", [Busy(), KeyError()]), Rules()).is_ambiguous
+
+
+def test_what_cannot_be_sent_again_is_final_whatever_it_is_classified_as():
+    """The body is spent; a kind of the policy's own does not bring it back. Nor does replay."""
+    for error in (Busy(), ConnectionResetError()):
+        carrying(error, ms_once="PUT whose body cannot be read again")
+        rules = Rules(classify={type(error): Kind.TRANSIENT})
+        for each in (Rules(), rules):
+            then = classify(error, each)
+            assert not then.retryable
+            assert not classify(exception_of(evidence_of(error, then)), each).retryable
+
+
 def test_a_table_that_cannot_be_loaded_does_not_replace_the_failure():
     """If no file can be opened any more, what is known without tables decides; later they do."""
     registry = Registry()
@@ -349,3 +431,10 @@ def test_the_evidence_of_a_class_is_forgotten_when_a_table_is_registered():
         assert evidence_of(Late()).known.kind == "overload"
     finally:
         REGISTRY.unregister("late")
+
+
+def test_the_note_on_an_unsafe_status_names_the_status_as_the_way_out():
+    """To name the class would not help: other statuses have it too."""
+    error = carrying(Coded(), status_code=500, request=Request("POST"))
+    assert "name its status or error code in on=" in classify(error, Rules()).note
+    assert classify(error, Rules(("status:500",))).retryable

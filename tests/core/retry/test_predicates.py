@@ -10,11 +10,11 @@ from mainstay.core.audit.plan_codec import declared
 from mainstay.core.audit.reconstruct import exception_of, policy_of
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.retry.call import call_flow
-from mainstay.core.retry.classify import Rules, classify
+from mainstay.core.retry.classify import Rules, classify, judged
 from mainstay.core.retry.effects import Returned
 from mainstay.core.retry.plan import Plan
-from mainstay.core.retry.policy import Policy
-from mainstay.core.retry.predicates import AwaitAnswer, async_fields, judged, truth_of
+from mainstay.core.retry.policy import Policy, async_fields
+from mainstay.core.retry.predicates import AwaitAnswer, truth_of
 
 
 class Pending:
@@ -85,7 +85,7 @@ def test_an_answer_that_is_awaited_decides_as_one_that_comes_at_once(on, never, 
 
     at_once, later = [], []
     plain = classify(failure, policy(False, at_once)._rules)
-    awaited, _ = driven(judged(failure, policy(True, later)))
+    awaited, _ = driven(judged(failure, policy(True, later)._rules))
     assert ends_as(awaited) == ends_as(plain)
     assert later == at_once
 
@@ -93,7 +93,7 @@ def test_an_answer_that_is_awaited_decides_as_one_that_comes_at_once(on, never, 
 def test_a_failure_is_final_if_nothing_can_await_the_answer():
     """The verdict has why, and which predicate had no answer."""
     policy = Policy(retry_on=(lambda _: False, lambda _: Pending(None)))
-    verdict, asked = driven(judged(ConnectionError("x"), policy))
+    verdict, asked = driven(judged(ConnectionError("x"), policy._rules))
     assert (verdict.retryable, verdict.asked) == (False, (False, None))
     assert "nothing awaits it" in verdict.reason
     assert len(asked) == len(verdict.errors) == 1
@@ -150,10 +150,10 @@ def test_a_recorded_failure_is_judged_again_as_it_was(answers):
     """By stand-ins that answer what the predicates answered, also with nothing at all."""
     policy = Policy(retry_on=tuple(lambda _, a=answer: Pending(a) for answer in answers))
     failure = ConnectionError("x")
-    verdict, _ = driven(judged(failure, policy))
+    verdict, _ = driven(judged(failure, policy._rules))
     again = policy_of(declared(policy, "idempotent").fields, deque())
     recorded = exception_of(evidence_of(failure, verdict))
-    flow, found = judged(recorded, again), None
+    flow, found = judged(recorded, again._rules), None
     try:
         flow.send(None)
         flow.send(None)  # replay awaits nothing

@@ -17,6 +17,7 @@ from mainstay.core.audit.plan_codec import PLAIN, RULES
 from mainstay.core.base.proof import RULE
 from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.known.codes import RECORDED_CODES
+from mainstay.core.known.http import ONCE
 from mainstay.core.known.kind import Kind, Known
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.core.retry.kinds import RECORDED
@@ -94,6 +95,8 @@ def _exception(evidence: Evidence, asked: deque[bool | None]) -> BaseException:
             failure.args = ("", "", value)
     failure.ms_asked = asked
     setattr(failure, RECORDED, _known(evidence.known))
+    if evidence.known is not None:
+        setattr(failure, ONCE, evidence.known.once)
     setattr(failure, RECORDED_CODES, evidence.codes)
     return failure  # type: ignore[no-any-return]
 

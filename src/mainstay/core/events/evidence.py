@@ -94,7 +94,7 @@ def _gathered(
 
 def _known_then(known: Known | None, redact: Redactor | None) -> KnownThen | None:
     """What the table of its library had for it; a policy's own `classify` decides above it."""
-    if known is None or not known.table:
+    if known is None or not (known.table or known.once):
         return None
     return KnownThen(
         known.kind.value,

@@ -31,9 +31,9 @@ from mainstay.core.idempotency.record import (
     Unknown,
 )
 from mainstay.core.known.kind import Kind, qualified_name
+from mainstay.core.retry.classify import judged
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.kinds import NEVER_RETRIED
-from mainstay.core.retry.predicates import judged
 from mainstay.errors import (
     Conflict,
     LeaseLost,
@@ -298,7 +298,7 @@ def _is_final(outcome: Exception, policy: Policy) -> Generator[Any, Answer, bool
         return False
     if any(qualified_name(base) in NEVER_RETRIED for base in type(outcome).__mro__):
         return False  # a cancellation, though it derives from Exception
-    return (yield from judged(outcome, policy)).kind is Kind.PERMANENT
+    return (yield from judged(outcome, policy._rules)).kind is Kind.PERMANENT
 
 
 def _is_cut_off(outcome: Outcome) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from mainstay.core.base.deadline import NEVER, fits
 from mainstay.core.base.entropy import MASK, uniform
 from mainstay.core.retry.backoff import wait_of
-from mainstay.core.retry.classify import REJECTED, Classification, classify, rejected
+from mainstay.core.retry.classify import REJECTED, Classification, classify, judged, rejected
 from mainstay.core.retry.effects import (
     EXHAUSTED,
     GIVEN_UP_INSIDE,
@@ -35,7 +35,7 @@ from mainstay.core.retry.give_up import mark_on, newest_mark
 from mainstay.core.retry.hooks import CallHook, RetryInfo
 from mainstay.core.retry.not_retried import after_retries, leave
 from mainstay.core.retry.past_rules import meet
-from mainstay.core.retry.predicates import judged, truth_of
+from mainstay.core.retry.predicates import truth_of
 from mainstay.errors import (
     AttemptTimeout,
     DeadlineExceeded,
@@ -280,7 +280,7 @@ class Care:
         policy = self.plan.policy
         if not isinstance(outcome, Returned):
             if policy._rules.functions:
-                verdict = yield from judged(outcome, policy)
+                verdict = yield from judged(outcome, policy._rules)
             else:
                 verdict = classify(outcome, policy._rules)
             for error in verdict.errors:

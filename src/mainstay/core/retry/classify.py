@@ -11,9 +11,8 @@ nothing can await it, the failure is final: what was to decide has not.
 
 from __future__ import annotations
 
-from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.known.codes import codes_of
-from mainstay.core.known.http import ONCE, status_of
+from mainstay.core.known.http import ONCE, sent_once, status_of
 from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.resolve import hint_by_table
@@ -30,15 +29,22 @@ from mainstay.core.retry.not_retried import (
     note_for,
     of_code,
 )
+from mainstay.core.retry.predicates import (
+    UNANSWERABLE,
+    Answers,
+    AwaitAnswer,
+    Unanswerable,
+    Unanswered,
+)
 from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result, parse
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from typing import TypeAlias, TypeGuard
 
-    from mainstay.core.base.types import UserValue
+    from mainstay.core.base.types import Answer, UserValue
 
     Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
 
@@ -73,12 +79,14 @@ class Classification:
         asked: tuple[bool | None, ...] = (),
         note: str = "",
         known: Known | None = None,
+        is_ambiguous: bool = False,
     ) -> None:
         self.kind = kind
         self.retryable = retryable
         self.known = known
-        """What the table of its library had for it, if one decided."""
-        self.is_ambiguous = kind is Kind.AMBIGUOUS or (known is not None and known.is_ambiguous)
+        """What the table of its library had for it, if one decided, or its request does."""
+        is_known = known is not None and known.is_ambiguous
+        self.is_ambiguous = is_ambiguous or kind is Kind.AMBIGUOUS or is_known
         self.reason = reason
         self.hint = hint
         self.errors = errors
@@ -149,6 +157,9 @@ class Rules:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
         if answer.is_ambiguous or any(hasattr(cls, name) for name in _CLASS_SIGNALS):
             return
+        found = REGISTRY.entry_of(cls)
+        if found is not None and found[0].hint is not None:  # it may read anything
+            return
         if len(self.settled) >= CACHE_SIZE:
             self.settled.clear()
         if not self.settled:
@@ -158,68 +169,6 @@ class Rules:
     def forget(self) -> None:
         """Forgets the answers: a table that was registered may change them."""
         self.settled.clear()
-
-
-class Unanswered(Exception):
-    """A predicate returned something to await; there is no answer yet."""
-
-    def __init__(self, awaitable: UserValue) -> None:
-        super().__init__()
-        self.awaitable = awaitable
-
-
-class _Unanswerable(Exception):
-    """Nothing can await what a predicate returned, so the failure is final."""
-
-
-class Answers:
-    """What predicates have answered in one classification, in the order they were asked.
-
-    With `waits` it is begun again after one was awaited: those before it are not asked again.
-    """
-
-    __slots__ = ("errors", "given", "used", "waits")
-
-    def __init__(self, *, waits: bool = False) -> None:
-        self.given: list[bool | None] = []
-        self.errors: list[Exception] = []
-        """What predicates raised."""
-        self.used = 0
-        self.waits = waits
-
-    def ask(self, predicate: Callable[[Exception], object], exception: BaseException) -> bool:
-        """What it answers, now or earlier; one that raises has not matched, and is reported."""
-        if self.used == len(self.given):
-            self.given.append(self._ask(predicate, exception))
-        answer = self.given[self.used]
-        self.used += 1
-        if answer is None:
-            raise _Unanswerable
-        return answer
-
-    def begin_again(self, answer: bool | Exception | None) -> None:
-        """Takes what was awaited: an answer, what it raised, or None if nothing can await it."""
-        if isinstance(answer, Exception):
-            self.errors.append(answer)
-            answer = False
-        elif answer is None:
-            self.errors.append(TypeError(UNANSWERABLE))
-        self.given.append(answer)
-        self.used = 0
-
-    def _ask(self, predicate: UserValue, exception: BaseException) -> bool | None:
-        try:
-            answer = predicate(exception)
-            if answer is False or answer is True or not is_awaitable(answer):
-                return bool(answer)
-        except Exception as error:
-            self.errors.append(error)
-            return False
-        if self.waits:
-            raise Unanswered(answer)
-        discard(answer)
-        self.errors.append(TypeError(UNANSWERABLE))
-        return None
 
 
 def classify(
@@ -246,8 +195,21 @@ def classify(
         return answer
     return Classification(
         answer.kind, answer.retryable, answer.reason, hint, answer.errors, answer.asked,
-        answer.note, answer.known,
+        answer.note, answer.known, answer.is_ambiguous,
     )  # fmt: skip
+
+
+def judged(
+    exception: BaseException, rules: Rules
+) -> Generator[AwaitAnswer, Answer, Classification]:
+    """The classification of a failure; what predicates return is awaited where it must be."""
+    answers = Answers(waits=True)
+    while True:
+        try:
+            return classify(exception, rules, answers)
+        except Unanswered as unanswered:
+            awaitable = unanswered.awaitable
+        answers.begin_again((yield AwaitAnswer(awaitable)))
 
 
 def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | None:
@@ -262,19 +224,23 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
     inquiry.known = kind_of(exception)
     try:
         return inquiry.first(rules)
-    except _Unanswerable:
+    except Unanswerable:
         return None
 
 
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
-    __slots__ = ("answers", "by_type", "exception", "known", "rules", "start", "why")
+    __slots__ = (
+        "answers", "by_type", "exception", "is_ambiguous", "known", "rules", "start", "why",
+    )  # fmt: skip
 
     def __init__(self, exception: BaseException, rules: Rules, answers: Answers) -> None:
         self.exception = exception
         self.rules = rules
         self.by_type = True
+        self.is_ambiguous = False
+        """Whether a member of a group is."""
         self.answers = answers
         self.start = answers.used
         self.why = ""
@@ -287,24 +253,29 @@ class _Inquiry:
             if isinstance(self.exception, OSError) and not self.known.by_type:
                 self.by_type = False  # the next one may carry another errno
             kind, retryable, reason = self._decide()
-        except _Unanswerable:
+        except Unanswerable:
             self.known = kind_of(self.exception)
             kind, retryable, reason = self.known.kind, False, UNANSWERABLE
             self.why = f"could not be judged: {UNANSWERABLE}"
         given = self.answers
         asked = tuple(given.given[self.start : given.used])
         note = note_for(self.exception, self.why)
-        known = self.known if self.known.table else None
+        known = self.known if self.known.table or self.known.once else None
         return Classification(
-            kind, retryable, reason, None, tuple(given.errors), asked, note, known
-        )
+            kind, retryable, reason, None, tuple(given.errors), asked, note, known,
+            self.is_ambiguous,
+        )  # fmt: skip
 
     def _know(self) -> Known:
         """What is known of it: the policy's own `classify` first."""
         for rule, kind in self.rules.classify:
             if self._matches(rule):
-                return Known(kind, f"classify: {show_rule(rule)}")
-        return kind_of(self.exception)
+                known = Known(kind, f"classify: {show_rule(rule)}")
+                break
+        else:
+            known = kind_of(self.exception)
+        known.once = known.once or sent_once(self.exception)
+        return known
 
     def _decide(self) -> tuple[Kind, bool, str]:
         exception, known = self.exception, self.known
@@ -318,6 +289,8 @@ class _Inquiry:
         rule = self.first(self.rules.never_retry_on)
         if rule is not None:
             kind = Kind.PERMANENT if known.kind in RETRIED_KINDS else known.kind
+            # A table that looks into the instance may give the next one another kind.
+            self.by_type = self.by_type and (known.by_type or not known.table)
             self.why = excluded(rule)
             return kind, False, f"never_retry_on: {show_rule(rule)}"
         if isinstance(exception, BaseExceptionGroup) and not self._is_group_named():
@@ -339,14 +312,9 @@ class _Inquiry:
             self.why = cannot_be_sent(known.once)
             return known.kind, False, f"{known.reason}; a {known.once}"
         rules = self.rules.retry_on or ()
-        rule = self.first(rules)
-        is_carried = self.rules.version > 2 and (known.by_code or bool(known.unsafe))
-        if rule is not None and (known.kind is Kind.AUTH or is_carried):
-            # Only a rule that names it counts, also after a base class that does not.
-            naming = self.first(tuple(other for other in rules if self._is_named_by(other)))
-            rule = rule if naming is None else naming
-        if rule is not None:
-            return self._decide_by_rule(rule)
+        decided = self._decide_by_rules(rules)
+        if decided is not None:
+            return decided
         self.by_type = self.by_type and known.by_type
         if self.rules.retry_on is None:
             if known.unsafe:
@@ -357,6 +325,25 @@ class _Inquiry:
             return known.kind, retried, known.reason
         self.why = not_named(rules, known.kind, known.reason)
         return known.kind, False, f"not in retry_on; {known.reason}"
+
+    def _decide_by_rules(self, rules: tuple[Rule, ...]) -> tuple[Kind, bool, str] | None:
+        """By the first rule that covers it; if none does, the refusal of the first that matches.
+
+        One that names a class, or a kind, may match and not cover what the failure carries.
+        """
+        refusal, why = None, ""
+        for rule in rules:
+            is_asked = self.known.kind is not Kind.AUTH or isinstance(rule, type | str)
+            if (refusal is not None and not is_asked) or not self._matches(rule):
+                continue  # no function covers an authentication failure
+            self.why = ""
+            decided = self._decide_by_rule(rule)
+            if decided[1]:
+                return decided
+            if refusal is None:
+                refusal, why = decided, self.why
+        self.why = why
+        return refusal
 
     def _decide_by_rule(self, rule: Rule) -> tuple[Kind, bool, str]:
         kind = self.known.kind
@@ -406,20 +393,27 @@ class _Inquiry:
     def _decide_unsafe(self) -> tuple[Kind, bool, str]:
         known = self.known
         self.by_type = False
-        self.why = may_be_applied(known.unsafe)
+        self.why = may_be_applied(known.unsafe, by_code=known.by_code)
         return known.kind, False, f"{known.reason}; a {known.unsafe} is not repeated"
 
     def _decide_group(self, group: BaseExceptionGroup[BaseException]) -> tuple[Kind, bool, str]:
         """A group is as bad as its worst member: retried only if each of them would be."""
         self.by_type = False
         first: Classification | None = None
+        worst: Classification | None = None
         for member in group.exceptions:
             verdict = classify(member, self.rules, self.answers)
-            if not isinstance(member, Exception) or not verdict.retryable:
-                self.why = in_group(verdict.note)
-                return verdict.kind, False, f"in a group: {verdict.reason}"
             first = first or verdict
+            if not isinstance(member, Exception) or not verdict.retryable:
+                worst = worst or verdict
+            if self.rules.version > 2:
+                self.is_ambiguous = self.is_ambiguous or verdict.is_ambiguous
+            elif worst is not None:
+                break
         assert first is not None, "a group is never empty"
+        if worst is not None:
+            self.why = in_group(worst.note)
+            return worst.kind, False, f"in a group: {worst.reason}"
         return first.kind, True, f"a group of which each is retryable; {first.reason}"
 
     def first(self, rules: tuple[Rule, ...]) -> Rule | None:
@@ -462,9 +456,6 @@ class _Inquiry:
         ):  # a class that was loaded anew, or stands in for a recorded one
             return isinstance(rule, type) and qualified_name(rule) == qualified_name(cls)
         return rule in _names_of(cls) or not any(rule in _names_of(base) for base in cls.__mro__)
-
-
-UNANSWERABLE = "a predicate returned something to await, and nothing awaits it in a sync call"
 
 
 def _functions_in(*rules: tuple[Rule, ...] | None) -> tuple[Rule, ...]:

@@ -65,11 +65,12 @@ def of_code(reason: str, rules: Iterable[object]) -> str:
     return f"is permanent ({reason}), and on={_listed(rules)} does not name that"
 
 
-def may_be_applied(request: str) -> str:
+def may_be_applied(request: str, *, by_code: bool = False) -> str:
     """Why an ambiguous failure of a request is final, though it is of a kind that is retried."""
+    named = "its status or error code" if by_code else "this very class"
     return (
-        f"is ambiguous: the {request} may have been carried out; send that header, or name this"
-        " very class in on="
+        f"is ambiguous: the {request} may have been carried out; send that header, or name"
+        f" {named} in on="
     )
 
 

@@ -9,6 +9,7 @@ something can wait and call.
 from __future__ import annotations
 
 from mainstay.core.base.entropy import POWERS, SCALE, key_of, uniform
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.classify import Classification, Rules, classify
@@ -247,3 +248,17 @@ def _first_ramps(
         return ()  # a function of the user's is not called here
     ramps = [(jitter.ramp(backoff.base(n)), n) for n in range(1, min(attempts, _RAMPS + 1))]
     return tuple((low, span * SCALE, POWERS[n]) for (low, span), n in ramps)
+
+
+def async_fields(policy: Policy) -> list[str]:
+    """The fields of a policy that hold a predicate which is declared as async.
+
+    >>> async def is_busy(error): ...
+    >>> async_fields(Policy(retry_on=is_busy))
+    ['retry_on']
+    """
+    names = ("retry_on", "never_retry_on", "classify") if policy._rules.functions else ()
+    found = [name for name in names if any(map(is_async, getattr(policy, name) or ()))]
+    if policy.retry_if_result is not None and is_async(policy.retry_if_result):
+        found.append("retry_if_result")
+    return found

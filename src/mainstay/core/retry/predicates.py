@@ -7,16 +7,15 @@ None in a sync call. A coroutine object is never taken for an answer: it would c
 
 from __future__ import annotations
 
-from mainstay.core.base.functions import is_async, is_awaitable
-from mainstay.core.retry.classify import UNANSWERABLE, Answers, Unanswered, classify
+from mainstay.core.base.functions import discard, is_awaitable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from mainstay.core.base.types import Answer, UserValue
-    from mainstay.core.retry.classify import Classification
-    from mainstay.core.retry.policy import Policy
+
+UNANSWERABLE = "a predicate returned something to await, and nothing awaits it in a sync call"
 
 
 class AwaitAnswer:
@@ -31,17 +30,66 @@ class AwaitAnswer:
         self.awaitable = awaitable
 
 
-def judged(
-    exception: BaseException, policy: Policy
-) -> Generator[AwaitAnswer, Answer, Classification]:
-    """The classification of a failure; what predicates return is awaited where it must be."""
-    answers = Answers(waits=True)
-    while True:
+class Unanswered(Exception):
+    """A predicate returned something to await; there is no answer yet."""
+
+    def __init__(self, awaitable: UserValue) -> None:
+        super().__init__()
+        self.awaitable = awaitable
+
+
+class Unanswerable(Exception):
+    """Nothing can await what a predicate returned, so the failure is final."""
+
+
+class Answers:
+    """What predicates have answered in one classification, in the order they were asked.
+
+    With `waits` it is begun again after one was awaited: those before it are not asked again.
+    """
+
+    __slots__ = ("errors", "given", "used", "waits")
+
+    def __init__(self, *, waits: bool = False) -> None:
+        self.given: list[bool | None] = []
+        self.errors: list[Exception] = []
+        """What predicates raised."""
+        self.used = 0
+        self.waits = waits
+
+    def ask(self, predicate: Callable[[Exception], object], exception: BaseException) -> bool:
+        """What it answers, now or earlier; one that raises has not matched, and is reported."""
+        if self.used == len(self.given):
+            self.given.append(self._ask(predicate, exception))
+        answer = self.given[self.used]
+        self.used += 1
+        if answer is None:
+            raise Unanswerable
+        return answer
+
+    def begin_again(self, answer: bool | Exception | None) -> None:
+        """Takes what was awaited: an answer, what it raised, or None if nothing can await it."""
+        if isinstance(answer, Exception):
+            self.errors.append(answer)
+            answer = False
+        elif answer is None:
+            self.errors.append(TypeError(UNANSWERABLE))
+        self.given.append(answer)
+        self.used = 0
+
+    def _ask(self, predicate: UserValue, exception: BaseException) -> bool | None:
         try:
-            return classify(exception, policy._rules, answers)
-        except Unanswered as unanswered:
-            awaitable = unanswered.awaitable
-        answers.begin_again((yield AwaitAnswer(awaitable)))
+            answer = predicate(exception)
+            if answer is False or answer is True or not is_awaitable(answer):
+                return bool(answer)
+        except Exception as error:
+            self.errors.append(error)
+            return False
+        if self.waits:
+            raise Unanswered(answer)
+        discard(answer)
+        self.errors.append(TypeError(UNANSWERABLE))
+        return None
 
 
 def truth_of(answer: UserValue) -> Generator[AwaitAnswer, Answer, bool]:
@@ -58,18 +106,3 @@ def truth_of(answer: UserValue) -> Generator[AwaitAnswer, Answer, bool]:
     if answer is None:
         raise TypeError(UNANSWERABLE)
     return bool(answer)
-
-
-def async_fields(policy: Policy) -> list[str]:
-    """The fields of a policy that hold a predicate which is declared as async.
-
-    >>> from mainstay.core.retry.policy import Policy
-    >>> async def is_busy(error): ...
-    >>> async_fields(Policy(retry_on=is_busy))
-    ['retry_on']
-    """
-    names = ("retry_on", "never_retry_on", "classify") if policy._rules.functions else ()
-    found = [name for name in names if any(map(is_async, getattr(policy, name) or ()))]
-    if policy.retry_if_result is not None and is_async(policy.retry_if_result):
-        found.append("retry_if_result")
-    return found

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from mainstay.core.base.functions import flags_of as _flags
 from mainstay.core.base.functions import is_async
 from mainstay.core.base.functions import unwrapped as _unwrapped
-from mainstay.core.retry.predicates import async_fields
+from mainstay.core.retry.policy import async_fields
 from mainstay.errors import WrapError
 
 TYPE_CHECKING = False

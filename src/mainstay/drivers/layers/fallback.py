@@ -8,9 +8,9 @@ from mainstay.core.base.functions import discard, is_async, is_awaitable
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
 from mainstay.core.known.kind import qualified_name
-from mainstay.core.retry.classify import UNANSWERABLE
 from mainstay.core.retry.events import FallbackUsed
 from mainstay.core.retry.kinds import NEVER_RETRIED
+from mainstay.core.retry.predicates import UNANSWERABLE
 from mainstay.drivers.call.callables import name_of
 from mainstay.drivers.call.listeners import check_listeners
 from mainstay.drivers.call.wrap import REDACT, Decoration
