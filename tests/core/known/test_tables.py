@@ -438,3 +438,10 @@ def test_the_note_on_an_unsafe_status_names_the_status_as_the_way_out():
     error = carrying(Coded(), status_code=500, request=Request("POST"))
     assert "name its status or error code in on=" in classify(error, Rules()).note
     assert classify(error, Rules(("status:500",))).retryable
+
+
+def test_an_attribute_that_cannot_be_read_does_not_replace_the_failure():
+    """A property of a stranger's exception may raise anything."""
+    broken = type("Broken", (Exception,), {"code": property(lambda _: 1 / 0)})
+    evidence = evidence_of(broken(), classify(broken(), Rules()))
+    assert evidence.codes == ()

@@ -19,6 +19,18 @@ def attribute(holder: object, name: str) -> UserValue:
         return None
 
 
+def carries(holder: object, name: str) -> bool:
+    """Whether there is such an attribute; one that raises is there.
+
+    >>> carries(OSError(), "errno"), carries(OSError(), "status")
+    (True, False)
+    """
+    try:
+        return hasattr(holder, name)
+    except Exception:
+        return True
+
+
 def add_note(exception: BaseException, note: str) -> None:
     """Leaves a note if the exception takes one: a frozen one does not, and is not lost for it.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mainstay.core.base.attributes import carries
 from mainstay.core.base.proof import Evidence, KnownThen
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.http import status_of
@@ -144,8 +145,8 @@ _INSPECTED = (
 
 def _is_known_by_type(failure: BaseException) -> bool:
     """Whether all exceptions of its type without attributes have the same evidence."""
-    if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or hasattr(failure, "winerror"):
+    if isinstance(failure, BaseExceptionGroup | AttemptTimeout) or carries(failure, "winerror"):
         return False
     if REGISTRY.entry_of(type(failure)) is not None:  # a table may look at anything
         return False
-    return not any(hasattr(failure, name) for name in _INSPECTED)
+    return not any(carries(failure, name) for name in _INSPECTED)
