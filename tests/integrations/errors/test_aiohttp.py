@@ -11,6 +11,7 @@ from aiohttp import web
 from mainstay import Kind
 from mainstay.integrations.errors import table
 from tests.integrations.errors.http_contract import (
+    CUT,
     PATIENT,
     SHORT,
     HttpContract,
@@ -187,6 +188,22 @@ def test_a_chunk_without_a_length_is_no_http(server):
     """Aiohttp gives it the status 400, which nobody has sent."""
     url = server.on("/", Raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab"))
     check(getting(url), "ClientResponseError", Kind.TRANSIENT, ambiguous=True)
+
+
+async def _read_in_parts(answer):
+    return [part async for part in answer.content.iter_chunked(10)]
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "requests"),
+    [("GET", {}, 3), ("POST", {}, 1), ("POST", {"Idempotency-Key": "a"}, 3)],
+)
+def test_half_an_answer_that_is_read_in_parts_is_of_its_request(server, method, headers, requests):
+    """The stream has no request; the answer that it is the content of does."""
+    url = server.on("/parts", CUT)
+    error, _ = failure(getting(url, _read_in_parts, method, headers=headers))
+    assert type(error).__name__ == "ClientPayloadError"
+    assert server.count("/parts", method) == requests
 
 
 async def _read_late(answer):

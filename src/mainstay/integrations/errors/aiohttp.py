@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
-from mainstay.core.known.kind import Kind
+from mainstay.core.known.kind import Kind, qualified_name
 from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
 from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
@@ -21,6 +21,7 @@ _SERVER = Row(Kind.UNKNOWN, "of aiohttp's server; a client does not raise it")
 _NO_HTTP = Row(Kind.TRANSIENT, "what came back is no HTTP", ambiguous=True)
 _CONNECT = shared.connecting(lambda error: error.os_error)
 _CLOSED = Row(Kind.PERMANENT, "the connector or the response was closed before")
+_RESPONSE = "aiohttp.client_reqrep.ClientResponse"
 _ARES = {1: "EAI_NODATA", 4: "EAI_NONAME", 11: "EAI_AGAIN", 12: "EAI_AGAIN"}
 """Numbers of c-ares, if aiodns is installed."""
 
@@ -43,12 +44,26 @@ def _response(otherwise: Row) -> Cases:
     return Cases(_parser, {"parser": _NO_HTTP}, otherwise=statuses, of="cause")
 
 
+def _request_of_stream(error: BaseException, streams: list[object]) -> object:
+    """Of the answer whose `content` was read: a stream does not have it, its reader does."""
+    for names in shared.frames(error):
+        for answer in [*names.values()]:
+            if _RESPONSE in map(qualified_name, type(answer).__mro__):
+                content = attribute(answer, "content")
+                if any(content is each for each in streams):
+                    return attribute(answer, "request_info")
+    return None
+
+
 def _request(error: BaseException) -> object:
     """Of the answer that was awaited or read, or of the function that sent the request."""
     for names in shared.frames(error, "aiohttp.client_reqrep"):
         request = attribute(names.get("self"), "request_info")
         if request is not None:
             return request
+    streams = [names.get("self") for names in shared.frames(error, "aiohttp.streams")]
+    if streams:
+        return _request_of_stream(error, streams)
     for names in shared.frames(error, "aiohttp.client"):
         if "method" in names:
             return shared.Sent(names["method"], names.get("headers"))

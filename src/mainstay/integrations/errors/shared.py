@@ -120,13 +120,13 @@ class Sent:
         self.headers = headers
 
 
-def frames(error: BaseException, module: str) -> Iterator[Mapping[str, object]]:
-    """The local names of a module's functions in a traceback, from the outermost on.
+def frames(error: BaseException, module: str = "") -> Iterator[Mapping[str, object]]:
+    """The local names of a module's functions, or of all, in a traceback, from the outermost on.
 
     The errors of some clients carry no request; the function that sent it still has it then.
     """
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__") == module:
+        if not module or trace.tb_frame.f_globals.get("__name__") == module:
             yield trace.tb_frame.f_locals
         trace = trace.tb_next
