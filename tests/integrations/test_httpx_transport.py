@@ -156,7 +156,7 @@ def test_a_post_is_not_repeated_if_it_may_have_been_carried_out(server, send, fa
 async def cut(method, url, content, **fields):
     """A request whose attempts have a time each; a task of the policy's loop is then cancelled."""
     transport = AsyncTransport(
-        three(timeout=0.2, **fields), transport=httpx.AsyncHTTPTransport(verify=TLS)
+        three(timeout=0.4, **fields), transport=httpx.AsyncHTTPTransport(verify=TLS)
     )
     async with httpx.AsyncClient(transport=transport) as client:
         return await client.request(method, url, content=content)
@@ -222,6 +222,17 @@ def test_headers_go_to_listed_hosts_alone(server, send):
     assert [each.headers["mainstay-attempt"] for each in server.seen] == ["1", "2"]
     assert all(29.0 < float(each.headers["mainstay-timeout"]) <= 30.0 for each in server.seen)
     assert all(ours <= set(each.headers) for each in server.seen)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_covered"),
+    [("https://orders.internal/", True), ("http://orders.internal/", False)],
+)
+def test_a_url_without_a_port_has_that_of_its_scheme(url, is_covered):
+    """A list that names the port means it, whether the URL does or not."""
+    inner = httpx.MockTransport(lambda request: httpx.Response(200, json=dict(request.headers)))
+    sent = Sync.send("GET", url, inner=inner, trust=["orders.internal:443"]).json()
+    assert ("mainstay-attempt" in sent) is is_covered
 
 
 def test_our_headers_do_not_follow_a_redirect_to_another_host(server, send):

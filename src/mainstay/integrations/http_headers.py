@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 
 KEY = "Idempotency-Key"
+PORTS = {"http": 80, "https": 443}
+"""The port of a URL that has none."""
 _KEYED_METHODS = frozenset({"POST", "PATCH"})
 _key_header = IdempotencyKeyHeader()
 _warned: set[str] = set()

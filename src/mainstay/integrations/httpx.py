@@ -19,7 +19,7 @@ import httpcore
 import httpx
 
 from mainstay.integrations.http_exchange import Exchange, Until, limited
-from mainstay.integrations.http_headers import Outgoing
+from mainstay.integrations.http_headers import PORTS, Outgoing
 from mainstay.integrations.http_lookup import addresses
 
 if TYPE_CHECKING:
@@ -213,7 +213,8 @@ class _Exchange(Exchange):
 
     @property
     def address(self) -> tuple[str, int | None]:
-        return self.request.url.host, self.request.url.port
+        url = self.request.url
+        return url.host, url.port or PORTS.get(url.scheme)
 
     @property
     def is_spent(self) -> bool:
@@ -354,7 +355,7 @@ class _Backend(httpcore.NetworkBackend):
             return _Stream(connect(host, port, timeout, local_address, socket_options))
         *others, last = _looked_up(host, port, timeout)
         for address in others:
-            with suppress(httpcore.ConnectError):
+            with suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
                 left = timeout.left(httpcore.ConnectTimeout)
                 return _Stream(connect(address, port, left, local_address, socket_options))
         left = timeout.left(httpcore.ConnectTimeout)

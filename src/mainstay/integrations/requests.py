@@ -17,7 +17,7 @@ from requests.utils import rewind_body
 from mainstay.core.base.deadline import NEVER
 from mainstay.errors import UsageError
 from mainstay.integrations.http_exchange import Exchange, limited
-from mainstay.integrations.http_headers import Outgoing
+from mainstay.integrations.http_headers import PORTS, Outgoing
 from mainstay.integrations.urllib3 import bound
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class _Exchange(Exchange):
     @property
     def address(self) -> tuple[str, int | None]:
         url = urlsplit(self.request.url or "")
-        return str(url.hostname or ""), url.port
+        return str(url.hostname or ""), url.port or PORTS.get(url.scheme)
 
     @property
     def is_spent(self) -> bool:
@@ -221,6 +221,6 @@ class _Body:
 def _is_repeatable(request: requests.PreparedRequest) -> bool:
     """Whether a body gives the same bytes again: plain bytes, or a file that seeks."""
     body: Any = request.body
-    if isinstance(body, str | bytes):
+    if isinstance(body, str | bytes | bytearray | memoryview):
         return True
     return hasattr(body, "seek") and isinstance(getattr(request, "_body_position", None), int)

@@ -52,6 +52,16 @@ def test_the_attempts_after_which_a_service_gave_up(text, attempts):
         ("10.0.0.0/8", "ten.internal", None, False),
         ("[::1]", "::1", 80, True),
         ("fd00::/8", "[fd00::2]", 80, True),
+        ("*.svc.local:8080", "a.svc.local", 8080, True),
+        ("*.svc.local:8080", "a.svc.local", 80, False),
+        ("*.svc.local:8080", "a.svc.local", None, False),
+        ("10.0.0.0/8:8080", "10.9.8.7", 8080, True),
+        ("10.0.0.0/8:8080", "10.9.8.7", 80, False),
+        ("[fd00::/8]:8080", "fd00::2", 8080, True),
+        ("[fd00::]/8", "fd00::2", 8080, True),
+        ("[::1]:8080", "::1", 8080, True),
+        ("[::1]:8080", "::1", 80, False),
+        ("[::1]:8080", "::1:8080", 80, False),
         ("localhost", None, None, False),
         ("localhost", "", None, False),
     ],
@@ -69,7 +79,9 @@ def test_nothing_is_trusted_unless_something_is_listed():
     assert not Trust(()).covers("localhost", 80)
 
 
-@pytest.mark.parametrize("host", ["", " ", 7, "http://a", "10.0.0.0/99"])
+@pytest.mark.parametrize(
+    "host", ["", " ", 7, "http://a", "10.0.0.0/99", ":80", "a:", "a:b", "a:0", "a:65536"]
+)
 def test_what_is_no_host_is_refused(host):
     """A mistake in the list is found when it is made."""
     with pytest.raises(UsageError, match="trust"):

@@ -75,9 +75,9 @@ class Trust:
     def __init__(self, hosts: Iterable[str]) -> None:
         if isinstance(hosts, str):
             hosts = (hosts,)
-        self._names: set[str] = set()
-        self._patterns: list[str] = []
-        self._networks: list[IPv4Network | IPv6Network] = []
+        self._names: set[tuple[str, int | None]] = set()
+        self._patterns: list[tuple[str, int | None]] = []
+        self._networks: list[tuple[IPv4Network | IPv6Network, int | None]] = []
         self._seen: dict[tuple[str, int | None], bool] = {}
         for host in hosts:
             self._add(host)
@@ -99,33 +99,59 @@ class Trust:
 
     def _add(self, host: object) -> None:
         if not isinstance(host, str) or not host.strip() or "://" in host:
-            raise UsageError(
-                f"trust: {host!r} is no host",
-                hint='such as "orders.internal", "*.svc.local", "10.0.0.0/8", "localhost:8080"',
-            )
-        text = host.strip().lower()
+            raise _no_host(host)
+        text, port = _split(host.strip().lower())
         if "/" in text:
-            self._networks.append(_network(text))
+            self._networks.append((_network(text), port))
         elif text.startswith("*"):
-            self._patterns.append(text[1:])
+            self._patterns.append((text[1:], port))
         else:
-            self._names.add(text.replace("[", "").replace("]", ""))
+            self._names.add((text, port))
 
     def _look_up(self, host: str, port: int | None) -> bool:
-        if host in self._names or (port is not None and f"{host}:{port}" in self._names):
+        if (host, None) in self._names or (host, port) in self._names:
             return True
-        if any(host.endswith(pattern) and host != pattern for pattern in self._patterns):
+        ports = (None, port)
+        if any(
+            host.endswith(pattern) and host != pattern and on in ports
+            for pattern, on in self._patterns
+        ):
             return True
-        return bool(self._networks) and self._is_in_network(host)
+        networks = [network for network, on in self._networks if on in ports]
+        return bool(networks) and _is_in(networks, host)
 
-    def _is_in_network(self, host: str) -> bool:
-        from ipaddress import ip_address
 
-        try:
-            address = ip_address(host)
-        except ValueError:
-            return False
-        return any(address in network for network in self._networks)
+def _is_in(networks: list[IPv4Network | IPv6Network], host: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
+
+
+def _split(text: str) -> tuple[str, int | None]:
+    """A host, pattern or network, and the port; what has several colons is an IPv6 address.
+
+    >>> _split("*.svc.local:8080"), _split("[::1]:80"), _split("::1:80")
+    (('*.svc.local', 8080), ('::1', 80), ('::1:80', None))
+    """
+    host, bracket, rest = text.removeprefix("[").partition("]")
+    if not bracket and text.count(":") == 1:
+        host, _, rest = text.partition(":")
+        rest = f":{rest}"
+    mask, colon, port = rest.partition(":")
+    if not host or (colon and not (_is_number(port) and 0 < int(port) < 65536)):
+        raise _no_host(text)
+    return host + mask, int(port) if colon else None
+
+
+def _no_host(host: object) -> UsageError:
+    return UsageError(
+        f"trust: {host!r} is no host",
+        hint='such as "orders.internal", "*.svc.local", "10.0.0.0/8", "localhost:8080"',
+    )
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:
