@@ -1,8 +1,10 @@
 """Names that are looked up too slowly, or to several addresses, by the clients with hands."""
 
 import asyncio
+import contextlib
 import socket
 import ssl
+import sys
 import threading
 
 import aiohttp
@@ -49,17 +51,17 @@ def names(monkeypatch):
             each.set()
 
 
-def by_httpx(url):
+def by_httpx(url, timeout=5.0):
     transport = Transport(ONCE, transport=httpx.HTTPTransport(verify=TLS))
     with httpx.Client(transport=transport, trust_env=False) as client:
-        return client.get(url).text
+        return client.get(url, timeout=timeout).text
 
 
-def by_requests(url):
+def by_requests(url, timeout=None):
     with requests.Session() as session:
         session.trust_env = False
         session.mount("http://", Adapter(ONCE))
-        return session.get(url).text
+        return session.get(url, timeout=timeout).text
 
 
 def by_httpx_async(url):
@@ -113,6 +115,41 @@ def test_the_next_address_of_a_name_is_tried(server, names, get):
     names["two.example"] = ["127.0.0.9", "127.0.0.1"]
     with deadline.within(5.0):
         assert get(f"http://two.example:{server.port}/") == "ok"
+
+
+@pytest.fixture
+def black_hole(server):
+    """An address whose connections are never made: its queue is full."""
+    address = ("127.0.0.2", server.port)
+    with contextlib.ExitStack() as held, socket.socket() as full:
+        full.bind(address)
+        full.listen(0)
+        for _ in range(4):
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield address[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a full queue refuses elsewhere")
+@pytest.mark.parametrize("get", CLIENTS)
+def test_the_next_address_is_tried_if_the_first_one_does_not_answer(server, names, black_hole, get):
+    """As without a deadline: the client's own timeout is for one address."""
+    names["two.example"] = [black_hole, "127.0.0.1"]
+    with deadline.within(5.0):
+        assert get(f"http://two.example:{server.port}/", timeout=0.2) == "ok"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a full queue refuses elsewhere")
+@pytest.mark.parametrize("get", CLIENTS)
+def test_an_address_that_takes_all_the_time_is_the_timeout_of_connecting(
+    server, names, black_hole, get
+):
+    """Nothing was sent, and the failure is one of which that is known."""
+    names["two.example"] = [black_hole, "127.0.0.1"]
+    with deadline.within(0.2), pytest.raises(LATE):
+        get(f"http://two.example:{server.port}/")
+    assert server.count() == 0
 
 
 @pytest.mark.parametrize("get", CLIENTS)

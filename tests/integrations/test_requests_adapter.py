@@ -57,6 +57,14 @@ def test_a_response_that_is_worth_repeating_is_repeated(server):
     assert server.count("/") == 3
 
 
+@pytest.mark.parametrize("body", [bytearray(b"order"), memoryview(b"order")])
+def test_bytes_of_any_kind_are_sent_as_requests_would_and_again(server, body):
+    """They are no parts of a body, though one can iterate over them."""
+    url = server.on("/", DOWN, OK)
+    assert send("POST", url, three(), data=body).text == "ok"
+    assert [each.body for each in server.seen] == [b"order", b"order"]
+
+
 def test_the_last_response_is_returned_as_requests_would(server):
     """No exception for a status: the session does not raise either. The body is there."""
     url = server.on("/", DOWN)

@@ -55,10 +55,10 @@ class Timed:
         *others, last = self._looked_up(host, timeout)
         try:
             for self._dns_host in others:
-                with suppress(NewConnectionError):
-                    self.timeout = timeout.left(TimeoutError)
+                with suppress(NewConnectionError, ConnectTimeoutError):
+                    self.timeout = timeout.left(ConnectTimeoutError)
                     return self._connect()
-            self._dns_host, self.timeout = last, timeout.left(TimeoutError)
+            self._dns_host, self.timeout = last, timeout.left(ConnectTimeoutError)
             return self._connect()
         finally:
             self._dns_host, self.timeout = host, timeout
