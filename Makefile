@@ -45,8 +45,9 @@ test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
 	$(call step,test,pytest)
 	@$(if $(ARGS),,TRACE_REPORT=$(RAN)) $(PYTEST) $(ARGS)
 
-test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t; PYTHONS='3.12 3.13' narrows them
+test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t, and the oldest libraries; PYTHONS='3.12 3.13' narrows them
 	@$(BIN)/python tools/pythons.py --only '$(PYTHONS)' -- $(ARGS)
+	@$(BIN)/python tools/oldest.py
 
 check: format-check lint types layers commits test counts trace-check cover ## format, lint, types, layers, commits, tests, counts, trace, cover
 	$(call step,check,all passed)

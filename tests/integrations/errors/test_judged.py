@@ -7,8 +7,9 @@ import pytest
 
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row, Same
+from mainstay.core.retry.kinds import kind_of
 from mainstay.integrations.errors import FILES, find, table
-from tests.integrations.errors.walk import REAL_NAMES, ancestors_of
+from tests.integrations.errors.walk import REAL_NAMES, ancestors_of, unjudged
 
 LIBRARIES = sorted(set(FILES.values()))
 
@@ -20,7 +21,7 @@ def walked(tmp_path_factory):
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     shared = (folder.parent if is_worker else folder) / "walked"
     shared.mkdir(exist_ok=True)
-    return lambda known: ancestors_of(shared, *known.packages)
+    return lambda library: ancestors_of(shared, library)
 
 
 def rows(entry):
@@ -40,16 +41,16 @@ def test_every_class_of_the_library_is_judged(library, walked):
     real = [REAL_NAMES.get(name, name) for name in known.packages]
     missing = [name for name in real if importlib.util.find_spec(name) is None]
     assert not missing, f"not installed: {missing}; the dev group of pyproject.toml has them"
-    classes = walked(known)
+    classes = walked(library)
     assert classes, "the library has exceptions"
-    assert sorted(name for name in classes if known.entry(name) is None) == []
+    assert unjudged(known, classes) == []
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_no_entry_is_of_a_class_that_the_library_does_not_have(library, walked):
     """A misspelt name would never be looked up; one of another version names that version."""
     known = table(library)
-    classes = walked(known)
+    classes = walked(library)
     other = getattr(
         importlib.import_module(f"mainstay.integrations.errors.{library}"), "OTHER_VERSIONS", ()
     )
@@ -61,7 +62,7 @@ def test_no_entry_is_of_a_class_that_the_library_does_not_have(library, walked):
 def test_an_ancestor_is_one_and_unknown_has_a_reason(library, walked):
     """`Same` names a class that the class derives from, and `unknown` is never left bare."""
     known = table(library)
-    classes = walked(known)
+    classes = walked(library)
     for name, entry in known.entries.items():
         if isinstance(entry, Same) and name in classes:
             assert entry.ancestor in classes[name], name
@@ -77,3 +78,47 @@ def test_each_package_finds_its_own_table():
         assert package in table(file).packages
         assert find(f"{package}.Anything") is table(file)
     assert find("collections.Counter") is None
+
+
+def of_version(name, **attributes):
+    """An error of a version that is not installed here: by its name and what it carries."""
+    module, _, own = name.rpartition(".")
+    error = type(own, (Exception,), {"__module__": module})()
+    vars(error).update(attributes)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (of_version("openai.error.APIError", http_status=502, json_body=None), Kind.TRANSIENT),
+        (
+            of_version(
+                "openai.error.RateLimitError",
+                http_status=429,
+                json_body={"error": {"code": None, "type": "insufficient_quota"}},
+            ),
+            Kind.PERMANENT,
+        ),
+        (
+            of_version("openai.error.RateLimitError", http_status=429, json_body=None),
+            Kind.THROTTLED,
+        ),
+        (of_version("openai.error.ServiceUnavailableError"), Kind.OVERLOAD),
+        (of_version("httpx.exceptions.HTTPError", response=None), Kind.UNKNOWN),
+        (of_version("httpx._exceptions.HTTPError", status_code=503), Kind.OVERLOAD),
+        (of_version("elasticsearch.exceptions.TransportError", status_code=429), Kind.THROTTLED),
+        (of_version("elasticsearch.exceptions.TransportError", status_code="N/A"), Kind.UNKNOWN),
+        (of_version("elasticsearch.exceptions.RequestError", status_code=400), Kind.PERMANENT),
+        (
+            of_version("elasticsearch.exceptions.SSLError", info=ConnectionResetError()),
+            Kind.TRANSIENT,
+        ),
+        (of_version("aio_pika.pika.exceptions.ConnectionClosed"), Kind.TRANSIENT),
+        (of_version("pymongo.errors.NotMasterError"), Kind.TRANSIENT),
+    ],
+    ids=lambda value: f"{type(value).__module__}.{type(value).__name__}",
+)
+def test_what_older_versions_raise_is_judged_by_what_it_carries(error, kind):
+    """The attributes are those of openai 0.28, httpx 0.13 and elasticsearch 7."""
+    assert kind_of(error).kind is kind

@@ -1,11 +1,12 @@
 """Every exception class that a library defines, found by importing all of its modules.
 
 Some modules of libraries change the process that imports them (handlers of the log, signals), so
-tests ask for it in a process of its own: `python -m tests.integrations.errors.walk httpx httpcore`.
+tests ask for it in a process of its own: `python -m tests.integrations.errors.walk httpx`.
 """
 
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import pkgutil
@@ -14,8 +15,9 @@ import sys
 import warnings
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from mainstay.integrations.errors import table
 
+ROOT = Path(__file__).parents[3]
 REAL_NAMES = {"cimpl": "confluent_kafka.cimpl"}
 """Packages under which a library's classes go, and the module that they are in."""
 _OPTIONAL = (
@@ -23,17 +25,17 @@ _OPTIONAL = (
 )  # fmt: skip
 
 
-def ancestors_of(folder, *packages):
+def ancestors_of(folder, library):
     """The names of all exception classes, each with those of its ancestors; kept in a folder."""
-    kept = folder / f"{packages[0]}.json"
+    kept = folder / f"{library}.json"
     if not kept.exists():
-        command = [sys.executable, "-m", "tests.integrations.errors.walk", *packages]
+        command = [sys.executable, "-m", "tests.integrations.errors.walk", library]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr[-2000:]
         kept.write_text(done.stdout.splitlines()[-1], encoding="utf-8")
-    return json.loads(kept.read_text(encoding="utf-8"))
+    return json.loads(kept.read_text(encoding="utf-8"))["ancestors"]
 
 
 @functools.cache
@@ -49,6 +51,40 @@ def exception_classes(*packages):
                 if _is_error(value, packages):
                     found[f"{value.__module__}.{value.__qualname__}"] = value
     return found
+
+
+def main(library):
+    """Print what a walk finds with the versions that are installed, which may lack a package.
+
+    On the last line. For tools/oldest.py too, in an environment without pytest.
+    """
+    known = table(library)
+    missing = [name for name in known.packages if not _is_there(REAL_NAMES.get(name, name))]
+    classes = exception_classes(*(name for name in known.packages if name not in missing))
+    if not classes:
+        raise SystemExit("the library has no exceptions")
+    found = {
+        "classes": len(classes),
+        "missing": missing,
+        "unjudged": unjudged(known, classes),
+        "ancestors": {
+            name: [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__[1:]]
+            for name, cls in classes.items()
+        },
+    }
+    sys.stdout.write(f"\n{json.dumps(found)}\n")
+
+
+def unjudged(known, classes):
+    """The classes that a table has no entry for."""
+    return sorted(name for name in classes if known.entry(name) is None)
+
+
+def _is_there(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def _modules(package):
@@ -78,14 +114,5 @@ def _is_error(value, packages):
     )
 
 
-def main():
-    """Prints the names as JSON, on the last line."""
-    found = {
-        name: [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__[1:]]
-        for name, cls in exception_classes(*sys.argv[1:]).items()
-    }
-    sys.stdout.write(f"\n{json.dumps(found)}\n")
-
-
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

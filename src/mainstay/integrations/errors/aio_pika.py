@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Inner, Row, Table
+from mainstay.integrations.errors import pika
 from mainstay.integrations.errors.pika import (
     CLOSED,
     LOST,
@@ -109,10 +110,30 @@ _PAMQP: dict[str, Entry] = {
     "AMQPNotImplemented": REPLIES[540],
     "AMQPInternalError": REPLIES[541],
 }
+_COPIED = """
+    AMQPChannelError AMQPConnectionError AMQPError AuthenticationError BodyTooLongError
+    ChannelClosed ChannelError ConnectionClosed ConsumerCancelled DuplicateConsumerTag
+    IncompatibleProtocolError InvalidChannelNumber InvalidFieldTypeException InvalidFrameError
+    InvalidMaximumFrameSize InvalidMinimumFrameSize MethodNotImplemented NackError NoFreeChannels
+    ProbableAccessDeniedError ProbableAuthenticationError ProtocolSyntaxError
+    ProtocolVersionMismatch RecursionError ShortStringTooLong UnexpectedFrameError UnroutableError
+    UnspportedAMQPFieldException UnsupportedAMQPFieldException
+""".split()
+"""Up to version 4 aio-pika had a pika of its own, whose classes mean what pika's do."""
+_BEFORE: dict[str, Entry] = {
+    **{
+        f"aio_pika.{name}": pika.TABLE.entries[name]
+        for name in map("pika.exceptions.{}".format, _COPIED)
+    },
+    "aio_pika.exceptions.AMQPException": _BASE,
+    "aio_pika.exceptions.TransactionClosed": WRONG,
+}
+OTHER_VERSIONS = tuple(_BEFORE)
 
 TABLE = Table(
     "aio_pika",
     {
+        **_BEFORE,
         **{f"aiormq.exceptions.{name}": entry for name, entry in _AIORMQ.items()},
         **{f"pamqp.exceptions.{name}": entry for name, entry in _PAMQP.items()},
         "aio_pika.exceptions.MessageProcessError": WRONG,

@@ -193,10 +193,12 @@ _STATUS_CLASSES_BEFORE = """
     DeadlineExceededError RequestTooLargeError _exceptions.DeadlineExceededError
     _exceptions.OverloadedError _exceptions.RequestTooLargeError _exceptions.ServiceUnavailableError
 """.split()
+_FIRST = ("anthropic.api.ApiException", "anthropic.tokenizer.TokenizerException")
 _STREAM_CLASS_BEFORE = "anthropic._legacy_response.MissingStreamClassError"
 OTHER_VERSIONS = (
     *(f"anthropic.{name}" for name in _STATUS_CLASSES_BEFORE),
     _STREAM_CLASS_BEFORE,
+    *_FIRST,
 )
 
 TABLE = Table(
@@ -232,6 +234,8 @@ TABLE = Table(
         "anthropic.lib.credentials._secrets._NonObjectPayloadError": CREDENTIALS,
         "anthropic._response.MissingStreamClassError": MISUSE,
         _STREAM_CLASS_BEFORE: MISUSE,
+        _FIRST[0]: Row(Kind.UNKNOWN, "the answer is in its text alone, as of version 0.2"),
+        _FIRST[1]: MISUSE,
         "anthropic._response.StreamAlreadyConsumed": MISUSE,
         "anthropic.lib._extras._common.MissingDependencyError": MISUSE,
         "anthropic.lib.foundry.MutuallyExclusiveAuthError": MISUSE,

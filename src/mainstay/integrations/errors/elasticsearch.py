@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mainstay.core.known.table import Entry
+
 _WRONG = Row(Kind.PERMANENT, "a mistake in the call")
 _NOT_SENT = Row(Kind.TRANSIENT, "no connection was made, so nothing was sent")
 _LOST = Row(
@@ -17,6 +19,8 @@ _LOST = Row(
     "the connection failed after the request was sent, in part or whole",
     ambiguous=True,
 )
+_LATE = Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True)
+_SHARDS = Row(Kind.TRANSIENT, "some shards did not answer")
 
 _CLASSES: dict[str | int, Row] = {
     "BadRequestError": _WRONG,
@@ -73,7 +77,7 @@ _CONNECTION = Cases(
 _TIMEOUT = Cases(
     _cause,
     {"ConnectTimeoutError": Row(Kind.TIMEOUT, "no connection was made in time")},
-    otherwise=Row(Kind.TIMEOUT, "sent, and no answer in time", ambiguous=True),
+    otherwise=_LATE,
     of="cause",
 )
 _BULK = by_status(
@@ -84,10 +88,39 @@ _BULK = by_status(
     },
     _statuses,
 )
+_UNREADABLE = Row(Kind.PERMANENT, "a body that cannot be written or read as JSON", ambiguous=True)
+_TRANSPORT = "elasticsearch.exceptions.TransportError"
+_BEFORE: dict[str, Entry] = {
+    "elasticsearch.exceptions.ElasticsearchException": Row(
+        Kind.UNKNOWN, "a base class, which elasticsearch itself does not raise"
+    ),
+    "elasticsearch.exceptions.ImproperlyConfigured": _WRONG,
+    "elasticsearch.exceptions.SerializationError": _UNREADABLE,
+    _TRANSPORT: Cases(
+        _class,
+        {**_CLASSES, "RequestError": _WRONG},
+        otherwise=by_status(Row(Kind.UNKNOWN, "no status; no node gave the list of nodes, maybe")),
+        of="class",
+    ),
+    **{
+        f"elasticsearch.exceptions.{name}": Same(_TRANSPORT)
+        for name in (*_CLASSES, "RequestError")
+        if name != "BadRequestError"
+    },
+    # the client has repeated it by then, and what the attempts before failed with is not kept
+    "elasticsearch.exceptions.ConnectionError": _LOST,
+    "elasticsearch.exceptions.ConnectionTimeout": _LATE,
+    "elasticsearch.exceptions.SSLError": Inner("info", otherwise=_LOST),
+    "elasticsearch.helpers.errors.BulkIndexError": _BULK,
+    "elasticsearch.helpers.errors.ScanError": _SHARDS,
+}
+"""Up to version 7, which had no elastic_transport."""
+OTHER_VERSIONS = tuple(_BEFORE)
 
 TABLE = Table(
     "elasticsearch",
     {
+        **_BEFORE,
         "elastic_transport.ApiError": by_status(read=_status),
         "elasticsearch.ApiError": _API,
         **{f"elasticsearch.{name}": Same("elasticsearch.ApiError") for name in _CLASSES},
@@ -100,11 +133,9 @@ TABLE = Table(
         "elastic_transport.SniffingError": Row(
             Kind.TRANSIENT, "no node gave the list of nodes; the request was not sent"
         ),
-        "elastic_transport.SerializationError": Row(
-            Kind.PERMANENT, "a body that cannot be written or read as JSON", ambiguous=True
-        ),
+        "elastic_transport.SerializationError": _UNREADABLE,
         "elasticsearch.helpers.BulkIndexError": _BULK,
-        "elasticsearch.helpers.ScanError": Row(Kind.TRANSIENT, "some shards did not answer"),
+        "elasticsearch.helpers.ScanError": _SHARDS,
         "elasticsearch.dsl.exceptions.ElasticsearchDslException": _WRONG,
         "elasticsearch.dsl.exceptions.IllegalOperation": _WRONG,
         "elasticsearch.dsl.exceptions.UnknownDslObject": _WRONG,

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from mainstay.core.known.table import Entry
+
 _BASE = Row(Kind.UNKNOWN, "a base class, which httpx itself does not raise")
 _POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
 _CONNECT = shared.connecting(shared.cause)
@@ -46,6 +48,39 @@ _PROXY = by_status(
     read=_proxy_status,
 )
 """Raised while a tunnel is made, so never after the request was sent."""
+_BEFORE: dict[str, Entry] = {
+    "HTTPError": by_status(_BASE),
+    "Timeout": NO_ANSWER,
+    "TimeoutException": NO_ANSWER,
+    "ConnectTimeout": shared.CONNECT_TIMEOUT,
+    "ReadTimeout": NO_ANSWER,
+    "WriteTimeout": _WRITE_TIMEOUT,
+    "PoolTimeout": _POOL,
+    "NetworkError": LOST,
+    "ConnectionClosed": LOST,
+    "ProtocolError": LOST,
+    "ProxyError": _PROXY,
+    "DecodingError": shared.UNREADABLE,
+    "RedirectError": shared.ENDLESS,
+    "RedirectLoop": shared.ENDLESS,
+    "TooManyRedirects": shared.ENDLESS,
+    "RedirectBodyUnavailable": MISUSE,
+    "RequestBodyUnavailable": MISUSE,
+    "NotRedirectResponse": MISUSE,
+    "StreamError": MISUSE,
+    "StreamConsumed": MISUSE,
+    "ResponseNotRead": MISUSE,
+    "RequestNotRead": MISUSE,
+    "ResponseClosed": MISUSE,
+    "InvalidURL": MISUSE,
+    "CookieConflict": MISUSE,
+}
+BEFORE: dict[str, Entry] = {
+    f"httpx.{module}.{name}": entry
+    for module in ("exceptions", "_exceptions")
+    for name, entry in _BEFORE.items()
+}
+"""Up to version 0.13, which raised HTTPError for a status."""
 
 TABLE = Table(
     "httpx",
@@ -96,6 +131,7 @@ TABLE = Table(
         "httpcore.UnsupportedProtocol": MISUSE,
         "httpcore.WriteError": LOST,
         "httpcore.WriteTimeout": _WRITE_TIMEOUT,
+        **BEFORE,
     },
     packages=("httpx", "httpcore"),
     retries="none but `HTTPTransport(retries=n)`, which repeats connecting",
@@ -104,4 +140,5 @@ OTHER_VERSIONS = (
     "httpcore.CloseError",
     "httpcore._async.base.NewConnectionRequired",
     "httpcore._sync.base.NewConnectionRequired",
+    *BEFORE,
 )

@@ -23,10 +23,14 @@ def _entry(entry: Entry) -> Entry:
 TABLE = Table(
     "httpx2",
     {
-        **{_renamed(name): _entry(entry) for name, entry in httpx.TABLE.entries.items()},
+        **{
+            _renamed(name): _entry(entry)
+            for name, entry in httpx.TABLE.entries.items()
+            if name not in httpx.BEFORE
+        },
         "httpx2.SSEError": Row(Kind.PERMANENT, "the answer is no stream of events"),
     },
     packages=("httpx2", "httpcore2"),
     retries=httpx.TABLE.retries,
 )
-OTHER_VERSIONS = tuple(map(_renamed, httpx.OTHER_VERSIONS))
+OTHER_VERSIONS = tuple(_renamed(name) for name in httpx.OTHER_VERSIONS if name not in httpx.BEFORE)

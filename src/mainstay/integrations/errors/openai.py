@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from mainstay.core.known.table import Entry
+
 _QUOTA = Row(Kind.PERMANENT, "the account has no credit left; waiting does not help")
 _TOO_LONG = Row(Kind.PERMANENT, "longer than the model takes")
 _POLICY = Row(Kind.PERMANENT, "refused by the content policy")
@@ -103,7 +105,50 @@ _SAME = Same("openai.APIStatusError")
 _TOOLS = Row(Kind.UNKNOWN, "tools may have run; the lists of calls that it carries decide")
 _CANCELLED = Row(Kind.PERMANENT, "a cancellation")
 
+
+def _of_version_0(exception: Any) -> Iterable[str | int | None]:
+    body = exception.json_body["error"] if exception.json_body else {}
+    return (body.get("code"), body.get("type"), exception.http_status)
+
+
+_STATUS_BEFORE = Cases(
+    _of_version_0,
+    {**STATUSES, **_CODES},
+    otherwise=Row(Kind.UNKNOWN, "no status and no code are known"),
+)
+_BEFORE: dict[str, Entry] = {
+    "openai.error.OpenAIError": Row(Kind.UNKNOWN, "a base class, which openai does not raise"),
+    "openai.error.APIError": _STATUS_BEFORE,
+    "openai.error.AuthenticationError": Cases(
+        _of_version_0, {**STATUSES, **_CODES}, otherwise=CREDENTIALS
+    ),
+    "openai.error.InvalidRequestError": Cases(
+        _of_version_0, {**STATUSES, **_CODES}, otherwise=MISUSE
+    ),
+    "openai.error.PermissionError": _STATUS_BEFORE,
+    "openai.error.RateLimitError": _STATUS_BEFORE,
+    "openai.error.ServiceUnavailableError": Cases(
+        _of_version_0, {**STATUSES, **_CODES}, otherwise=_OVERLOADED
+    ),
+    "openai.error.TryAgain": Cases(
+        _of_version_0,
+        {**STATUSES, **_CODES},
+        otherwise=Row(Kind.TRANSIENT, "the client asks to repeat: the answer is not there yet"),
+    ),
+    "openai.error.APIConnectionError": Inner("__cause__", otherwise=LOST),
+    "openai.error.Timeout": Inner("__cause__", otherwise=LATE),
+    "openai.error.InvalidAPIType": MISUSE,
+    "openai.error.SignatureVerificationError": Row(
+        Kind.PERMANENT, "the message is not signed with the secret of this webhook"
+    ),
+    "openai.datalib.MissingDependencyError": MISUSE,
+    "openai.datalib.common.MissingDependencyError": MISUSE,
+    "openai.upload_progress.CancelledError": _CANCELLED,
+}
+"""Before version 1."""
+
 OTHER_VERSIONS = (
+    *_BEFORE,
     "openai.cli._errors.CLIError",
     "openai.cli._errors.SilentCLIError",
     "openai.cli._progress.CancelledError",
@@ -112,6 +157,7 @@ OTHER_VERSIONS = (
 TABLE = Table(
     "openai",
     {
+        **_BEFORE,
         "openai.OpenAIError": Row(
             Kind.PERMANENT, "the client cannot be used as it is set up, such as without a key"
         ),

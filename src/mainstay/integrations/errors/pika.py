@@ -124,6 +124,11 @@ TABLE = Table(
         "pika.exceptions.DuplicateGetOkCallback": WRONG,
         "pika.exceptions.ReentrancyError": WRONG,
         "pika.exceptions.ShortStringTooLong": WRONG,
+        "pika.exceptions.ChannelAlreadyClosing": CLOSED,
+        "pika.exceptions.InvalidMaximumFrameSize": PROTOCOL,
+        "pika.exceptions.InvalidMinimumFrameSize": PROTOCOL,
+        "pika.exceptions.RecursionError": WRONG,
+        "pika.exceptions.UnspportedAMQPFieldException": WRONG,
         f"{_WORKFLOW}.AMQPConnectorException": _BASE,
         f"{_WORKFLOW}.AMQPConnectorStackTimeout": _STARTING,
         f"{_WORKFLOW}.AMQPConnectorAborted": CLOSED,
@@ -138,3 +143,11 @@ TABLE = Table(
     },
     retries="none but connection_attempts, which is 1; nothing is published again",
 )  # fmt: skip
+OTHER_VERSIONS = (
+    "pika.exceptions.ChannelAlreadyClosing",
+    "pika.exceptions.InvalidMaximumFrameSize",
+    "pika.exceptions.InvalidMinimumFrameSize",
+    "pika.exceptions.RecursionError",
+    "pika.exceptions.UnspportedAMQPFieldException",
+)
+"""Before version 1."""

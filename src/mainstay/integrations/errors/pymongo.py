@@ -166,6 +166,10 @@ def _asked_to_wait(error: BaseException) -> float | None:
     return asked / 1000 if isinstance(asked, int | float) else None
 
 
+_NO_PRIMARY = Cases(
+    _answer, _ROWS, otherwise=Row(Kind.TRANSIENT, "the server is no primary, or recovers")
+)
+
 TABLE = Table(
     "pymongo",
     {
@@ -188,8 +192,11 @@ TABLE = Table(
         "pymongo.errors.WaitQueueTimeoutError": Row(
             Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent"
         ),
-        "pymongo.errors.NotPrimaryError": Cases(
-            _answer, _ROWS, otherwise=Row(Kind.TRANSIENT, "the server is no primary, or recovers")
+        "pymongo.errors.NotPrimaryError": _NO_PRIMARY,
+        "pymongo.errors.NotMasterError": _NO_PRIMARY,
+        "pymongo.errors.ExceededMaxWaiters": Row(
+            Kind.OVERLOAD,
+            "more threads wait for a connection than the pool allows; nothing was sent",
         ),
         "pymongo.errors.OperationFailure": _OPERATION,
         "pymongo.errors.CursorNotFound": _AGAIN,
@@ -248,8 +255,10 @@ TABLE = Table(
 )
 
 OTHER_VERSIONS = (
+    "pymongo.errors.ExceededMaxWaiters",
+    "pymongo.errors.NotMasterError",
     "pymongo.pool._PoolClosedError",
     "pymongo.asynchronous.pool._PoolClosedError",
     "pymongo.synchronous.pool._PoolClosedError",
 )
-"""Up to 4.8, and from 4.9 on."""
+"""Up to 3, up to 4.8, and from 4.9 on."""

@@ -44,6 +44,9 @@ def _request(error: BaseException) -> shared.Sent | None:
     return None
 
 
+_OTHER_HOST = Row(Kind.PERMANENT, "the certificate is of another host")
+_OTHER_HOST_BEFORE = "urllib3.packages.ssl_match_hostname._implementation.CertificateError"
+
 TABLE = Table(
     "urllib3",
     {
@@ -99,9 +102,8 @@ TABLE = Table(
             otherwise=Row(Kind.UNKNOWN, "a failure of TLS that may be of either side"),
             of="cause",
         ),
-        "urllib3.util.ssl_match_hostname.CertificateError": Row(
-            Kind.PERMANENT, "the certificate is of another host"
-        ),
+        "urllib3.util.ssl_match_hostname.CertificateError": _OTHER_HOST,
+        _OTHER_HOST_BEFORE: _OTHER_HOST,
         "urllib3.exceptions.ProtocolError": LOST,
         "urllib3.exceptions.IncompleteRead": shared.CUT,
         "urllib3.exceptions.InvalidChunkLength": shared.CUT,
@@ -123,6 +125,7 @@ TABLE = Table(
     request=_request,
 )
 OTHER_VERSIONS = (
+    _OTHER_HOST_BEFORE,
     "urllib3.contrib.appengine.AppEnginePlatformError",
     "urllib3.util.wait.NoWayToWaitForSocketError",
 )
