@@ -47,7 +47,7 @@ def outcomes(tmp_path, valkey_url, control):
     try:
         sent = {key: app.send_task("work", (key, script)) for key, (script, _) in CASES.items()}
         try:
-            wait_until(lambda: all(each.ready() for each in sent.values()), "the tasks")
+            wait_until(lambda: all(each.ready() for each in sent.values()), "the tasks", 90.0)
         except AssertionError as error:
             states = {key: each.state for key, each in sent.items()}
             raise AssertionError(f"{states}\n{worker.log.read_text()}") from error

@@ -95,7 +95,7 @@ def results(tmp_path, valkey_url, control):
 
     try:
         try:
-            wait_until(is_over, "the tasks")
+            wait_until(is_over, "the tasks", 90.0)
         except AssertionError as error:
             raise AssertionError(worker.log.read_text()) from error
         yield asyncio.run(results_of(url, sent))
