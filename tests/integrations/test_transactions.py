@@ -34,6 +34,23 @@ def refused():
 # --- attempts -------------------------------------------------------------------------------------
 
 
+def rows(connection):
+    """A generator: calling it runs nothing."""
+    yield connection
+
+
+async def async_rows(connection):
+    """The same."""
+    yield connection
+
+
+@pytest.mark.parametrize("function", [rows, async_rows])
+def test_a_generator_function_is_refused(function):
+    """Its statements would be run after an empty transaction, on a connection given back."""
+    with pytest.raises(mainstay.WrapError, match="generator function"):
+        Runs(function, idempotent=False)
+
+
 def test_a_failure_before_commit_leaves_the_way_free():
     """Also one that would be ambiguous of a single statement: the server rolls back."""
     runs = Runs(print, idempotent=False)

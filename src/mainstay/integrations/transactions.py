@@ -7,8 +7,10 @@ it is not run again, under any policy, unless it is declared idempotent.
 
 from __future__ import annotations
 
+from inspect import isasyncgenfunction, isgeneratorfunction
+
 from mainstay.core.retry.kinds import kind_of
-from mainstay.errors import CallCancelled, OutcomeUnknown
+from mainstay.errors import CallCancelled, OutcomeUnknown, WrapError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ class Runs:
 
     def __init__(self, function: Callable[..., Any], *, idempotent: bool) -> None:
         self.name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
+        if isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise WrapError(
+                f"{self.name} is a generator function: its statements would be run after COMMIT",
+                hint="collect the values in a function, and return them",
+            )
         self._is_idempotent = idempotent
         self._newest = 0
         self._committing = 0
