@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import time
 import warnings
 from functools import partial
 
@@ -169,6 +170,21 @@ def test_a_post_whose_attempt_was_cut_is_not_repeated(server, run):
     with pytest.raises(httpx.ReadTimeout):
         run("POST", url, b"order")
     assert server.count("/") == 1
+
+
+def test_a_post_that_a_thread_was_late_with_is_not_repeated():
+    """The thread was abandoned, and its own timeout comes while the policy waits."""
+    sent = []
+
+    def late(request):
+        sent.append(request)
+        time.sleep(0.15)
+        raise httpx.ReadTimeout("late", request=request)
+
+    policy = three(timeout=0.1, timeout_by="thread", backoff=Backoff.constant(0.2))
+    with pytest.raises(httpx.ReadTimeout, match="may have been carried out"):
+        Sync.send("POST", "http://a/", policy, inner=httpx.MockTransport(late), content=b"order")
+    assert len(sent) == 1
 
 
 def test_a_get_whose_attempt_was_cut_is_repeated(server):

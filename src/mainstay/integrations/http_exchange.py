@@ -77,6 +77,8 @@ class Exchange:
     """What is raised again if a rule of the policy's own repeats what cannot be sent again."""
     is_under_way = False
     """Whether an attempt has begun and did not end: once the next one begins, it was cut."""
+    due = NEVER
+    """The end of the attempt, if it is one in a thread."""
     headers: dict[str, str] | None = None
     is_touched = False
     """Whether something was put on the request that is to be taken off."""
@@ -131,8 +133,8 @@ class Exchange:
 
         The policy has an AttemptTimeout for it, which does not carry the request.
         """
-        self.is_under_way = False
         error = self.failed(self.cut("the attempt was cut, and may have been carried out"))
+        self.is_under_way = False
         if self.failure is not None or unsafe_request(error):
             raise error
 
@@ -147,6 +149,8 @@ class Exchange:
         if self.outgoing.trust:
             self._put_headers(end)
         self.is_under_way = True
+        if self.outgoing.threads:
+            self.due = end
         return end
 
     def _put_headers(self, end: float) -> None:
@@ -166,8 +170,11 @@ class Exchange:
         self.is_touched = False
 
     def failed(self, error: E) -> E:
-        """The failure, with the request by which it is judged."""
-        self.is_under_way = False
+        """The failure, with the request by which it is judged.
+
+        In a thread one that comes as late as this may come after the policy has cut the attempt.
+        """
+        self.is_under_way = self.due != NEVER and self.due <= clock.current.monotonic()
         error.request = self.request  # type: ignore[attr-defined]  # all the libraries have it
         if self.is_spent:
             self.failure = error

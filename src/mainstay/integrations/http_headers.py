@@ -60,7 +60,7 @@ _NO_TIME = 1e-9
 class Outgoing:
     """What the hands of every client have: what retries, and which hosts are trusted."""
 
-    __slots__ = ("attempts", "calls", "limits", "trust")
+    __slots__ = ("attempts", "calls", "limits", "threads", "trust")
 
     def __init__(
         self, retry: Calls | Operations | None, trust: Iterable[str], operation: str
@@ -69,6 +69,8 @@ class Outgoing:
         self.trust = Trust(trust)
         policy: Any = getattr(self.calls, "policy", self.calls)
         self.attempts = int(getattr(policy, "max_attempts", 1))
+        self.threads = getattr(policy, "timeout_by", "") == "thread"
+        """Whether an attempt may still run, in a thread that was abandoned, when another begins."""
         limits = (getattr(policy, "attempt_timeout", None), getattr(policy, "deadline", None))
         self.limits = limits != (None, None)
         """Whether the policy limits an attempt; the deadline around the call does in any case."""
