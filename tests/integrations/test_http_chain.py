@@ -253,6 +253,19 @@ def test_without_a_header_the_middlewares_change_nothing():
     assert called[-1] == ("lifespan", None)
 
 
+def test_a_deadline_that_is_further_than_a_limit_may_be_is_the_longest_one():
+    """The request is answered, and not refused for what its caller has sent."""
+    left = []
+
+    def app(environ, start_response):
+        left.append(deadline.remaining())
+        return [b""]
+
+    sent = {"REMOTE_ADDR": "127.0.0.1", "HTTP_MAINSTAY_TIMEOUT": "999999999"}
+    assert list(WsgiDeadline(app, trust=HERE)(sent, None)) == [b""]
+    assert left[0] > 86_400.0
+
+
 def test_the_parts_of_a_body_are_made_under_the_deadline_and_closed():
     """A generator runs when the server asks for its parts; outside of them nothing is limited."""
     left, closed = [], []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay import deadline
 from mainstay.core.base.deadline import NEVER
+from mainstay.core.base.validate import MAX_SECONDS
 from mainstay.core.known.headers import (
     ATTEMPT,
     GAVE_UP,
@@ -125,7 +126,7 @@ class Outgoing:
 def within(stated: Iterable[str]) -> deadline.within | None:
     """The limit that the values of a `Mainstay-Timeout` come to: the least; None if none is one."""
     seconds = [each for each in map(parse_timeout, stated) if each is not None]
-    return deadline.within(max(min(seconds), _NO_TIME)) if seconds else None
+    return deadline.within(min(max(min(seconds), _NO_TIME), MAX_SECONDS)) if seconds else None
 
 
 def until(end: float) -> deadline.within:
