@@ -30,6 +30,9 @@ from mainstay.core.idempotency.record import (
     Settle,
     Unknown,
 )
+from mainstay.core.known.kind import Kind
+from mainstay.core.known.registry import REGISTRY
+from mainstay.core.known.table import Row, Table
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import (
@@ -178,6 +181,41 @@ def test_a_final_failure_is_recorded():
     assert state is RecordState.FAILED
     assert repr(outcome.exception) == repr(failure)
     assert (tell, end) == (EmitEvent("record"), failure)
+
+
+class PoolClosed(Exception):
+    """As a library has it: permanent for this process, and not for the next one."""
+
+    __module__ = "pools"
+
+
+@pytest.mark.parametrize(
+    ("is_own", "attributes", "is_recorded"),
+    [
+        (False, {}, False),
+        (False, {"status_code": 404}, True),
+        (True, {}, True),
+        (None, {"status_code": 404, "ms_once": "PUT whose body cannot be read again"}, True),
+    ],
+)
+def test_what_a_table_has_as_permanent_is_recorded_if_it_is_of_the_request(
+    monkeypatch, is_own, attributes, is_recorded
+):
+    """A status is an answer; a pool that is closed, or a name that no host has, is none.
+
+    What the user's own table has as permanent, the user has decided.
+    """
+    table = Table("pools", {"pools.PoolClosed": Row(Kind.PERMANENT, "the pool is closed")})
+    monkeypatch.setattr(REGISTRY, "find", lambda _name: table if is_own is False else None)
+    REGISTRY.register(table if is_own else Table("others", {}))
+    failure = PoolClosed("closed")
+    failure.__dict__.update(attributes)
+    try:
+        step = ran(failure, Done(), *([None] if is_recorded else []))[0]
+    finally:
+        REGISTRY.unregister("pools")
+        REGISTRY.unregister("others")
+    assert (step != StoreCommand(Release("me", 1))) is is_recorded
 
 
 @pytest.mark.parametrize(

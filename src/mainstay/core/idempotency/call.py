@@ -30,7 +30,9 @@ from mainstay.core.idempotency.record import (
     Settle,
     Unknown,
 )
+from mainstay.core.known.http import status_of
 from mainstay.core.known.kind import Kind, qualified_name
+from mainstay.core.known.registry import REGISTRY
 from mainstay.core.retry.classify import judged
 from mainstay.core.retry.effects import Question, Returned
 from mainstay.core.retry.kinds import NEVER_RETRIED
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import Answer, UserValue
     from mainstay.core.idempotency.record import Answer as RecordAnswer
     from mainstay.core.idempotency.record import Command
+    from mainstay.core.known.kind import Known
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.effects import Outcome
     from mainstay.core.retry.policy import Policy
@@ -298,7 +301,19 @@ def _is_final(outcome: Exception, policy: Policy) -> Generator[Any, Answer, bool
         return False
     if any(qualified_name(base) in NEVER_RETRIED for base in type(outcome).__mro__):
         return False  # a cancellation, though it derives from Exception
-    return (yield from judged(outcome, policy._rules)).kind is Kind.PERMANENT
+    verdict = yield from judged(outcome, policy._rules)
+    return verdict.kind is Kind.PERMANENT and _is_of_the_request(outcome, verdict.known)
+
+
+def _is_of_the_request(outcome: Exception, known: Known | None) -> bool:
+    """Whether the same request would fail the same, and not only this process, at this time.
+
+    mainstay's tables have as permanent also what a repetition within the call does not mend: a pool
+    that is closed, a name that no host has, a certificate. A status is an answer to the request.
+    """
+    if known is None or REGISTRY.is_own(known.table):
+        return True
+    return not known.table or status_of(outcome) is not None
 
 
 def _is_cut_off(outcome: Outcome) -> bool:

@@ -58,6 +58,10 @@ class Registry:
         self._own = [each for each in self._own if each.library != library]
         self.forget()
 
+    def is_own(self, library: str) -> bool:
+        """Whether a user has registered a table of that library."""
+        return any(each.library == library for each in self._own)
+
     def forget(self) -> None:
         """Forgets what was found."""
         self._found = {}
