@@ -35,6 +35,7 @@ FILES = {
     "cimpl": "confluent_kafka",
     "confluent_kafka": "confluent_kafka",
     "consul": "consul",
+    "django.db": "django",
     "elastic_transport": "elasticsearch",
     "elasticsearch": "elasticsearch",
     "google.api_core": "google",
