@@ -3,6 +3,8 @@
 The settings are those of this file alone; Django has one set per process.
 """
 
+import os
+import socket
 import sqlite3
 import threading
 from urllib.parse import urlsplit
@@ -160,6 +162,28 @@ def test_a_connection_that_is_lost_is_replaced_between_attempts(django, postgres
 
     AT_ONCE.call(move)
     assert len(set(attempts)) == 2
+
+
+def test_a_rule_names_the_code_of_a_lost_connection(django):
+    """For a transaction that must not be applied twice, as docs/how-to/django.md has it."""
+    attempts = []
+
+    @transaction.atomic(durable=True)
+    def move():
+        attempts.append(1)
+        with socket.socket(fileno=os.dup(connections["default"].connection.fileno())) as wire:
+            wire.shutdown(socket.SHUT_RDWR)
+        run("default", "UPDATE accounts SET amount = 7 WHERE id = 1")
+
+    policy = RetryPolicy(
+        on=mainstay.transient, attempts=3, backoff=Backoff.constant(0), never_retry_on="08006"
+    )
+    with pytest.raises(OperationalError) as caught:
+        policy.call(move)
+    assert (len(attempts), kind_of(caught.value).is_ambiguous) == (1, True)
+    with pytest.raises(OperationalError):
+        AT_ONCE.call(move)
+    assert len(attempts) == 4
 
 
 def test_an_error_of_django_itself_is_not_retried(django):
