@@ -49,6 +49,11 @@ _LEAD = 42
 _WEAK_LENGTH = 200
 _FORM = re.compile(r"[^\s&\"'<>;,]{1,200}+&\w{1,40}+=")
 _FORM_OPTION = re.compile(r"(?:-d|-F|--data(?:-[a-z]{1,10})?|--form(?:-string)?)[ =]?[\"']?\Z")
+_GRANT = re.compile(r"grant_type|authorization_code|code_verifier")
+_GRANTED = 300
+_NEXT = re.compile(r"[ ]([^\s,;:=\"'()<>]{6,100}+)(?=\s|[,;]|\Z)")
+_UNIT = re.compile(r"[ ](?:bytes|characters|chars|days|hours|items|attempts)\b")
+_PAIRS = ("credentials", "credential", "creds", "zugangsdaten")
 _WORDS = re.compile(r"[a-z]{3,8}(?:[ ,]{1,2}[a-z]{3,8}){11,23}(?![\w,])")
 """The words of a wallet, at least twelve."""
 
@@ -103,7 +108,9 @@ def _with_words_before(
 
 
 def _is_in_form(text: str, found: re.Match[str]) -> bool:
-    """Whether the name is a parameter of a URL or a field of a form."""
+    """Whether the name is a parameter of a URL or a field of a form, or of OAuth."""
+    if _GRANT.search(text, max(0, found.start() - _GRANTED), found.end() + _GRANTED) is not None:
+        return True
     if not found[0].endswith("="):
         return False
     if text[max(0, found.start() - 1) : found.start()] in tuple("?&#"):
@@ -126,6 +133,8 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
         value = line_at(text, at)
         is_none = is_plain(text[value.start : value.end], name, is_quoted=False)
         return [] if is_none else [value[:2]]
+    if _is_closed(text, found):
+        return []
     value = value_at(text, at, None if what == SECRET else _WEAK_LENGTH)
     if value.end >= at + _WEAK_LENGTH and is_random(text[value.start : value.end]):
         value = value_at(text, at)
@@ -135,7 +144,24 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     if words is not None:
         return [words.span()]
     values = more_values(text, value, is_list=name.endswith("s"))
+    if squashed(name).endswith(_PAIRS) and not value.is_quoted:
+        values += _paired(text, value)
     return [each[:2] for each in values if _is_hidden(text, each, found, name, what)]
+
+
+def _is_closed(text: str, found: re.Match[str]) -> bool:
+    """Whether the quote that opens before a name closes right behind its sign: `grep 'token='`."""
+    at, quote = found.end(), text[max(0, found.start() - 1) : found.start()]
+    if quote not in ("'", '"') or not found[0].endswith("=") or not text.startswith(quote, at):
+        return False
+    return text[at + 1 : at + 2] in ("", " ", "\n")
+
+
+def _paired(text: str, user: Value) -> list[Value]:
+    """The password behind a user: `credentials: ann hunter2`."""
+    word = _NEXT.match(text, user.end)
+    is_secret = word is not None and is_random(word[1], is_named=True)
+    return [Value(*word.span(1))] if word is not None and is_secret else []
 
 
 def _is_header(text: str, at: int, written: str, name: str) -> bool:
@@ -151,6 +177,8 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
     if value.start >= value.end or not is_secret_value(
         what, name, written, is_quoted=value.is_quoted, is_assigned=found[0].endswith("=")
     ):
+        return False
+    if written.isdigit() and len(written) < 5 and _UNIT.match(text, value.end):
         return False
     kind = found.lastgroup
     if kind == "pair" and value.is_quoted:

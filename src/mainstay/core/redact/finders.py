@@ -16,7 +16,7 @@ from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
 from mainstay.core.redact.names import STEMS, OneOf, SecretNames
 from mainstay.core.redact.patterns import MARK, shaped
 from mainstay.core.redact.plain import is_random
-from mainstay.core.redact.prose import around_words, in_sentences, in_validation
+from mainstay.core.redact.prose import around_words, in_sentences, in_validation, rejected
 from mainstay.core.redact.records import (
     in_elements,
     in_manifests,
@@ -98,6 +98,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     ),
     (("\n",), in_tables),
     (("input", "given="), in_validation),
+    (("value", "' (", '" (', "` ("), rejected),
     (("kind",), in_manifests),
     (("form-data",), in_multipart),
     (("</", "<![", "<"), in_elements),
@@ -133,9 +134,9 @@ _SIGNS = (
 )
 """What a text must hold that has a secret without a name, or escapes."""
 
-_ANY = OneOf((*STEMS, *_SIGNS))
-_COMMANDS = OneOf(commands.SIGNS)
-_CALLS = OneOf(_CALL_SIGNS)
+_ANY = OneOf((*STEMS, *_SIGNS), is_brief=True)
+_COMMANDS = OneOf(commands.SIGNS, is_brief=True)
+_CALLS = OneOf(_CALL_SIGNS, is_brief=True)
 _UPPER = re.compile(r"[A-Z]+")
 
 

@@ -210,9 +210,10 @@ _OTHER = re.compile(
     |reservation|case|reference|ref|receipt|serial|imei|isbn|ean|gtin|upc|sku|batch|lot|thread|offset
     |row|bytes|timestamp|epoch|nanos|matrix|iban|phone|tel|fax|delivery|waybill|awb|contract|policy
     |customer|member|account|request|trace|span|message|event|job|run|build|measured|device
-    |rechnung|bestell|auftrag|kunden|sendung|paket|beleg|vertrag|vorgang|buchung|facture|commande|colis
-    |factura|pedido|fattura|ordine|bestelling|zamówieni|faktur)
-    [a-zéà_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids))?[.:#="' (\[]{0,5}\Z""",
+    |bigint|took|rechnung|bestell|auftrag|kunden|sendung|paket|beleg|vertrag|vorgang|buchung
+    |facture|commande|colis|factura|pedido|fattura|ordine|bestelling|zamówieni|faktur)
+    [a-zéà_]{0,12}(?:[ ._-]?(?:id|no|nr|num|number|code|key|numbers|ids|nº|n°|№))?
+    [.:#="' (\[]{0,5}\Z""",
     re.VERBOSE,
 )
 _LEAD = 48

@@ -39,6 +39,9 @@ ENDINGS = tuple(
     wachtwoord lösenord losenord motdepasse hasło haslo heslo salasana parola şifre sifre jelszó
     jelszo paroladordine palavrapasse adgangskode passord lykilorð lozinka geslo parolă katasandi
     sandi κωδικός mậtkhẩu matkhau zaporka parool slaptažodis סיסמה كلمةالمرور کلمهعبور
+    usrpwd userpwd dbpwd rootpwd adminpwd passkey secretkeybase oobcode validationkey
+    machinekey cipherkey vaultkey unsealkey serverkey wrappingkey instrumentationkey pairingcode
+    zugangsdaten kodeord contrasinal wagwoord mdp парола лозинка 암호 暗証番号
     пароля паролем гасло privateexponent privkey communitystring
     пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
     """.split()
@@ -49,8 +52,8 @@ WORDS = frozenset("clave pwd pass pw psw pin cvv cvc otp sig jwt pat cred".split
 """Short names, secret as a whole word at the end of a name: `db_pass` is, `bypass` is not."""
 
 WEAK = frozenset(
-    "pin cvv cvc otp session sid auth signature sig pat csrf xsrf hmac assertion verifier salt "
-    "seed cert jwt community".split()
+    "pin puk pepper cvv cvc otp session sid auth signature sig pat csrf xsrf hmac assertion "
+    "verifier salt seed cert jwt community".split()
 )
 """Words at the end of a name whose value must look like a secret."""
 
@@ -81,8 +84,10 @@ _ADJECTIVES = frozenset(
 
 STEMS = (
     "pass", "pw", "psw", "pin", "cvv", "cvc", "otp", "sig", "jwt", "pat", "cred", "secret",
-    "token", "ticket", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess", "sid", "csrf",
-    "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha", "wachtw",
+    "puk", "pepper", "zugangs", "kodeord", "contrasi", "wagwoord", "mdp", "лозин", "암호", "暗証",
+    "ticket", "token", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess",
+    "sid", "csrf", "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha",
+    "wachtw",
     "senord", "motdep", "de passe", "has\u0142o", "haslo", "heslo", "salasana", "parola",
     "ifre", "jelsz", "парол", "identif", "hmac", "assertion", "verifier", "salt", "seed",
     "clave", "samlresponse", "ordine", "adgangskode", "passord", "lykilor", "lozinka", "geslo",
@@ -237,23 +242,36 @@ class OneOf:
     True
     """
 
-    __slots__ = ("_begins", "_expression", "_words")
+    __slots__ = ("_begins", "_expression", "_is_brief", "_words")
 
-    def __init__(self, words: Iterable[str], *, begins: bool = False) -> None:
+    def __init__(
+        self, words: Iterable[str], *, begins: bool = False, is_brief: bool = False
+    ) -> None:
         self._words = tuple(words)
         self._begins = begins
+        self._is_brief = is_brief  # without words that hold another one, and need not be looked for
         self._expression: re.Pattern[str] | None = None
 
     @property
     def expression(self) -> re.Pattern[str]:
         """What matches a part of each word; compiled once it is needed, not at import."""
         if self._expression is None:
-            self._expression = one_of(self._words, begins=self._begins)
+            words = _brief(self._words) if self._is_brief else self._words
+            self._expression = one_of(words, begins=self._begins)
         return self._expression
 
     def is_in(self, text: str) -> bool:
         """Whether one of the words is in the text."""
         return (self._expression or self.expression).search(text) is not None
+
+
+def _brief(words: Iterable[str]) -> list[str]:
+    """The words that hold no other one: a text with a longer one has its part, too."""
+    found: list[str] = []
+    for word in sorted(set(words), key=len):
+        if not any(other in word for other in found):
+            found.append(word)
+    return found
 
 
 def one_of(words: Iterable[str], *, begins: bool = False) -> re.Pattern[str]:

@@ -15,7 +15,7 @@ import re
 from binascii import Error, a2b_base64
 
 from mainstay.core.redact.names import OneOf
-from mainstay.core.redact.plain import is_random
+from mainstay.core.redact.plain import is_dense, is_random
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +67,19 @@ def _if_named_random(found: re.Match[str]) -> list[Span]:
     return [found.span("secret")] if is_random(found["secret"], is_named=True) else []
 
 
+def _if_written(found: re.Match[str]) -> list[Span]:
+    return [] if _HELD.fullmatch(found["secret"]) else [found.span("secret")]
+
+
+def _if_dense(found: re.Match[str]) -> list[Span]:
+    secret = found["secret"]
+    is_token = is_dense(secret) or _LONG_HEX.fullmatch(secret) is not None
+    return [found.span("secret")] if is_token else []
+
+
+_LONG_HEX = re.compile(r"[0-9a-f]{32,}+")
+
+
 # --- URLs and logins ------------------------------------------------------------------------------
 
 
@@ -75,11 +88,17 @@ def _url(found: re.Match[str]) -> list[Span]:
     user, password = found[2], found[3]
     if password is not None and (user.startswith("[") or _PORT.match(password)):
         return []  # an address and its port; the @ is further on, in the path
-    is_token = ("@" not in user and len(user) >= 20) or (len(user) >= 12 and _is_mixed(user))
-    spans = [found.span(2)] if is_token else []
+    is_token = (len(user) >= 20 and "@" not in user) or (len(user) >= 12 and _is_mixed(user))
+    spans = [found.span(2)] if is_token and _HELD.fullmatch(user) is None else []
+    if password is not None and _HELD.fullmatch(password):
+        return spans
     return [*spans, found.span(3)] if password else spans
 
 
+_HELD = re.compile(
+    r"\$\{[^{}]{1,80}+\}|\$[A-Z][A-Z_]{1,60}+|%[A-Z_]{2,40}+%|\{\{[^{}]{1,80}+\}\}|\*{2,}+|x{3,}+"
+)
+"""What stands for a part of a URL."""
 _PORT = re.compile(r"[0-9]{1,5}\\{0,8}(?:[/?#]|,[\w.-]{1,255}:[0-9]{1,5}[/?#])")
 
 
@@ -130,20 +149,20 @@ _USERINFO = (  # JSON may have a backslash before a slash
     r"[^\s/?#,\"'<>`]{1,100}@[\w.-]))?+)"
     rf"(?::((?:[^\s\"'<>`:]|:(?!{_SLASHES}))*))?@"
 )
-_SPACED = (  # a password of some words
-    r"://[\w.%+-]{1,60}+:(?P<secret>(?![0-9]{1,5}[ /])[^\s@:/\"'<>]{1,60}+"
-    r"(?:[ ][^\s@:/\"'<>]{1,60}+){1,3})"
+_SPACED = (  # a password of some words, or with quotes in it
+    r"://[\w.%+-]{0,60}+:(?P<secret>(?![0-9]{1,5}[ /\"'`])"
+    r"(?:[^\s@:/\"'<>]{1,60}+(?:[ ][^\s@:/\"'<>]{1,60}+){1,3}"
+    r"|[^\s@:/,;<>(){}\"'`]{0,60}+(?:[\"'`<>][^\s@:/,;<>(){}\"'`]{0,60}+){1,4}+))"
     r"@(?=[\w.-]{1,255}+(?:[:/?]|\Z))"
-)
-_QUOTING = (  # a password with quotes in it
-    r"://[\w.%+-]{0,60}+:(?P<secret>(?![0-9]{1,5}[\"'`/])[^\s@:/,;<>(){}\"'`]{0,60}+"
-    r"(?:[\"'`][^\s@:/,;<>(){}\"'`]{0,60}+){1,4}+)@(?=[\w.-]{1,255}+(?:[:/?]|\Z))"
 )
 _LETTERS = (  # ?u=ann&p=hunter2
     r"[?&]u(?:ser|sername)?=[^\s&#\"'<>]{0,100}+&p=(?P<secret>[^\s&#\"'<>]{1,200}+)"
     r"|[?&]p=(?P<before>[^\s&#\"'<>]{1,200}+)&u(?:ser|sername)?="
 )
-_CUBRID = r"jdbc:cubrid:[^\s:]{1,255}+:[0-9]{1,5}:[^\s:]{1,100}+:[^\s:]{0,100}+:(?P<secret>[^\s:?]{1,100}+)"
+_CUBRID = (
+    r"jdbc:cubrid:[^\s:]{1,255}+:[0-9]{1,5}:[^\s:]{1,100}+:[^\s:]{0,100}+:"
+    r"(?P<secret>[^\s:?]{1,100}+)"
+)
 _LOGIN = (
     r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/)(?P<secret>[^\s@\"'<>/]{1,200})"
     r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
@@ -180,8 +199,9 @@ _TRIED = (  # failed to authenticate ann:hunter2
     r"(?P<secret>[^\s:/\"',;()]{4,100}+)"
 )
 _USED = (  # AUTH failed with 'hunter2'
-    r"(?i)\b(?:auth|authenticat\w{1,5}|log ?[io]n|bind|sign ?in)\b[^\"'`\r\n]{0,40}?[ ](?:with|using)[ ]"
-    r"[\"'`](?!(?:scram|cram|sha|ntlm|o?auth|saml|digest|kerb|krb|tls|ssl|x\.?509|md5|radius|ldap))"
+    r"(?i)\b(?:auth|authenticat\w{1,5}|log ?[io]n|bind|sign ?in)\b[^\"'`\r\n]{0,40}?"
+    r"[ ](?:with|using)[ ][\"'`](?!(?:scram|cram|sha|ntlm|o?auth|saml|digest|kerb|krb|tls|ssl"
+    r"|x\.?509|md5|radius|ldap|err))"
     r"(?P<secret>[^\s\"'`]{4,100}+)[\"'`]"
 )
 _RADIUS = (  # Login OK: [ann/hunter2]
@@ -200,7 +220,8 @@ _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
 
 _PEM = (
     r"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----"
-    r"[^-]*+(?:-(?!---[- ]END)[^-]*+)*+(?:----[- ]END [A-Z0-9 ]{0,40}[- ]?----[- ]?)?"
+    r"[^-]*+(?:-(?!---[- ]END)[^-]*+)*+"
+    r"(?:-----END [A-Z0-9 ]{0,40}-----|---- END [A-Z0-9 ]{0,40}----)?"
 )
 _PUTTY = (
     r"Private-(?:Lines: [0-9]{1,4}\r?\n(?P<secret>(?:[\w+/=]{1,80}+(?:\r?\n|\Z))++)|MAC: "
@@ -232,7 +253,8 @@ _ACL = (
     r"(?P<secret>[#>][^\s]{4,128}+)"
 )
 _PROTOCOL = (  # FTP, POP3, IRC, Redis
-    r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
+    r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
+    r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
     r"|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
     r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
     r"(?P<secret>[^\s\"]{3,200}+)"
@@ -241,13 +263,28 @@ _NETRC = (
     r"(?i)\b(?:(?:login|user|username|account)[ \t=:]{1,4}\S{1,100}+|default"
     r"|machine \S{1,200}+),?\s{1,20}+"
     r"(?:password|passwd|pass|pw)\s{1,20}+(?:[0-9]{1,2}[ ])?(?!(?:is|was|for|has|must|not|not"
-    r"|in|and|or)\b)(?P<secret>[^\s\"']{1,200}+)"
+    r"|in|and|or|expire|null|history|require)\b)(?P<secret>[^\s\"']{1,200}+)"
 )
 _CISCO = (  # the digit is the sort of encryption; 0 is none
     r"(?i)\b(?:password|secret|key|key-string|md5) [0-9] (?P<secret>[^\s\"']{4,200}+)"
 )
+_COMMUNITY = r"\bcommunity (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
+_NEWUSERS = (
+    r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
+    r"[^:\r\n]{0,200}+:/"
+)
+_CHAP = (  # chap-secrets of PPP
+    r"(?m)^[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)[ \t]{1,9}(?:\*|[\w.-]{1,60}+)"
+    r"[ \t]{1,9}(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{4,200}+))"
+    r"[ \t]{1,9}[*0-9./]{1,20}[ \t]{0,9}$"
+)
+_LINKED = (  # https://host/reset-password/…
+    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit)[\w-]{0,30}/(?:[a-z-]{1,40}/){0,2}"
+    r"(?P<secret>[\w~=-]{16,200}+)(?![\w.])"
+)
 _USERLIST = (  # PgBouncer
-    r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]*$"
+    r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}"
+    r"\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]{0,9}$"
 )
 _CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
     r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
@@ -264,7 +301,7 @@ _PRINTED = (  # what openssl prints of a private key
     r"(?:\bpriv|privateExponent|prime[12]|exponent[12]|coefficient):\s{0,9}"
     r"(?P<secret>(?:[0-9a-f]{2}:\s{0,20}+){8,}+(?:[0-9a-f]{2})?)"
 )
-_IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM) \"(?P<secret>[^\"\r\n]{1,200}+)\""
+_IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM|PLAIN) \"(?P<secret>[^\"\r\n]{1,200}+)\""
 _CURLRC = r"(?m)^[ ]{0,8}user[ ]{0,4}=[ ]{0,4}\"[^\s:\"]{1,60}+:(?P<secret>[^\"\r\n]{1,200}+)\""
 _TRACK = r"%B(?P<secret>[0-9]{12,19}\^[^?\r\n]{2,80}+)|;(?P<second>[0-9]{12,19}=[0-9]{4,40})"
 
@@ -308,9 +345,6 @@ URLS: tuple[Shape, ...] = (
     (("@",), re.compile(_LOGIN), _group),
     (("@",), re.compile(_LOGIN_OF_NO_PORT), _if_random),
     (("://",), re.compile(_SPACED), _group),
-    (("://",), re.compile(_QUOTING), _group),
-    (("&p=", "?p="), re.compile(_LETTERS), _groups),
-    (("jdbc:cubrid",), re.compile(_CUBRID), _group),
     (("@",), re.compile(_ORACLE), _oracle),
 )
 """Texts with a URL are frequent, and need not be asked for the signs of all others."""
@@ -318,7 +352,7 @@ URLS: tuple[Shape, ...] = (
 SHAPES: tuple[Shape, ...] = (
     (("-----begin", "---- begin"), re.compile(_PEM), _whole),
     (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
-    (("-u", "-user"), re.compile(_USER), _group),
+    (("-u", "-user"), re.compile(_USER), _if_written),
     (("auth", "cred", "login"), re.compile(_PAIR), _group),
     (("pdo", "mysql", "oci_", "getconn"), re.compile(_POSITION), _group),
     (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_named_random),
@@ -372,17 +406,27 @@ SHAPES: tuple[Shape, ...] = (
         re.compile(_NETRC),
         _netrc,
     ),
-    ((": eap", ": psk", ": xauth", ": ntlm"), re.compile(_IPSEC), _group),
+    ((": eap", ": psk", ": xauth", ": ntlm", ': plain "'), re.compile(_IPSEC), _group),
     (("user =", "user="), re.compile(_CURLRC), _group),
     (
-        tuple(f"{name} {digit} " for name in ("word", "secret") for digit in "05789"),
+        tuple(f"{name} {digit} " for name in ("word", "secret", "key") for digit in "05789"),
         re.compile(_CISCO),
         _if_named_random,
+    ),
+    (("&p=", "?p="), re.compile(_LETTERS), _groups),
+    (("jdbc:cubrid",), re.compile(_CUBRID), _group),
+    (("community ",), re.compile(_COMMUNITY), _group),
+    ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(_NEWUSERS), _if_named_random),
+    (('" * "', "chap-secrets"), re.compile(_CHAP), _groups),
+    (
+        ("/reset", "/magic", "/activat", "/verif", "/confirm", "/invit", "-reset/"),
+        re.compile(_LINKED),
+        _if_dense,
     ),
     (("userlist", '" "md5', '" "scram-'), re.compile(_USERLIST), _group),
     ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
     (("login ok", "login incorrect"), re.compile(_RADIUS), _group),
-    (("login ",), re.compile(_LOGIN_COMMAND), _group),
+    ((" -p ", " -p="), re.compile(_LOGIN_COMMAND), _group),
     (("bearer.auth",), re.compile(_SOCKET), _group),
     (("334",), re.compile(_CHALLENGED), _group),
     ((" login ",), re.compile(_TAGGED), _groups),
@@ -395,4 +439,4 @@ SHAPES: tuple[Shape, ...] = (
     ),
 )
 SIGNS = tuple(sign for signs, _, _ in (*URLS, *SHAPES) for sign in signs)
-_OTHERS = OneOf(sign for signs, _, _ in SHAPES for sign in signs)
+_OTHERS = OneOf((sign for signs, _, _ in SHAPES for sign in signs), is_brief=True)

@@ -25,12 +25,14 @@ _SCHEMES = frozenset("basic bearer digest negotiate oauth oauth2 ntlm token apik
 """Words that are no value by themselves, and go before one."""
 _HOLDER = re.compile(
     r"""\?|\$[0-9]{1,3}|%s|\*+|\.{3}|…|[•●*xX.-]{3,}+|-+
+    | \$env:\w{2,60}+|\#\{[^}]{1,80}+\}?|\$\(\(.{1,60}?\)\)|cat[ ][~./$][\w./$-]{1,100}+
+    | <base64[^<>]{0,60}+>|@Microsoft\.KeyVault\(.{0,200}|(?:id|src)=[\w./~-]{1,80}+(?:,\w.{0,80}+)?
     | \$\{[^}]{1,80}+\}?|\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
     | \$[A-Z_]{2,60}|\$[a-z_]{2,60};?|\$\([^)]{1,80}+\)
-    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@[a-z_]{2,40}|[:@]p[0-9]{1,3}|:[0-9]{1,3}
+    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@[a-z_]{2,40}@?|[:@]p[0-9]{1,3}|:[0-9]{1,3}
     | <[A-Za-z][A-Za-z_\x20'-]{0,80}+(?:>.{0,40}+)?|\[(?:redacted|filtered|hidden|masked)\]
     | \((?:known\ after\ apply|sensitive[\w\x20]{0,20}|redacted|hidden)\)
-    | (?i:\[(?:redacted|filtered|hidden|masked)\]|your[_-]?\w{0,40}
+    | (?i:\[(?:redacted|filtered|hidden|masked)\]|[\[({]?your[\w-]{0,40}+[\])}]?
         |(?:change|replace)[_-]?me\w{0,20}
         |todo|placeholder|insert[_-]\w{1,40}|\w{0,12}[_-]?\.{3}|!vault|!reference|!ref)
     | (?=[A-Z_]{0,40}(?:TOKEN|PASSWORD|SECRET|KEY)_?[A-Z]{0,10})[A-Z_]{2,60}|</?\w{1,20}>
@@ -42,7 +44,7 @@ _HOLDER = re.compile(
         )++[\]}]
     | SIG[A-Z]{2,6}[0-9+]{0,3}
     | (?:~|\.{0,2})/[a-z0-9_.-]{1,60}+(?:/[a-z0-9_.-]{0,60}+)*+|[A-Za-z]:\\[\w\\.\x20-]{1,200}
-    | (?:file|env|vault|ref|arn|ssm|secretsmanager|op|doppler|gsm):[/:]?[\w./:-]{1,200}
+    | (?:file|env|vault|ref|arn|ssm|secretsmanager|op|doppler|gsm):[/:]?[\w./:\#-]{1,200}
     """,
     re.VERBOSE,
 )
@@ -52,7 +54,8 @@ _CODE = re.compile(
 )
 _TYPES = frozenset(
     "null none redacted filtered hidden masked removed sensitive int str float list dict bool "
-    "bytes nonetype string object include omit same-origin".split()
+    "bytes nonetype string object include omit same-origin sha1 sha224 sha256 sha384 sha512 md5 "
+    "hex base64 utf8 utf-8 ascii".split()
 )
 _MESSAGE = re.compile(
     r"""[\[{(]?+[\s"'“]*+(?:This|That|The|These|Field|Value|Must|Not|Ensure|Enter|Password|Passwords|Token
@@ -73,7 +76,7 @@ _ORDINARY = re.compile(
     r"""[0-9.,:/%+-]++|0x[0-9a-fA-F]{1,16}+
     | v?[0-9]{1,6}+(?:[.-][0-9a-z]{1,8}+)*+|[0-9.]{1,12}+[a-zA-Z%]{1,4}
     | [0-9]{8}T[0-9]{4,6}Z?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.+Z-]{0,30}
-    | (?:[0-9]{1,2}(?:st|nd|rd|th|[hms]))+
+    | (?:[0-9]{1,4}(?:st|nd|rd|th|[hms]))+
     | (?:utf|sha|md|x|ipv|http|base|tls|ssl|rsa|aes|ed|http|v|p|python|java|oauth|s3v|line|port|pid)
       [-/.]?[0-9]{1,5}(?:[-_/.][a-z0-9.]{1,12}){0,3}
     | [a-z]{1,10}://\S*+|[\w.+-]{1,60}@[\w.-]{1,80}|[\w.-]{1,80}:[0-9]{1,5}
@@ -107,7 +110,7 @@ def is_secret_value(
     if kind == SECRET:
         return not (_SHORT_ID.fullmatch(value) and squashed(name).endswith(_COUNTED))
     value = value.strip()
-    if kind in ("pin", "otp", "cvv", "cvc"):
+    if kind in ("pin", "puk", "otp", "cvv", "cvc"):
         digits = len(_DIGIT.findall(value))
         is_word = _ORDINARY.fullmatch(value) is not None or len(value) < 6
         return digits >= 3 + (kind == "pin") or (digits > 0 and not is_word)
@@ -163,7 +166,7 @@ def _is_message(value: str) -> bool:
     if _SCHEMA.match(value):
         return True
     return _MESSAGE.fullmatch(value) is not None and not any(
-        is_random(word.strip("\"'.,()“”")) for word in value.split()
+        is_random(word.strip("\"'.,()“”"), is_named=True) for word in value.split()
     )
 
 

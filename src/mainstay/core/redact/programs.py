@@ -151,6 +151,7 @@ _KEYS = (
     _of("zip, unzip, zipcloak", "-P", flags="rqjmuo9"),
     _of("openssl", "-k -K -pass -passin -passout -password -kpass"),
     _of("openssl passwd, htpasswd -b", last=True),
+    _of("gpg-preset-passphrase", "-P"),
     _of("gpg, gpgsm, gpg-agent", "--passphrase"),
     _of("keytool, jarsigner, apksigner", "-storepass -keypass -srckeypass --ks-pass --key-pass"),
     _of("ssh-keygen", "-N -P"),

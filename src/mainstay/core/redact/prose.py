@@ -35,7 +35,7 @@ _NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
 _NO_SECRET = re.compile(
     r"(?i)(?:unexpected|expecting|expected|syntax|near|primary|foreign|public|host|cache"
     r"|partition|sort|routing|idempotency|object|redis|the key|for|duplicate|unique|s3|message|i18n"
-    r"|translation|gpg)\W{1,3}\Z"
+    r"|translation|gpg|site|publishable|verify|verifying)[\W_]{1,3}\Z"
 )
 _REACH = 160
 _QUOTED = re.compile(
@@ -55,7 +55,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PATH = re.compile(r"[/:]")
 _LINK = re.compile(
     r"(?i)(?:\b(?:value|values|is|was|be|to|from|got|given|provided|supplied|received|entered|input"
-    r"|using|equals|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это)"
+    r"|using|equals|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это|now)"
     r"[ :=]{1,3}<?|[:=][ ]{0,2}<?|\()\Z"
 )
 _OTHER = re.compile(
@@ -67,8 +67,8 @@ _OTHER = re.compile(
     r"[ _]?(?:id)?[\"']?[:= ]{1,3}\Z"
 )
 _DIRECT = re.compile(
-    r"[\"'`]?(?:[ ]?<[A-Z_]{1,40}>)?[\"'`]?[ ]{1,2}(?:-[ ])?[(<]?(?:(?:no|nr|number|id"
-    r"|value)[. :]{1,2})?\Z"
+    r"[\"'`]?(?:[ ]?<[A-Z_]{1,40}>)?[\"'`]?[ ]{1,2}(?:[-\u2013\u2014][ ])?[(<>*]?"
+    r"(?:(?:no|nr|number|id|value)[. :]{1,2})?\Z"
 )
 _STRUCTURE = re.compile(
     r"[{}|\\&]|[\"'],[ ]?[\"']|[\"']:[ ]?[\"'{\[]|(?<!value)(?<!given)(?<!input)="
@@ -85,6 +85,20 @@ _BEFORE = re.compile(
     rf"""(?i)(?<![\w"'`])(?:(["'`])(?P<quoted>[^"'`\r\n]{{3,200}}+)\1|(?P<word>[^\s"'`]{{8,400}}+))
     [ ](?:(?:is|was|isn't|of|for|as|does|did|into|expected)(?:[ ][\w'-]{{1,20}}+){{0,4}}?)
     [ ]["'`<]?[\w.$-]{{0,40}}?{_SURE}(?![\w.$(/])""",
+    re.VERBOSE,
+)
+_READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
+    r"""(?i)(?<![\w.,:-])(?:[A-Z]-)?(?P<before>[0-9]{4,8}|[0-9]{3}[ -][0-9]{3})
+    [ ](?:is|as)[ ](?:your|the)(?:[ ][\w-]{1,20}+){0,3}?[ ](?:code|pin|otp|tan|passcode)\b
+    |\b(?:your|enter|use)[ ](?:the[ ])?code(?:[ ]is)?:?[ ]
+    (?P<behind>[0-9]{5,8}|[0-9]{3}[ -][0-9]{3})(?![\w.:-])""",
+    re.VERBOSE,
+)
+_REJECTED = re.compile(  # value "x" at path "password"; 'x' (field password)
+    r"""(?i)(?:\bvalues?[ :=]{1,2}["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
+      [^"'`\r\n]{0,40}?\b|["'`](?P<other>[^"'`\s]{3,200}+)["'`][ ]\()
+    (?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2}["'`]?-{0,2}
+    (?P<name>[\w.]{3,100}+)""",
     re.VERBOSE,
 )
 _FIELD = re.compile(
@@ -147,15 +161,37 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
             found = word.start() + len(written)
             yield word.start(), found
     stop = end if line < 0 else line
-    for group in _GROUPS.finditer(text, start, stop) if noun.lastgroup == "code" else ():
+    yield from _ENDS[noun.lastgroup or ""](text, start, stop)
+
+
+def _grouped(text: str, start: int, stop: int) -> Iterator[Span]:
+    """The digits of a code, in groups."""
+    for group in _GROUPS.finditer(text, start, stop):
         if _LINK.search(text[start : group.start()][-24:]) is not None:
             yield group.span()
+
+
+def _final(text: str, start: int, stop: int) -> Iterator[Span]:
+    """What stands at the end of a line, with signs that would end a word elsewhere."""
     final = _FINAL.search(text, max(start, stop - 104), stop)
-    if final is not None and noun.lastgroup == "password" and is_dense(final[1]):
+    is_secret = final is not None and is_dense(final[1])
+    if final is not None and is_secret and not is_plain(final[1], "", is_quoted=False):
         yield final.span(1)
+    yield from _last(text, start, stop)
+
+
+def _last(text: str, start: int, stop: int) -> Iterator[Span]:
     last = _LAST.search(text, start, stop)
-    if last is not None and noun.lastgroup in ("password", "token") and is_odd(last[1]):
+    if last is not None and is_odd(last[1]):
         yield last.span(1)
+
+
+def _nothing(text: str, start: int, stop: int) -> Iterator[Span]:  # noqa: ARG001  as the others
+    yield from ()
+
+
+_ENDS = {"code": _grouped, "password": _final, "token": _last, "key": _nothing}
+"""What else stands behind a word of each sort."""
 
 
 def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: bool) -> bool:
@@ -177,7 +213,8 @@ def _is_such(noun: re.Match[str], between: str, written: str) -> bool:
     if noun[0] == "session" and _UUID.fullmatch(written):
         return False
     if kind == "code":
-        return _CODE.fullmatch(written) is not None or is_random(written)
+        is_word = noun[0].endswith(("word", "words"))
+        return _CODE.fullmatch(written) is not None or is_random(written, is_named=is_word)
     if kind == "key":
         is_key = is_dense(written) if len(written) > 15 else False
         is_key = is_key or (_HEX.fullmatch(written) is not None and len(written) in _KEY_LENGTHS)
@@ -199,6 +236,8 @@ def around_words(text: str, lowered: str) -> Iterator[Span]:
         before = lowered[max(0, found.start() - 60) : found.start()]
         if _NOUN.search(before) is not None and (is_random(found[1]) or is_random(found[2])):
             yield from (found.span(1), found.span(2))
+    for found in _READ_OUT.finditer(text) if "code" in lowered or " your " in lowered else ():
+        yield found.span(found.lastgroup or "")
     for found in _BEFORE.finditer(text):
         place = "quoted" if found["quoted"] else "word"
         is_password = place == "quoted" and found["password"] is not None
@@ -217,3 +256,12 @@ def in_validation(text: str, names: SecretNames) -> Iterator[Span]:
             value = value_at(text, found.end(), 2000)
             end = _END.search(text, found.end())
             yield value.start, value.end if value.is_quoted or end is None else end.start()
+
+
+def rejected(text: str, names: SecretNames) -> Iterator[Span]:
+    """A value that a message quotes before the name of its field."""
+    for found in _REJECTED.finditer(text):
+        place = "value" if found["value"] else "other"
+        is_named = names.kind(found["name"].rpartition(".")[2]) == SECRET
+        if is_named and not is_plain(found[place], found["name"], is_quoted=True):
+            yield found.span(place)

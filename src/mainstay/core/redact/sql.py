@@ -88,7 +88,7 @@ def in_sql(text: str, lowered: str, names: SecretNames) -> Iterator[Span]:
 
 def _has_text(text: str) -> bool:
     """Whether a text of SQL may stand in it."""
-    return any(sign in text for sign in (" '", "='", "('", " E'", " N'", " e'"))
+    return " '" in text or "='" in text or "('" in text or " E'" in text or " N'" in text
 
 
 def _in_clauses(text: str) -> Iterator[Span]:

@@ -93,7 +93,7 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
         start = opened.end()
         end = closing(text, start, opened[2], len(opened[1]), last)
         return Value(start, end, is_quoted=True)
-    heredoc = _HEREDOC.match(text, at, last)
+    heredoc = _HEREDOC.match(text, at, last) if text.startswith("<<", at) else None
     if heredoc is not None:
         start, end = heredoc.span("lines")
         return Value(start, start + len(text[start:end].rstrip()), is_quoted=True)
