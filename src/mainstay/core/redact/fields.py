@@ -53,6 +53,7 @@ _GRANT = re.compile(r"grant_type|authorization_code|code_verifier")
 _GRANTED = 300
 _NEXT = re.compile(r"[ ]([^\s,;:=\"'()<>]{6,100}+)(?=\s|[,;]|\Z)")
 _UNIT = re.compile(r"[ ](?:bytes|characters|chars|days|hours|items|attempts)\b")
+_QUOTES = frozenset("'\"")
 _PAIRS = ("credentials", "credential", "creds", "zugangsdaten")
 _WORDS = re.compile(r"[a-z]{3,8}(?:[ ,]{1,2}[a-z]{3,8}){11,23}(?![\w,])")
 """The words of a wallet, at least twelve."""
@@ -133,7 +134,7 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
         value = line_at(text, at)
         is_none = is_plain(text[value.start : value.end], name, is_quoted=False)
         return [] if is_none else [value[:2]]
-    if _is_closed(text, found):
+    if text[at : at + 1] in _QUOTES and _is_closed(text, found):
         return []
     value = value_at(text, at, None if what == SECRET else _WEAK_LENGTH)
     if value.end >= at + _WEAK_LENGTH and is_random(text[value.start : value.end]):
@@ -144,7 +145,7 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     if words is not None:
         return [words.span()]
     values = more_values(text, value, is_list=name.endswith("s"))
-    if squashed(name).endswith(_PAIRS) and not value.is_quoted:
+    if not value.is_quoted and name.lower().endswith(_PAIRS):
         values += _paired(text, value)
     return [each[:2] for each in values if _is_hidden(text, each, found, name, what)]
 
@@ -152,7 +153,7 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
 def _is_closed(text: str, found: re.Match[str]) -> bool:
     """Whether the quote that opens before a name closes right behind its sign: `grep 'token='`."""
     at, quote = found.end(), text[max(0, found.start() - 1) : found.start()]
-    if quote not in ("'", '"') or not found[0].endswith("=") or not text.startswith(quote, at):
+    if quote != text[at] or not found[0].endswith("="):
         return False
     return text[at + 1 : at + 2] in ("", " ", "\n")
 

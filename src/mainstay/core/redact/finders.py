@@ -72,8 +72,10 @@ class Finders:
         if mentions:
             yield from named_values(text, self._names, mentions)
             for signs, finder in _NAMED:
-                if any(sign in lowered for sign in signs):
-                    yield from finder(text, self._names)
+                for sign in signs:
+                    if sign in lowered:
+                        yield from finder(text, self._names)
+                        break
             if self._builtin:
                 yield from in_sentences(text, lowered, mentions)
                 yield from around_words(text, lowered)

@@ -123,7 +123,6 @@ ISSUERS: tuple[tuple[str, str], ...] = (
     ("apify_api_ tr_prod_ tr_dev_ os_v2_app_ os_v2_org_ aivenv1_ essu_", _RANDOM),
     ("rzp_live_ rzp_test_", r"[A-Za-z0-9]{14,}+"),  # Razorpay
     ("aio_", r"(?=[A-Za-z]{0,28}[0-9])[A-Za-z0-9]{28}(?!\w)"),  # Adafruit
-    ("ST- TGT- PGT- PT- PGTIOU-", r"[0-9]{1,9}-[A-Za-z0-9]{16,}[\w.-]*+"),  # CAS
     ("wandb_v1_ rnd_ esecret_ testsk_ slk_", _RANDOM),
     ("fio-u- tk-us- cfut_ cfat_ cfk_ e2b_ KGAT_", _RANDOM),
     ("key_live_ key_test_ secret_live_ secret_test_ token_live_ token_test_ api_live_", _RANDOM),
@@ -145,6 +144,7 @@ INNER: tuple[tuple[str, str], ...] = (
     ("SK", r"SK(?=[a-f]{0,31}[0-9])[a-f0-9]{32}(?!\w)"),
     ("-us", r"[a-f0-9]{32}-us[0-9]{1,2}(?!\w)"),  # Mailchimp
     (":AA", r"(?:bot)?[0-9]{8,10}:AA[\w-]{33}(?![\w-])"),  # Telegram
+    ("T-", r"(?:S|TG|PG|P)T-[0-9]{1,9}-[A-Za-z0-9]{16,}[\w.-]*+"),  # CAS
     ("Q~", r"[\w.~]{3}[0-9]Q~[\w.~-]{31,34}"),  # Microsoft Entra
     ("pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),  # Airtable
     ("at.", r"[ps]at\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}"),  # Harness

@@ -41,7 +41,7 @@ ENDINGS = tuple(
     sandi κωδικός mậtkhẩu matkhau zaporka parool slaptažodis סיסמה كلمةالمرور کلمهعبور
     usrpwd userpwd dbpwd rootpwd adminpwd passkey secretkeybase oobcode validationkey
     machinekey cipherkey vaultkey unsealkey serverkey wrappingkey instrumentationkey pairingcode
-    zugangsdaten kodeord contrasinal wagwoord mdp парола лозинка 암호 暗証番号
+    zugangsdaten kodeord contrasinal wagwoord mdp парола
     пароля паролем гасло privateexponent privkey communitystring
     пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
     """.split()
@@ -84,7 +84,7 @@ _ADJECTIVES = frozenset(
 
 STEMS = (
     "pass", "pw", "psw", "pin", "cvv", "cvc", "otp", "sig", "jwt", "pat", "cred", "secret",
-    "puk", "pepper", "zugangs", "kodeord", "contrasi", "wagwoord", "mdp", "лозин", "암호", "暗証",
+    "puk", "pepper", "zugangs", "kodeord", "contrasi", "wagwoord", "mdp",
     "ticket", "token", "bearer", "key", "auth", "cookie", "string", "card", "code", "sess",
     "sid", "csrf", "xsrf", "psk", "phrase", "mnemonic", "kennwort", "geheim", "contrase", "senha",
     "wachtw",

@@ -36,7 +36,8 @@ def shaped(text: str, lowered: str) -> Iterator[Span]:
     >>> [url[start:end] for start, end in shaped(url, url)]
     ['hunter2']
     """
-    yield from _of(URLS, text, lowered)
+    if "@" in text:
+        yield from _of(URLS, text, lowered)
     if _OTHERS.is_in(lowered):
         yield from _of(SHAPES, text, lowered)
 
@@ -413,7 +414,7 @@ SHAPES: tuple[Shape, ...] = (
         re.compile(_CISCO),
         _if_named_random,
     ),
-    (("&p=", "?p="), re.compile(_LETTERS), _groups),
+    (("&p=", "&u"), re.compile(_LETTERS), _groups),
     (("jdbc:cubrid",), re.compile(_CUBRID), _group),
     (("community ",), re.compile(_COMMUNITY), _group),
     ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(_NEWUSERS), _if_named_random),

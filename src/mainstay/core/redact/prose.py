@@ -161,7 +161,10 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
             found = word.start() + len(written)
             yield word.start(), found
     stop = end if line < 0 else line
-    yield from _ENDS[noun.lastgroup or ""](text, start, stop)
+    if noun.lastgroup == "code":
+        yield from _grouped(text, start, stop)
+    elif noun.lastgroup != "key" and text.find(": ", start, stop) >= 0:
+        yield from _final(text, start, stop, is_any=noun.lastgroup == "password")
 
 
 def _grouped(text: str, start: int, stop: int) -> Iterator[Span]:
@@ -171,27 +174,15 @@ def _grouped(text: str, start: int, stop: int) -> Iterator[Span]:
             yield group.span()
 
 
-def _final(text: str, start: int, stop: int) -> Iterator[Span]:
-    """What stands at the end of a line, with signs that would end a word elsewhere."""
-    final = _FINAL.search(text, max(start, stop - 104), stop)
+def _final(text: str, start: int, stop: int, *, is_any: bool) -> Iterator[Span]:
+    """What stands at the end of a line, perhaps with signs that would end a word elsewhere."""
+    final = _FINAL.search(text, max(start, stop - 104), stop) if is_any else None
     is_secret = final is not None and is_dense(final[1])
     if final is not None and is_secret and not is_plain(final[1], "", is_quoted=False):
         yield final.span(1)
-    yield from _last(text, start, stop)
-
-
-def _last(text: str, start: int, stop: int) -> Iterator[Span]:
     last = _LAST.search(text, start, stop)
     if last is not None and is_odd(last[1]):
         yield last.span(1)
-
-
-def _nothing(text: str, start: int, stop: int) -> Iterator[Span]:  # noqa: ARG001  as the others
-    yield from ()
-
-
-_ENDS = {"code": _grouped, "password": _final, "token": _last, "key": _nothing}
-"""What else stands behind a word of each sort."""
 
 
 def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: bool) -> bool:

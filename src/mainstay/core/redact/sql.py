@@ -65,21 +65,29 @@ _REPLACED = re.compile(r"(?i)\bIDENTIFIED\s{1,9}+BY\s{1,9}+\S{1,100}+\s{1,9}+REP
 
 def in_sql(text: str, lowered: str, names: SecretNames) -> Iterator[Span]:
     """Where the secrets of statements stand."""
-    if any(sign in lowered for sign in _CLAUSES):
-        yield from _in_clauses(text)
+    for sign in _CLAUSES:
+        if sign in lowered:
+            yield from _in_clauses(text)
+            break
     if "sp_" in lowered:
         for call in _PROCEDURE.finditer(text):
             for argument in _ARGUMENT.finditer(text, call.end(), call.end() + 400):
                 if len(argument[1]) > 5:
                     yield argument.span(1)
-    for named in _NAMED.finditer(text) if _has_text(text) else ():
+    if _has_text(text):
+        yield from _compared(text, names)
+
+
+def _compared(text: str, names: SecretNames) -> Iterator[Span]:
+    """What a secret column is compared with, or set to."""
+    for named in _NAMED.finditer(text):
         if names.is_secret(named[1]):
             value = value_at(text, named.end(), _NEAR)
             written = text[value.start : value.end]
             is_password = "pass" in named[1].lower() or is_random(written)
             if is_password and not is_plain(written, named[1], is_quoted=True):
                 yield value[:2]
-    for column in _QUALIFIED.finditer(text) if "= '" in text or "='" in text else ():
+    for column in _QUALIFIED.finditer(text):
         value = value_at(text, column.end(), _NEAR)
         is_named = names.is_secret(column[1]) or not SURE.isdisjoint(words_of(column[1]))
         if is_named and is_random(text[value.start : value.end]):
