@@ -40,7 +40,7 @@ _HOLDER = re.compile(
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
         (?:true|false|null|none|strict|lax|[0-9]{1,5})["']?,?\s*+)++[\]}])
     | [\[{]\s*+(?:["']?(?:path|name|namespace|audience|file|env|ref|fieldPath|secretName
-        |expirationSeconds|optional|mode|defaultMode)["']?:\s?["']?[a-z0-9][a-z_./-]{0,60}+["']?,?\s*+
+        |expirationSeconds|optional|mode|defaultMode)["']?:\s?["']?(?:[a-z][a-z_./-]{0,60}+|[0-9]{1,6}+)["']?,?\s*+
         )++[\]}]
     | SIG[A-Z]{2,6}[0-9+]{0,3}
     | (?:~|\.{0,2})/[a-z0-9_.-]{1,60}+(?:/[a-z0-9_.-]{0,60}+)*+|[A-Za-z]:\\[\w\\.\x20-]{1,200}
