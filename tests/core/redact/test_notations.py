@@ -65,7 +65,11 @@ FOUND = {
     "[Parameters=[@p1='hunter2']] UPDATE [U] SET [Password] = @p1": (
         "[Parameters=[redacted]] UPDATE [U] SET [Password] = @p1"
     ),
+    "WHERE token IN ('tiger77lion', 'zebra88lion')": "WHERE token IN ('[redacted]', '[redacted]')",
     # files and programs
+    "password: !!binary dGlnZXI3Nw==": "password: !!binary [redacted]",
+    '(password . "hunter2")': '(password . "[redacted]")',
+    "WIFI:T:WPA;S:x;P:hunter2;;": "WIFI:T:WPA;S:x;P:[redacted];;",
     "db:5432:shop:ann:myLisbon90": "db:5432:shop:ann:[redacted]",
     'userlist.txt: "app" "yxcvbn12"': 'userlist.txt: "app" "[redacted]"',
     "username ann privilege 15 password 0 asdf987615": (
@@ -104,6 +108,8 @@ KEPT = (
     "value 'null' at path 'password'",
     "credentials: none found",
     "ALTER USER app PASSWORD EXPIRE",
+    'secret "db-token-x7k2p" not found',
+    "db-token kubernetes.io/service-account-token 3 12d",
 )
 """Texts without a secret."""
 

@@ -129,6 +129,7 @@ def _scheme(found: re.Match[str]) -> list[Span]:
         shortest, longest_word = (16, 32) if name == "token" else (8, 20)
         has_digit = any(char.isdigit() for char in value)
         is_secret = len(value) >= (shortest if has_digit else longest_word)
+        is_secret = is_secret and (name != "token" or has_digit or not value.islower())
     return [found.span(3)] if is_secret else []
 
 
@@ -283,6 +284,7 @@ _LINKED = (  # https://host/reset-password/…
     r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit)[\w-]{0,30}/(?:[a-z-]{1,40}/){0,2}"
     r"(?P<secret>[\w~=-]{16,200}+)(?![\w.])"
 )
+_WIFI = r"(?i)\bWIFI:[^\r\n]{0,200}?(?<=[;:])P:(?P<secret>(?:[^;\\\r\n]|\\.){1,100}+)"
 _USERLIST = (  # PgBouncer
     r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}"
     r"\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]{0,9}$"
@@ -359,9 +361,9 @@ SHAPES: tuple[Shape, ...] = (
     (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_named_random),
     (("hook", "telegram", "ifttt"), re.compile(_HOOK), _group),
     (
-        ("bearer ", "basic ", "token ", "apikey ", "negotiate ", "ntlm "),
+        ("bearer ", "bearer, ", "basic ", "token ", "apikey ", "negotiate ", "ntlm "),
         re.compile(
-            rf"(?i)\b({_SCHEMES})([ \t]{{1,8}}+)(?!(?:{_SCHEMES})\b)([A-Za-z0-9+/=._~-]{{4,}}+)"
+            rf"(?i)\b({_SCHEMES})(,?[ \t]{{1,8}}+)(?!(?:{_SCHEMES})\b)([A-Za-z0-9+/=._~-]{{4,}}+)"
         ),
         _scheme,
     ),
@@ -416,6 +418,7 @@ SHAPES: tuple[Shape, ...] = (
     ),
     (("&p=", "&u"), re.compile(_LETTERS), _groups),
     (("jdbc:cubrid",), re.compile(_CUBRID), _group),
+    (("wifi:",), re.compile(_WIFI), _group),
     (("community ",), re.compile(_COMMUNITY), _group),
     ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(_NEWUSERS), _if_named_random),
     (('" * "', "chap-secrets"), re.compile(_CHAP), _groups),

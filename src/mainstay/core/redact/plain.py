@@ -80,6 +80,8 @@ _ORDINARY = re.compile(
     | (?:utf|sha|md|x|ipv|http|base|tls|ssl|rsa|aes|ed|http|v|p|python|java|oauth|s3v|line|port|pid)
       [-/.]?[0-9]{1,5}(?:[-_/.][a-z0-9.]{1,12}){0,3}
     | [a-z]{1,10}://\S*+|[\w.+-]{1,60}@[\w.-]{1,80}|[\w.-]{1,80}:[0-9]{1,5}
+    | (?:[a-z]{1,20}/)?[a-z][a-z0-9]{0,30}(?:-[a-z][a-z0-9]{0,30}){0,6}   # an object of Kubernetes
+      (?:-[bcdf-hj-np-tv-xz2-9]{8,10})?-[bcdf-hj-np-tv-xz24-9]{5}
     | [A-Z][A-Z_]{2,40}[0-9]{0,6}|[A-Z]{1,6}-?[0-9]{1,6}
     | (?:[A-Za-z_]++[./:]){1,12}[A-Za-z_]++(?:\(\))?(?::[0-9]{1,6}){0,2}
     | [\w-]{1,40}\.(?:py|go|rs|java|php|js|ts|rb|c|h|txt|json|ya?ml

@@ -78,7 +78,7 @@ _KEY_IS = re.compile(r"[ ]['\"]?|[ ]?(?:was|is)?[: ]{1,2}['\"]?")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _KEY_LENGTHS = (32, 48, 64, 96, 128)
 """Of a key in hexadecimal digits; a fingerprint has 16 or 40."""
-_CODE = re.compile(r"[0-9][0-9-]{2,14}[0-9]")
+_CODE = re.compile(r"[0-9][0-9-]{2,54}[0-9]")
 _CHANGE = re.compile(r"[ ]from[ ](\S{3,100}+)[ ]to[ ](\S{3,100}+)")
 _SURE = _NOUNS.replace("|(?P<key>keys?)", "")
 _BEFORE = re.compile(

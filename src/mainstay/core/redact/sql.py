@@ -34,6 +34,7 @@ _QUALIFIED = re.compile(
     r"[\"`\]]?[ ]?=[ ]?(?=N?E?'[^'\s])"
 )
 """A column that is secret by its table: `"authtoken_token"."key" = '…'`."""
+_NEXT_ITEM = re.compile(r"'[ ]?,[ ]?N?'([^'\r\n]{1,400}+)'")
 _PROCEDURE = re.compile(
     r"(?i)\b(sp_password|sp_addlogin|sp_addlinkedsrvlogin|sp_addapprole|xp_cmdshell_proxy)\b[ ]"
 )
@@ -87,11 +88,19 @@ def _compared(text: str, names: SecretNames) -> Iterator[Span]:
             is_password = "pass" in named[1].lower() or is_random(written)
             if is_password and not is_plain(written, named[1], is_quoted=True):
                 yield value[:2]
+                yield from _others(text, value.end) if named[0].endswith("(") else ()
     for column in _QUALIFIED.finditer(text):
         value = value_at(text, column.end(), _NEAR)
         is_named = names.is_secret(column[1]) or not SURE.isdisjoint(words_of(column[1]))
         if is_named and is_random(text[value.start : value.end]):
             yield value[:2]
+
+
+def _others(text: str, at: int) -> Iterator[Span]:
+    """The other items of a list: `token IN ('x', 'y')`."""
+    while (item := _NEXT_ITEM.match(text, at)) is not None:
+        at = item.end() - 1
+        yield item.span(1)
 
 
 def _has_text(text: str) -> bool:

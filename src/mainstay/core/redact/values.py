@@ -38,6 +38,7 @@ _BRACKET = re.compile(r"[\[{]|\((?=[\"'])|\$\(")
 _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}()]""", re.VERBOSE | re.DOTALL
 )
+_TAG = re.compile(r"!![a-z]{1,20}+[ ]")
 _HEREDOC = re.compile(
     r"<<[-~]?[\"']?(?P<tag>[A-Za-z_]\w{0,30}+)[\"']?[ \t]{0,9}\r?\n"
     r"(?P<lines>(?:(?![ \t]*+(?P=tag)\b)[^\n]{0,2000}+\n?+){1,60}+)"
@@ -87,6 +88,8 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     A caller that may find it to be no secret gives a bound, or the rest is read for each name.
     """
     last = len(text) if most is None else min(len(text), at + most)
+    tag = _TAG.match(text, at) if text.startswith("!!", at) else None
+    at = at if tag is None else tag.end()
     wrapped = _WRAPPER.match(text, at)
     opened = _OPENING.match(text, at if wrapped is None else wrapped.end())
     if opened is not None:
