@@ -109,6 +109,8 @@ KEPT = (
     "credentials: none found",
     "ALTER USER app PASSWORD EXPIRE",
     'secret "db-token-x7k2p" not found',
+    "password (bool, optional): Enable password input. Defaults to False.",
+    "from .client_credentials import ClientCredentialsGrant",
     "db-token kubernetes.io/service-account-token 3 12d",
 )
 """Texts without a secret."""

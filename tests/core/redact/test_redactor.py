@@ -471,6 +471,11 @@ HOSTILE = [
     "kind: Secret\ndata:\n  a: ", "<password><a>", "secret Xk92pLqZ ", "password Xk92pLqZ",
     "token$(", "token=$(", "token=('", 'token="a`"',
     "priv: 00:", "'Xk92pLqZ' a ", "token (a) ", "x_token_y: ",
+    "password=''a''b", 'password="a" "b" ', "password=<<EOT\na\n", "password=a\\ b", "://a@b:c@",
+    "://a:'b'", "?u=a&p=", "login -u a -p ", "auth with 'a' ", "---- BEGIN PRIVATE KEY ---- ",
+    "password 0 a1b2c3 ", 'name="password" id="k" ', "token.key = 'a1b2c3' ", "/reset-password/a",
+    'value "x" at path "password" ', "mnemonic: abc def ", "code=a1b2c3d4 grant_type ",
+    "verification code is 12 34 ", "1234 is your a ", "password (x): y", "token IN ('a1b2c3','",
 ]  # fmt: skip
 ENOUGH = 40_000
 

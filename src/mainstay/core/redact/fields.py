@@ -30,7 +30,8 @@ _NAME = re.compile(
     | (?P<dotted>[\w$-]{1,60}+)\.{4}\.*+                             # password....hunter2
     | (?P<quoted>[\w$.-]++)\\*+["'`]\)?+\]?+(?::(?:protected|private)\])?+     # "password": "x"
       \s{0,60}+(?:=>|:=|==?|:(?!:)|\uff1a|;(?=s:[0-9]))\s{0,200}+
-    | (?P<name>[\w$.-]++)\]?+(?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=]))?+[ \t]{0,60}+  # password = x
+    | (?P<name>[\w$.-]++)\]?+                                      # password = hunter2
+      (?:[ ]\([^()\r\n]{1,24}+\)(?=[ ]?[:=][ ]{0,4}\S{1,200}+$))?+[ \t]{0,60}+
       (?:=>\s{0,200}+|->[ ]{1,4}+|(?:<<?-|<<<|[~\u2192\u21d2])[ ]{1,4}+
       |\.[ ](?=["'])|(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
     | (?P<typed>[\w$]++)[ ](?:[Ss]tring|str|text|\[\]byte|bytes)[ ]?=[ ]?(?=["'`])  # a string = "x"
@@ -145,7 +146,7 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     if words is not None:
         return [words.span()]
     values = more_values(text, value, is_list=name.endswith("s"))
-    if not value.is_quoted and name.lower().endswith(_PAIRS):
+    if kind == "name" and not value.is_quoted and name.lower().endswith(_PAIRS):
         values += _paired(text, value)
     return [each[:2] for each in values if _is_hidden(text, each, found, name, what)]
 

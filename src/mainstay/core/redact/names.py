@@ -40,7 +40,7 @@ ENDINGS = tuple(
     jelszo paroladordine palavrapasse adgangskode passord lykilorð lozinka geslo parolă katasandi
     sandi κωδικός mậtkhẩu matkhau zaporka parool slaptažodis סיסמה كلمةالمرور کلمهعبور
     usrpwd userpwd dbpwd rootpwd adminpwd passkey secretkeybase oobcode validationkey
-    machinekey cipherkey vaultkey unsealkey serverkey wrappingkey instrumentationkey pairingcode
+    machinekey cipherkey vaultkey unsealkey serverkey instrumentationkey pairingcode
     zugangsdaten kodeord contrasinal wagwoord mdp парола
     пароля паролем гасло privateexponent privkey communitystring
     пароль 密码 密碼 口令 パスワード 비밀번호 secretaccesskey
