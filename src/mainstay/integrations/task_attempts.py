@@ -20,8 +20,7 @@ from mainstay.core.known.kind import Kind
 from mainstay.core.retry.call import Care
 from mainstay.core.retry.effects import Question, Warn
 from mainstay.core.retry.plan import Plan
-from mainstay.core.retry.policy import Policy
-from mainstay.core.retry.predicates import async_fields
+from mainstay.core.retry.policy import Policy, async_fields
 from mainstay.errors import OutcomeUnknown, StoreUnavailable, UsageError
 
 if TYPE_CHECKING:
