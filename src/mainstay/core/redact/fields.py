@@ -142,7 +142,7 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
         value = value_at(text, at)
     if kind == "name" and found[0].endswith("="):
         value = word_of_shell(text, found.start(), value)
-    words = _WORDS.match(text, at)
+    words = None if value.is_quoted or value.end - at > 8 else _WORDS.match(text, at)
     if words is not None:
         return [words.span()]
     values = more_values(text, value, is_list=name.endswith("s"))

@@ -103,7 +103,7 @@ _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (("value", "' (", '" (', "` ("), rejected),
     (("kind",), in_manifests),
     (("form-data",), in_multipart),
-    (("</", "<![", "<"), in_elements),
+    (("<",), in_elements),
     (("</",), in_siblings),
     ((")=(", "values"), in_rows),
     (("param", "args", "bind"), in_parameters),

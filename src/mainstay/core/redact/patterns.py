@@ -91,7 +91,7 @@ def _url(found: re.Match[str]) -> list[Span]:
         return []  # an address and its port; the @ is further on, in the path
     is_token = (len(user) >= 20 and "@" not in user) or (len(user) >= 12 and _is_mixed(user))
     spans = [found.span(2)] if is_token and _HELD.fullmatch(user) is None else []
-    if password is not None and _HELD.fullmatch(password):
+    if password and password[0] in "$%{*x" and _HELD.fullmatch(password):
         return spans
     return [*spans, found.span(3)] if password else spans
 
