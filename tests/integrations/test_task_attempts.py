@@ -38,7 +38,10 @@ def test_a_failure_that_is_final_has_the_note():
         None
     ] * 2
     assert last.__notes__ == ["mainstay: gave up on pay after 4 attempts: no attempt left"]
-    assert wrong.__notes__ == ["mainstay: gave up on pay after 4 attempts: not retryable"]
+    assert wrong.__notes__ == [
+        "mainstay: gave up on pay after 4 attempts: not retryable: ValueError is not named by"
+        " on=ConnectionError"
+    ]
 
 
 def test_a_wait_that_the_server_asks_for_is_kept():

@@ -16,6 +16,7 @@ import mainstay.runtime.clock as clock
 from mainstay.core.base.change import Change, read_as
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.entropy import key_of, uniform
+from mainstay.core.base.spaces import Space
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.call import Care
 from mainstay.core.retry.effects import Question, Warn
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import Answer
     from mainstay.ports import Store
 
-SPACE = "tasks"
+SPACE = Space.TASKS.value
 """Where the store has the numbers of attempts."""
 KEPT = 30 * 86_400.0
 """Seconds from the last attempt on: longer than a queue holds a task back."""

@@ -36,3 +36,5 @@ class Space(StrEnum):
     """How many keys a caller of a service has begun to use, by operation and caller."""
     PURGES = "purges"
     """When expired records were last purged: one record."""
+    TASKS = "tasks"
+    """How often tasks of a queue have been begun, by their id."""
