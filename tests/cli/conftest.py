@@ -1,10 +1,12 @@
 """The command as users run it: in a process of its own, with a pipe or a terminal around it."""
 
+import logging
 import os
 import select
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 
@@ -29,6 +31,15 @@ TAKE_TERMINAL = (
 LEFT_OUT = (
     "NO_COLOR FORCE_COLOR MAINSTAY_DEBUG COLUMNS TERM TTY_COMPATIBLE PYTHONUNBUFFERED".split()
 )
+
+
+@pytest.fixture(autouse=True)
+def log_of_its_own():
+    """Puts back the log and the warnings, which `exec` in this process writes as its own lines."""
+    logger, shown = logging.getLogger("mainstay"), warnings.showwarning
+    handlers, propagates = logger.handlers, logger.propagate
+    yield
+    logger.handlers, logger.propagate, warnings.showwarning = handlers, propagates, shown
 
 
 @pytest.fixture(autouse=True)

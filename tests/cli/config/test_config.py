@@ -96,7 +96,7 @@ def test_what_holds_is_shown_with_its_origin(shop, monkeypatch):
     lines = [line.split("#")[0].rstrip() + " #" + line.split("#")[-1] for line in out.splitlines()]
     assert lines == [
         " # mainstay.yml",
-        'store: "postgresql://app:[redacted]@db/shop" # mainstay.yml:1',
+        "store: postgresql://app:${DB_PASSWORD}@db/shop # mainstay.yml:1",
         "retry: #retry:",
         "  policies: #  policies:",
         "    fast: #    fast:",
@@ -117,7 +117,7 @@ def test_what_is_shown_as_json(shop):
     done = CliRunner().invoke(app, ["config", "show", "--json"])
     assert "hunter2" not in done.output
     told = json.loads(done.output)
-    assert told["settings"]["store"] == "postgresql://app:[redacted]@db/shop"
+    assert told["settings"]["store"] == "postgresql://app:${DB_PASSWORD}@db/shop"
     assert told["settings"]["inbox"]["notify"]["webhook"]["secret"] == "[redacted]"
     assert told["origins"]['retry.operations."db.*"'] == "mainstay.yml:6"
 

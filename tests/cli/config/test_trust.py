@@ -40,7 +40,7 @@ def test_a_file_is_trusted_once_and_until_it_changes(shop, mainstay):
     assert (code, "mainstay config trust mainstay.yml" in out) == (1, True)
     code, out = mainstay("config", "trust")
     assert code == 0
-    assert "postgresql://app:[redacted]@db.example/shop" in out
+    assert "postgresql://app:${DB_PASSWORD}@db.example/shop" in out
     assert "trusted until it changes; it names store, ${DB_PASSWORD}" in out
     assert mainstay("config", "check")[0] == 0
     shop.write_text(SHOP.replace("db.example", "evil.example"), encoding="utf-8")

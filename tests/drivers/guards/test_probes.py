@@ -526,7 +526,10 @@ WORKERS = """
 def start(url, folder, count):
     """So many processes, forked by one that has loaded the library and has opened nothing."""
     program = [sys.executable, "-c", textwrap.dedent(WORKERS), url, str(folder), str(count)]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with (folder / "stderr").open("w") as stderr:
+        return subprocess.Popen(
+            program, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+        )
 
 
 def calls(folder):
@@ -555,8 +558,9 @@ def probes_of(url, folder, count):
         )
         time.sleep(1.0)
         (folder / "stop").touch()
-        states = [json.loads(processes.stdout.readline()) for _ in range(count)]
-        return calls(folder), states
+        ended = [processes.stdout.readline() for _ in range(count)]
+        assert all(ended), (folder / "stderr").read_text()
+        return calls(folder), [json.loads(line) for line in ended]
     finally:
         os.killpg(processes.pid, signal.SIGKILL)
         processes.wait(60)
