@@ -271,6 +271,7 @@ def test_the_status_of_a_parsed_response_is_read():
 
 def test_a_row_reads_like_what_it_is():
     """In an assertion and in a shell."""
+    assert repr(transient) == "mainstay.transient"
     assert repr(status_row(502)) == "Row(transient, ambiguous, 'status 502')"
     assert repr(status_row(429)) == "Row(throttled, 'status 429')"
 
