@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, Struct, json
 
+from mainstay.core.base.change import ready
 from mainstay.runtime.filelock import lock
 from mainstay.runtime.private_files import (
     check_private,
@@ -106,3 +107,6 @@ def _replace(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())  # or a loss of power leaves an empty list
     draft.replace(path)
+
+
+ready(_List)

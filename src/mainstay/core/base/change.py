@@ -34,6 +34,17 @@ KEEP = Change(b"keep")
 DROP = Change()
 
 
+def ready(kind: type) -> None:
+    """Has msgspec build what it needs for a type; called where the type is defined.
+
+    If two threads decode a type for the first time at once, msgspec 0.22 ends the process with a
+    segmentation fault. A module is imported by one thread.
+
+    >>> ready(int)
+    """
+    msgspec.json.Decoder(kind)
+
+
 def read_as(kind: type[Kind], value: bytes, what: str) -> Kind:
     """A record as the type that it should be; one that is damaged raises StoredValueError.
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mainstay.core.base.change import ready
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.entropy import uniform
 from mainstay.core.circuit.window import Evidence, Totals, added, begun, moved, totals
@@ -477,3 +478,6 @@ def encode(circuit: Circuit) -> bytes:
 def decode(data: bytes) -> Circuit:
     """The circuit of such a text."""
     return msgspec.json.decode(data, type=Circuit)
+
+
+ready(Circuit)

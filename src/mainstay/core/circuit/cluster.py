@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.base.change import KEEP, Change, read_as
+from mainstay.core.base.change import KEEP, Change, read_as, ready
 from mainstay.core.base.clock_jumps import moved
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal, merged
 
@@ -326,3 +326,6 @@ def encode(table: Table) -> bytes:
 def decode(value: bytes) -> Table:
     """The table of such a text."""
     return read_as(Table, value, "circuit or budget")
+
+
+ready(Table)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.base.change import KEEP, Change, read_as
+from mainstay.core.base.change import KEEP, Change, read_as, ready
 from mainstay.core.circuit.breaker import Circuit, CircuitState, Signal
 
 _KEPT = 86_400.0
@@ -202,3 +202,6 @@ def _read(value: bytes | None, now: float) -> Permits:
 def _kept(value: bytes | None, row: Permits, now: float) -> Change:
     encoded = msgspec.json.encode(row)
     return KEEP if encoded == value else Change(encoded, now + _KEPT)
+
+
+ready(Permits)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from mainstay.core.base.change import DROP, KEEP, Change, read_as
+from mainstay.core.base.change import DROP, KEEP, Change, read_as, ready
 from mainstay.core.base.spaces import Space
 
 SPACE = Space.KEY_COUNTS.value
@@ -83,3 +83,6 @@ def _written(groups: dict[float, int], ttl: float) -> Change:
         return DROP
     kept = msgspec.json.encode(KeyCount(tuple(sorted(groups.items()))))
     return Change(kept, max(groups) + _kept_for(ttl))
+
+
+ready(KeyCount)

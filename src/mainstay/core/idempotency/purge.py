@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from mainstay.core.base.change import KEEP, Change
+from mainstay.core.base.change import KEEP, Change, ready
 
 TURN = "turn"
 """The key of the one record."""
@@ -49,3 +49,6 @@ def take_turn(value: bytes | None, every: float, now: float) -> tuple[Change, bo
     if not is_due(value, every, now):
         return KEEP, False
     return Change(msgspec.json.encode(LastPurge(now))), True
+
+
+ready(LastPurge)

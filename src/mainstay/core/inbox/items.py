@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from mainstay.core.base.change import KEEP, Change, read_as
+from mainstay.core.base.change import KEEP, Change, read_as, ready
 from mainstay.core.base.spaces import Space
 from mainstay.errors import StoredValueError
 
@@ -207,3 +207,6 @@ def encode(item: Item) -> bytes:
 def decode(value: bytes) -> Item:
     """The item of such a text, also of one that was written before items had a history."""
     return read_as(Item, value, "item")
+
+
+ready(Item)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.base.change import DROP, KEEP, Change, damage, read_as
+from mainstay.core.base.change import DROP, KEEP, Change, damage, read_as, ready
 from mainstay.core.base.clock_jumps import TOLERANCE
 from mainstay.core.base.spaces import Space
 from mainstay.core.codec.canonical import canonical
@@ -364,3 +364,6 @@ def encode(operator: Operator) -> bytes:
 def decode(value: bytes) -> Operator:
     """The operator of such a text."""
     return read_as(Operator, value, "operator")
+
+
+ready(Operator)

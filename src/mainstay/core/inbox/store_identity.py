@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from mainstay.core.base.change import KEEP, Change, read_as
+from mainstay.core.base.change import KEEP, Change, read_as, ready
 from mainstay.core.base.spaces import Space
 
 SPACE = Space.IDENTITY.value
@@ -45,3 +45,6 @@ def renew(_value: bytes | None, fresh: str, now: float) -> tuple[Change, str]:
 def known(value: bytes) -> str:
     """The identity in a record."""
     return read_as(StoreIdentity, value, "identity of the store").id
+
+
+ready(StoreIdentity)

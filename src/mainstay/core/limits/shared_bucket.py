@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mainstay.core.base.change import Change
+from mainstay.core.base.change import Change, ready
 
 _KEPT = 86_400.0
 """Seconds for which a bucket outlives the last report."""
@@ -59,3 +59,6 @@ def report_totals(
     live[node] = replace(totals, seen=now)
     bucket = SharedBucket(min(capacity, max(0, tokens)), live)
     return Change(msgspec.json.encode(bucket), now + _KEPT), bucket
+
+
+ready(SharedBucket)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import astuple, replace
 
+from mainstay.core.base.change import ready
 from mainstay.core.base.sums import in_order
 from mainstay.core.telemetry.energy import EnergyModel, Statement  # noqa: TC001 -- msgspec reads them
 
@@ -253,3 +254,6 @@ def schema_of(cls: type[Struct], title: str) -> dict[str, Any]:
     for part in parts.values():
         part["description"] = " ".join(part["description"].partition("\n\n")[0].split())
     return {"$schema": DIALECT, "title": title, **body, "$defs": dict(sorted(parts.items()))}
+
+
+ready(Telemetry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from mainstay.core.base.change import DROP, Change, read_as
+from mainstay.core.base.change import DROP, Change, read_as, ready
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,3 +64,6 @@ def put_up(process: str, waits: Sequence[Wait], more: int = 0) -> Decide[None]:
 def read_board(value: bytes) -> WaitBoard:
     """The waits of such a record; one that is damaged raises StoredValueError."""
     return read_as(WaitBoard, value, "waits of a process")
+
+
+ready(WaitBoard)
