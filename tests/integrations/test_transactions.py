@@ -333,7 +333,7 @@ def test_a_database_without_a_place_for_it_is_not_limited(engine, monkeypatch):
     """Such as one whose dialect is another's."""
     monkeypatch.setattr(engine.dialect, "name", "another")
     with mainstay.deadline.within(10.0):
-        for_sqlalchemy.run_transaction(engine, lambda _: None, policy=POLICY)
+        assert for_sqlalchemy.run_transaction(engine, lambda _: "ran", policy=POLICY) == "ran"
 
 
 def test_an_async_database_without_a_place_for_it_is_not_limited(postgres_url, monkeypatch):
