@@ -7,8 +7,6 @@ import asyncio
 import json
 import logging
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -37,6 +35,7 @@ from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
 from tests.plants import GITHUB, planted
+from tests.servers import commands
 
 POLICY = RetryPolicy(
     name="api", retry_on=ConnectionError, backoff=Backoff.constant(1.0), jitter=Jitter.none()
@@ -359,14 +358,7 @@ SECRETS = {
 
 def screen(*arguments: str, **variables: str) -> str:
     """What the command shows, on both streams."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mainstay", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **variables},
-    )
+    done = commands.run(*arguments, text=True, env=os.environ | variables)
     return done.stdout + done.stderr
 
 

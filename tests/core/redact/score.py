@@ -1,7 +1,7 @@
 """How much of the corpora redaction finds: `python -m tests.core.redact.score`.
 
-The misses are printed, then the totals of each half. Both halves of the first corpus are read. Of
-the second one, patterns are written on one half only; the other is scored as rarely as possible,
+The misses are printed, then the totals of each half. Both halves of the first two corpora are read.
+Of the third one, patterns are written on one half only; the other is scored as rarely as possible,
 only if `--unread` is given, and its misses are never printed.
 """
 
@@ -18,6 +18,7 @@ from mainstay.core.redact.redactor import Redactor
 
 FIRST = Path(__file__).with_name("corpus")
 SECOND = FIRST / "second"
+THIRD = FIRST / "third"
 
 
 class Line(NamedTuple):
@@ -84,11 +85,12 @@ def report(name: str, *, scored: bool, corpus: Path, misses: bool = True) -> Non
 def main(arguments: list[str]) -> None:
     """Prints the scores of the files, by half."""
     for name in ("secrets", "harmless"):
-        for scored in (False, True):
-            report(name, scored=scored, corpus=FIRST)
-        report(name, scored=False, corpus=SECOND)
+        for corpus in (FIRST, SECOND):
+            for scored in (False, True):
+                report(name, scored=scored, corpus=corpus)
+        report(name, scored=False, corpus=THIRD)
         if "--unread" in arguments:
-            report(name, scored=True, corpus=SECOND, misses=False)
+            report(name, scored=True, corpus=THIRD, misses=False)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,35 @@ from mainstay.core.redact.programs import PROGRAMS
 SECRET = "S3cr3t-Xy"
 
 PLANTED = """
+mssql-cli -S db -U sa -P SECRET
+isql shop ann SECRET
+cypher-shell -u neo4j -p SECRET
+neo4j-admin dbms set-initial-password SECRET
+evil-winrm -i host -u ann -p SECRET
+nikto -id ann:SECRET -h host
+ncat --proxy-auth ann:SECRET host
+radtest ann SECRET localhost 0 other
+ejabberdctl register ann host SECRET
+iwconfig wlan0 key SECRET
+setx API_KEY SECRET
+wg set wg0 peer a preshared-key SECRET
+sendemail -xu ann -xp SECRET
+swaks --au ann --ap SECRET
+mosquitto_passwd -b file ann SECRET
+oathtool --totp -b SECRET
+signtool sign /f c.pfx /p SECRET a.exe
+osslsigncode sign -pkcs12 c.pfx -pass SECRET -in a
+caddy hash-password --plaintext SECRET
+poetry publish -u ann -p SECRET
+ctr images pull -u ann:SECRET image
+cf set-env app DB_PASSWORD SECRET
+knife bootstrap host -x ann -P SECRET
+gcloud auth activate-refresh-token ann SECRET
+choco push a.nupkg -k SECRET
+railway login -t SECRET
+any-program -u ann -p SECRET
+any-program -p Xk92pLqZSECRET
+New-LocalUser (ConvertTo-SecureString SECRET -AsPlainText)
 mysql -pSECRET shop
 mysqldump -uroot -pSECRET --all-databases
 /usr/bin/mysql -h db -pSECRET

@@ -8,31 +8,35 @@ from tests.core.redact import score
 
 HARMLESS = 2
 """At most so many harmless texts may lose something, of both halves."""
-MISSED = Counter({"escaped": 1, "after-words": 1, "validation": 1})
-"""Of the half of the second corpus that was read; its README has the reasons."""
+MISSED = {
+    False: Counter({"escaped": 1, "after-words": 1, "validation": 1}),
+    True: Counter({"after-words": 2, "files": 1}),
+}
+"""Of each half of the second corpus; its README has the reasons."""
 FOUND = Counter(
     {
-        "escaped": 16,
-        "percent-encoded": 20,
-        "auth-headers": 32,
-        "quoting": 33,
-        "urls": 27,
-        "xml-forms": 27,
-        "name-value": 18,
-        "names": 58,
-        "code-parameter": 17,
-        "after-words": 30,
-        "sql": 16,
-        "validation": 22,
-        "files": 26,
-        "issuers": 47,
-        "cards-and-keys": 21,
-        "bytes-and-structs": 35,
+        "escaped": 26,
+        "percent-encoded": 28,
+        "auth-headers": 27,
+        "quoting": 26,
+        "urls": 25,
+        "xml-forms": 33,
+        "name-value": 32,
+        "names": 34,
+        "code-parameter": 29,
+        "after-words": 31,
+        "sql": 34,
+        "validation": 33,
+        "files": 40,
+        "issuers": 42,
+        "cards-and-keys": 30,
+        "bytes-and-structs": 42,
+        "command-lines": 56,
     }
 )
-"""At least so many secrets of the unread half, by group: its score when the patterns were done."""
-CHANGED = 9
-"""At most so many harmless texts of the unread half may lose something."""
+"""At least so many secrets of the unread half of the third corpus, by group: its last score."""
+CHANGED = 8
+"""At most so many harmless texts of that half may lose something."""
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
@@ -54,16 +58,24 @@ def test_harmless_texts_stay_as_they_are():
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
-def test_secrets_of_a_second_author_are_found():
-    """In the half that patterns were written on, but for those that the README names."""
-    found = score.score("secrets", scored=False, corpus=score.SECOND)
-    assert found.lines - found.right == MISSED
-    assert not score.score("harmless", scored=False, corpus=score.SECOND).misses
+@pytest.mark.parametrize("scored", [False, True])
+def test_secrets_of_a_second_author_are_found(scored):
+    """But for those that the README names."""
+    found = score.score("secrets", scored=scored, corpus=score.SECOND)
+    assert found.lines - found.right == MISSED[scored]
+    assert not score.score("harmless", scored=scored, corpus=score.SECOND).misses
+
+
+@pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
+def test_secrets_of_a_third_author_are_found():
+    """All of the half that patterns were written on."""
+    assert not score.score("secrets", scored=False, corpus=score.THIRD).misses
+    assert not score.score("harmless", scored=False, corpus=score.THIRD).misses
 
 
 @pytest.mark.req("NFR-041-29", "AG-02.redacted-logs")
 def test_secrets_that_nobody_has_read_are_found_as_before():
     """No group of the unread half may lose what it had; no text of it is shown."""
-    found = score.score("secrets", scored=True, corpus=score.SECOND)
+    found = score.score("secrets", scored=True, corpus=score.THIRD)
     assert FOUND - found.right == Counter()
-    assert len(score.score("harmless", scored=True, corpus=score.SECOND).misses) <= CHANGED
+    assert len(score.score("harmless", scored=True, corpus=score.THIRD).misses) <= CHANGED

@@ -87,6 +87,92 @@ FOUND = {
     f"base64url.bearer.authorization.k8s.io.{'Xk92' * 5}": (
         "base64url.bearer.authorization.k8s.io.[redacted]"
     ),
+    # blocks, sections, changes
+    'variable "db_password" {\n  type = string\n  default = "hunter two"\n}': (
+        'variable "db_password" {\n  type = string\n  default = "[redacted]"\n}'
+    ),
+    '{"name": "password", "current": null, "new": "hunter2"}': (
+        '{"name": "password", "current": null, "new": "[redacted]"}'
+    ),
+    "[credentials]\ngit.host = ann:hunter22\nretries = 3\n[other]\na = hunter22": (
+        "[credentials]\ngit.host = ann:[redacted]\nretries = 3\n[other]\na = [redacted]"
+    ),
+    "pswd = hunter two three\nport = 1": "pswd = [redacted]\nport = 1",
+    "  JWT_SECRET: hunter two\n": "  JWT_SECRET: [redacted]\n",
+    "log: JWT_SECRET: hunter two": "log: JWT_SECRET: [redacted] two",
+    "(lp0\nS'password'\np1\nS'Otter1971'\np2": "(lp0\nS'password'\np1\nS'[redacted]'\np2",
+    '{user,<<"ann">>,password,<<"otter1971">>}': ('{user,<<"ann">>,password,<<"[redacted]">>}'),
+    "Evaluating: secrets.DEPLOY_KEY\n##[debug]=> 'e1GLBIol6NFhl7S5Ss5T4bCe'": (
+        "Evaluating: secrets.DEPLOY_KEY\n##[debug]=> '[redacted]'"
+    ),
+    # sentences
+    "passcode 665521 entered": "passcode [redacted] entered",
+    "password: too short: abc12": "password: too short: [redacted]",
+    "password needs a digit, got: otters": "password needs a digit, got: [redacted]",
+    'password refused (tried "Otter78")': 'password refused (tried "[redacted]")',
+    "on field 'confirmPassword': rejected value [otter, pond]; codes [a]": (
+        "on field 'confirmPassword': rejected value [[redacted]]; codes [a]"
+    ),
+    "password: value <otter pond> refused": "password: value <[redacted]> refused",
+    "password: value 'otter pond' refused": "password: value '[redacted]' refused",
+    "'otters' is too short\ninstance['password']:\n    'otters', and otters": (
+        "'[redacted]' is too short\ninstance['password']:\n    '[redacted]', and otters"
+    ),
+    "https://host/verify?a=1&code=839201": "https://host/verify?a=1&code=[redacted]",
+    # SQL
+    "CREATE USER bob PASSWORD $$otter pond$$": "CREATE USER bob PASSWORD $$[redacted]$$",
+    "CREATE USER bob PASSWORD $q$otter$q$;": "CREATE USER bob PASSWORD [redacted]",
+    "insert into users (password) values (?)\nbinding parameter [1] as [VARCHAR] - [otter_88]": (
+        "insert into users (password) values (?)\nbinding parameter [1] as [VARCHAR] - [redacted]"
+    ),
+    # the rest
+    "shop:ot@ter?@tcp(10.0.0.3:3306)/shop": "shop:[redacted]@tcp(10.0.0.3:3306)/shop",
+    "//ann:otter/pond@nas/share mount error": "//ann:[redacted]@nas/share mount error",
+    ".pgpass line 2: *:6432:app:ann:otter5\\:pond": ".pgpass line 2: *:6432:app:ann:[redacted]",
+    "chap-secrets: ann * Otter1972 *": "chap-secrets: [redacted] * [redacted] *",
+    "SSWS 00xieVRGkAUM8vejpEA9hG0fepHI51ml1KoTuvXeJb": "SSWS [redacted]",
+    "card 6222 3397 6351 6324 315 refused": "card [redacted] refused",
+    # what a third author brought up, and its siblings
+    f"Stripe-Signature: t=17100,v1={'9f8e7d6c' * 8}": "Stripe-Signature: [redacted]",
+    "password=(otter7 pond8) next": "password=[redacted]) next",
+    "ftp open root:Xk92pLqZ@192.168.7.4": "ftp open root:[redacted]@192.168.7.4",
+    "rootpw --plaintext Xk92pLqZ": "rootpw --plaintext [redacted]",
+    "ldap_default_authtok = Xk92pLqZ": "ldap_default_authtok = [redacted]",
+    "device?user_code=CZSN-DJNU&a=1": "device?user_code=[redacted]&a=1",
+    f"twilio AC{'2f9e1d55' * 4}:{'c0d21aae' * 4} x": "twilio [redacted] x",
+    f"AKIA{'ABCD2345' * 2}:wJalrXUtnFEMI/K7MDENG": "[redacted]",
+    f"ingest {'00310f78' * 4}1c58FFFFNRAL": "ingest [redacted]",
+    "phpass $P$BzgXjAFE7avXvncg9on0CwQGtUFEUW2 x": "phpass [redacted] x",
+    f"ntlm ann:500:{'3c3e8de1' * 4}:{'68e99d1f' * 4}:::": "ntlm ann:500:[redacted]:::",
+    f"grub.pbkdf2.sha512.10000.{'50A4' * 16}.{'9F31' * 16}": "[redacted]",
+    f"scrypt:32768:8:1$salt${'9f8e7d6c' * 8}": "[redacted]",
+    "signtool sign /f c.pfx /p Xk92pLqZ a.exe": "signtool sign /f c.pfx /p [redacted] a.exe",
+    "ftp -n h: quote PASS Xk92pLqZ": "ftp -n h: quote PASS [redacted]",
+    "beeline -u jdbc:hive2://h -n u -p Xk92pLqZ": "beeline -u jdbc:hive2://h -n u -p [redacted]",
+    "./own -p Xk92pLqZ --fast": "./own -p [redacted] --fast",
+    "./own -u ann -v -p otter2024 --fast": "./own -u ann -v -p [redacted] --fast",
+    "could not login as ann with Xk92pLqZ": "could not login as ann with [redacted]",
+    "basic auth with ann and Xk92pLqZ failed": "basic auth with ann and [redacted] failed",
+    "secret otter2024! does not match": "secret [redacted] does not match",
+    "HMAC mismatch: got Xk92pLqZ want Yk92pLqZ": "HMAC mismatch: got [redacted] want [redacted]",
+    "unable to decrypt with key Xk92pLqZ": "unable to decrypt with key [redacted]",
+    "密码错误\uff1aotter": "密码错误\uff1a[redacted]",
+    "'otters' is not of type 'integer'\n\nFailed validating 'type' in schema['a']['secret']:": (
+        "'[redacted]' is not of type 'integer'\n\n"
+        "Failed validating 'type' in schema['a']['secret']:"
+    ),
+    'from String "otters": not valid (through reference chain: User["password"])': (
+        'from String "[redacted]": not valid (through reference chain: User["password"])'
+    ),
+    'parsing "otters": invalid syntax (field Password)': (
+        'parsing "[redacted]": invalid syntax (field Password)'
+    ),
+    "USER     PASSWORD   AGE\nann      otter77    3\nbob": (
+        "USER     PASSWORD   AGE\nann      [redacted]    3\nbob"
+    ),
+    "ann:otter77pond:19000:0:99999:7:::": "ann:[redacted]:19000:0:99999:7:::",
+    "[mail.host]:587 ann:otters": "[mail.host]:587 ann:[redacted]",
+    "crypto isakmp key otter77 address 0.0.0.0": "crypto isakmp key [redacted] address 0.0.0.0",
 }
 """Texts, and what is left of them."""
 
@@ -112,6 +198,32 @@ KEPT = (
     "password (bool, optional): Enable password input. Defaults to False.",
     "from .client_credentials import ClientCredentialsGrant",
     "db-token kubernetes.io/service-account-token 3 12d",
+    "at checkPassword (/srv/app/lib/password.js:14:9)",
+    "INSERT INTO orders (id, code, total) VALUES (7, 'DE-PAKET', 19.90)",
+    "@types/password-hash: ^1.2.24",
+    "postgres://app:***@db:5432/app, postgres://app:<password>@db/app",
+    "pk_live_1lxjmQVzSrrXamwBjF0l4nyc is the publishable key",
+    "imagePullSecrets: [{name: regcred}]",
+    "secrets: db_password: external: true",
+    "bash: line 3: PASSWORD: unbound variable",
+    "Token(type=NAME, value='x', line=3)",
+    '"Sid":"AllowAccessToAutoScaling"',
+    "[credentials]\nfile = ${CREDENTIALS_FILE1}",
+    "password check failed by: admin1234",
+    "password must be text, got: int",
+    "https://host/?code=404",
+    "GET /search?q=how+to+reset+password HTTP/1.1",
+    "password: @@DB_PASSWORD@@",
+    "Set-Cookie: sessionid=; expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0; Path=/",
+    "<Token: 42>",
+    "sudo -u ann mkdir -p data/2024x",
+    "./own -u ann -p 8080:80",
+    "'otters' is not of type 'x'\n\nFailed validating 'type' in schema['password']['length']:",
+    "'otters' is not of type 'x'\n\nFailed validating 'type' in schema[]:a token",
+    "NAME     SECRETS   AGE\ndefault  0         12d",
+    "    token = os.environ[name]\n            ~~~~~~~~~~^^^^^^",
+    'variable "region" { default = "eu west" }',
+    "on field 'colour': rejected value [red]; the password is kept",
 )
 """Texts without a secret."""
 

@@ -475,6 +475,14 @@ HOSTILE = [
     "://a:'b'", "?u=a&p=", "login -u a -p ", "auth with 'a' ", "---- BEGIN PRIVATE KEY ---- ",
     "password 0 a1b2c3 ", 'name="password" id="k" ', "token.key = 'a1b2c3' ", "/reset-password/a",
     'value "x" at path "password" ', "mnemonic: abc def ", "code=a1b2c3d4 grant_type ",
+    "password value [", "password: value <a", "[token]\na=b\n", "token = a b\n", "token = a ",
+    'variable "token" {', '"name":"token","new":"', "password $$", "//a:b/", "a:b?@tcp",
+    "secrets: a:",
+    "password, got: a", "token\nab\n", "parameter [1] as [A] token update ", "a/" * 30 + "b.",
+    "token=(a1 b2 ", "x -u a -p ", "x -p Xk92pLqZ7w ", "auth with a and ", "a:500:" + "0" * 32,
+    "'a' is b\n\nFailed validating c schema", "token 'a' (through reference chain:", "token a (",
+    "token  a\nb  c\n", "x:12345678:1:1:99999:", "[a]:587 b:", "user_code=", "key 1 md5 a ",
+    "'a' (token", "grub.pbkdf2.sha512.1.", "A-Signature: a=b,", "decrypt with key ",
     "verification code is 12 34 ", "1234 is your a ", "password (x): y", "token IN ('a1b2c3','",
 ]  # fmt: skip
 ENOUGH = 40_000

@@ -12,7 +12,7 @@ import re
 
 from mainstay.core.redact.fields import is_in_arn
 from mainstay.core.redact.names import SECRET, SURE, words_of
-from mainstay.core.redact.plain import is_dense, is_plain, is_random
+from mainstay.core.redact.plain import is_dense, is_plain, is_random, without_stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _VALUES = frozenset(
     """
     value val values v default data text string str input got given received actual supplied
     provided content contents is was answer inner raw plain plaintext decoded parameters args argv
-    rows new old s b proceed generated entered used tried
+    rows new old s b proceed generated entered used tried debug info output result
     """.split()
 )
 _WORD_BEFORE = re.compile(r"(?:\A|[^\w.])([\w-]{1,40})[\"'`]?[ ][\"'`(\[{<]{0,2}\Z")
@@ -64,16 +64,17 @@ _OTHERS = frozenset(
 """Words for what a message quotes besides secrets."""
 _SIGN = re.compile(r"[\"'`“(\[{<:=>~|\u2013\u2014\u2192\u21d2\x00-\x1f]\s{0,3}\Z")
 _TIGHT = re.compile(
-    r"""[\"'`\])}>]{0,3}(?:\s|[\x00-\x1f]|\\+(?:x[01][0-9a-f]|0|n|r|t)|[:=~|<>\u2192\u21d2&*@\"'`(\[{]
+    r"""[\"'`\])}>]{0,3}(?:\s|,|[\x00-\x1f]|\\+(?:x[01][0-9a-f]|0|n|r|t)|[:=~|<>\u2192\u21d2&*@\"'`(\[{]
     |\([\w.*=\x20]{1,40}\)|0x[0-9a-f]{1,16}\b|[0-9]{1,3}\)|\b(?:string|str|text|varchar|reg_\w{2,9}
-    |char|default|value|inner)\b){1,40}""",
+    |char|default|value|inner|[psvx][0-9]{0,3})\b){1,40}""",
     re.VERBOSE | re.IGNORECASE,
 )
-_OPERATOR = re.compile(r"[:=~|\u2192\u21d2\x00-\x1f]|<-|\\|reg_|\(\Z|\([\"'`]\Z", re.IGNORECASE)
+_OPERATOR = re.compile(r"[:=~|\u2192\u21d2\x00-\x1f]|<[<-]|\\|reg_|[(\[{<][\"'`]?\Z", re.IGNORECASE)
 _GETTER = re.compile(r"(?i)\A(?:get|find|load|read|fetch|lookup|delete|is|has|list|on|no|need)")
 _HERE = re.compile(r"[ ]?[\u306f\u662f\u4e3a\u70ba]?[\"'`\u300c]?")
 _DIGIT = re.compile(r"[0-9]")
-_AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]*\n")
+_LETTER = re.compile(r"[A-Za-z]")
+_AFTER = re.compile(r"\n[ \t]*\n|\n[^\n]{4,}+\n")
 
 
 def beside_names(text: str, names: SecretNames, mentions: list[Span]) -> Iterator[Span]:
@@ -110,14 +111,19 @@ def _behind(text: str, start: int, end: int, *, is_sure: bool) -> Iterator[Span]
     """What stands behind a name."""
     for token in _TOKEN.finditer(text, start, end):
         whole = _TOKEN.match(text, token.start()) or token
-        value = whole[0].rstrip(".!?")
+        value = without_stop(whole[0])
         between = text[start : token.start()]
         is_near = is_dense(value) and _is_linked(between)
-        is_tight = is_sure and _DIGIT.search(value) is not None and _is_tight(between)
+        is_tight = is_sure and _is_mixed(value) and _is_tight(between)
         is_call = text.startswith("(", whole.end())  # Token(uuid4())
-        is_secret = is_near or (is_tight and is_random(value, 8))
+        is_secret = is_near or (is_tight and is_random(value, 8, is_named=True))
         if is_secret and not is_call and not is_plain(value, "", is_quoted=True):
             yield whole.start(), whole.start() + len(value)
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether it has digits and letters."""
+    return _DIGIT.search(value) is not None and _LETTER.search(value) is not None
 
 
 def _is_linked(between: str) -> bool:

@@ -16,7 +16,7 @@ import shlex
 from typing import NamedTuple
 
 from mainstay.core.redact.patterns import MARK
-from mainstay.core.redact.plain import is_random, is_reference
+from mainstay.core.redact.plain import is_dense, is_random, is_reference
 from mainstay.core.redact.programs import HEADS, LOGIN_SIGNS, PROGRAMS, WRAPPERS, Program
 
 TYPE_CHECKING = False
@@ -36,6 +36,8 @@ _HOLDER = re.compile(r"\$\{?\w+\}?|\$\(.*\)|<.*>|\*+|-")
 _SPACE = re.compile(r"[\s;|&]")
 _SWITCH = re.compile(r"/[A-Za-z]{1,12}:\S*")
 """An option of a program of Windows."""
+_USER_OPTIONS = frozenset("-u -U -l -x --user --username -user -username".split())
+_PASSWORD_OPTIONS = frozenset("-p -P -w -pw /p".split())
 _LONG = re.compile(r"-\w{2,}")
 """An option as some programs write all of theirs: `-key` is none of `-k` and a value."""
 
@@ -65,6 +67,8 @@ class Walk:
         """What becomes of the next word, if the one before decides that."""
         self._is_named = False
         """Whether the setting that was named last is a secret."""
+        self._has_user = False
+        """Whether an option for a user came before."""
 
     def words(self, words: list[str]) -> list[str]:
         """The words without their secrets."""
@@ -93,7 +97,9 @@ class Walk:
 
     def _enter(self, word: str) -> None:
         """A program, or a subcommand of one that was seen, begins to hold."""
-        name = _SUFFIX.sub("", re.split(r"[/\\]", word)[-1].lower()).rstrip("0123456789.")
+        name = _SUFFIX.sub("", re.split(r"[/\\]", word)[-1].lower().lstrip("(")).rstrip(
+            "0123456789."
+        )
         for program in WRAPPERS:
             self._known.pop(program, None)
         self._hold(name, *(f"{seen} {name}" for seen in self._seen))
@@ -135,7 +141,17 @@ class Walk:
             if not sign and self._rules.is_secret(name):
                 self._next = self._unless_option
                 return word
+        if word in _USER_OPTIONS:
+            self._has_user = True
+        elif word in _PASSWORD_OPTIONS:
+            self._next = self._if_random
+            return word
         return None
+
+    def _if_random(self, word: str) -> str:
+        """What follows `-p` of a program that is not in the table: a port, a folder, a password."""
+        is_password = is_dense(word) or (self._has_user and is_random(word, is_named=True))
+        return MARK if is_password and "/" not in word else self._word(word)
 
     def _option_of(self, program: Program, word: str) -> str | None:
         name, sign, value = word.partition("=")

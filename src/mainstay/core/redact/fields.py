@@ -11,7 +11,14 @@ import re
 
 from mainstay.core.redact.names import ENDINGS, IN_QUERY, SECRET, WORDS, SecretNames, squashed
 from mainstay.core.redact.plain import is_plain, is_random, is_secret_value
-from mainstay.core.redact.values import Value, line_at, more_values, value_at, word_of_shell
+from mainstay.core.redact.values import (
+    Value,
+    line_at,
+    more_values,
+    rest_of_line,
+    value_at,
+    word_of_shell,
+)
 
 __all__ = ["ENDINGS", "WORDS", "SecretNames", "named_values", "squashed"]
 
@@ -36,7 +43,7 @@ _NAME = re.compile(
       |\.[ ](?=["'])|(?:[:?+.|]?==?|::(?=[ ])|:(?!:)|\uff1a)(?:\*\*|__)?+[ \t]{0,60}+)
     | (?P<typed>[\w$]++)[ ](?:[Ss]tring|str|text|\[\]byte|bytes)[ ]?=[ ]?(?=["'`])  # a string = "x"
     | (?P<directive>(?=[\w$.-]{0,60}(?:_|[a-z][A-Z])|requirepass|masterauth|bindpw|rootpw)[\w$.-]++)
-      [ ](?=[^\s=:|-])                                             # requirepass hunter2
+      [ ](?:--[\w-]{1,20}+[ ]){0,2}+(?=[^\s=:|-])                # requirepass hunter2
     | (?P<column>[\w$.-]++)`?+(?:[ \t]{0,60}+\|[ ]{1,60}+           # password | hunter2
       |(?:\t|[ \t]{2})[ \t]{0,60}+(?=[^\s|=:]{6,200}+[ \t]{0,60}+$))
     )""",
@@ -148,7 +155,10 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     values = more_values(text, value, is_list=name.endswith("s"))
     if kind == "name" and not value.is_quoted and name.lower().endswith(_PAIRS):
         values += _paired(text, value)
-    return [each[:2] for each in values if _is_hidden(text, each, found, name, what)]
+    hidden = [each for each in values if _is_hidden(text, each, found, name, what)]
+    if hidden and what == SECRET and (found[0].endswith(" = ") or ("_" in name and kind == "name")):
+        hidden[-1] = rest_of_line(text, found.start(), hidden[-1])
+    return [each[:2] for each in hidden]
 
 
 def _is_closed(text: str, found: re.Match[str]) -> bool:
@@ -168,7 +178,8 @@ def _paired(text: str, user: Value) -> list[Value]:
 
 def _is_header(text: str, at: int, written: str, name: str) -> bool:
     """Whether the value is the rest of a line, with its folds."""
-    if ":" not in written or not squashed(name).endswith(_HEADERS):
+    is_signature = "-" in name and name.lower().endswith("signature")
+    if ":" not in written or not (is_signature or squashed(name).endswith(_HEADERS)):
         return False
     return not text.startswith(("[", '"', "'"), at) or text.startswith("[redacted]", at)
 
@@ -176,17 +187,28 @@ def _is_header(text: str, at: int, written: str, name: str) -> bool:
 def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: str) -> bool:
     """Whether the value can be a secret in this notation."""
     written = text[value.start : value.end]
+    if not value.is_quoted and written.endswith(":") and found[0].rstrip().endswith(":"):
+        return False  # the name of what follows
     if value.start >= value.end or not is_secret_value(
         what, name, written, is_quoted=value.is_quoted, is_assigned=found[0].endswith("=")
     ):
         return False
-    if written.isdigit() and len(written) < 5 and _UNIT.match(text, value.end):
+    if written.isdigit() and len(written) < 8 and _is_counted(text, found.start(), value):
         return False
-    kind = found.lastgroup
-    if kind == "pair" and value.is_quoted:
+    if found.lastgroup == "pair" and value.is_quoted:
         return squashed(written) not in ENDINGS and not written.startswith("-")
-    if kind == "directive" and name.lower() in _DIRECTIVES:
+    if found.lastgroup == "directive" and name.lower() in _DIRECTIVES:
         return True
-    if kind in ("column", "list", "directive", "pair") or (kind == "item" and not value.is_quoted):
-        return is_random(written.strip(), is_named=True)
-    return True
+    return not _is_loose(found.lastgroup, value) or is_random(written.strip(" ()"), is_named=True)
+
+
+def _is_counted(text: str, name: int, value: Value) -> bool:
+    """Whether the number is how many there are, or the id of an object: `<Token: 42>`."""
+    is_object = text[name - 1 : name] == "<" and text[value.end : value.end + 1] == ">"
+    return is_object or _UNIT.match(text, value.end) is not None
+
+
+def _is_loose(kind: str | None, value: Value) -> bool:
+    """Whether the notation is one of prose and code too, so that the value has to look random."""
+    is_item = kind == "item" and not value.is_quoted
+    return is_item or kind in ("column", "list", "directive", "pair")

@@ -16,11 +16,20 @@ from mainstay.core.redact.issuers import DIGITS, LONG, cards, issued
 from mainstay.core.redact.names import STEMS, OneOf, SecretNames
 from mainstay.core.redact.patterns import MARK, shaped
 from mainstay.core.redact.plain import is_random
-from mainstay.core.redact.prose import around_words, in_sentences, in_validation, rejected
+from mainstay.core.redact.prose import (
+    around_words,
+    before_path,
+    in_sentences,
+    in_validation,
+    rejected,
+    rejected_behind,
+)
 from mainstay.core.redact.records import (
+    in_columns,
     in_elements,
     in_manifests,
     in_multipart,
+    in_sections,
     in_siblings,
     in_tables,
     listed,
@@ -95,13 +104,20 @@ class Finders:
 
 _NAMED: tuple[tuple[tuple[str, ...], Finder], ...] = (
     (
-        ("val", "content", "input", "given", "secretstring", "received", "actual", "data", "v='"),
+        (
+            *("val", "content", "input", "given", "secretstring", "received", "actual", "data"),
+            *("v='", "default", "answer", "new", "old", "current", "previous", "before", "after"),
+        ),
         listed,
     ),
     (("\n",), in_tables),
+    (("  ",), in_columns),
     (("input", "given="), in_validation),
-    (("value", "' (", '" (', "` ("), rejected),
+    (("value", " ("), rejected),
+    (("failed validating", "reference chain"), before_path),
+    (("value",), rejected_behind),
     (("kind",), in_manifests),
+    (("]\n", "]\r\n"), in_sections),
     (("form-data",), in_multipart),
     (("<",), in_elements),
     (("</",), in_siblings),
@@ -151,17 +167,23 @@ def _lowered(text: str) -> str:
 
 
 _MOST = 20
+_QUOTES = frozenset("\"'`")
 
 
 def _repeated(text: str, spans: list[Span]) -> Iterator[Span]:
-    """Where a secret stands once more without its name: a message repeats what it rejects."""
+    """Where a secret stands once more without its name: a message repeats what it rejects.
+
+    One that reads like a word counts only in quotes.
+    """
     values = {text[start:end] for start, end in spans if 5 < end - start < 200}
     for value in sorted(values, key=len, reverse=True)[:_MOST]:
-        if is_random(value, is_named=True) and MARK not in value:
-            at = text.find(value)
-            while at >= 0:
-                yield at, at + len(value)
-                at = text.find(value, at + len(value))
+        is_any = is_random(value, is_named=True)
+        at = text.find(value) if MARK not in value else -1
+        while at >= 0:
+            end = at + len(value)
+            if is_any or (text[at - 1 : at] in _QUOTES and text[end : end + 1] == text[at - 1]):
+                yield at, end
+            at = text.find(value, end)
 
 
 _MARKS = re.compile(re.escape(MARK))

@@ -33,7 +33,7 @@ ISSUERS: tuple[tuple[str, str], ...] = (
         "xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-",
         r"[\w.%-]{10,}+",
     ),  # Slack
-    ("sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ whsec_", r"\w{8,}+"),  # Stripe
+    ("sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"\w{8,}+"),  # Stripe
     ("sk-", r"(?=[A-Za-z_-]{0,60}[0-9])[\w-]{16,}+"),  # OpenAI, Anthropic, OpenRouter
     (
         "gsk_ xai- pplx- r8_ npm_ hf_ dckr_pat_ dckr_oat_ api_org_ tgp_v1_ fw_ csk-",
@@ -148,6 +148,7 @@ INNER: tuple[tuple[str, str], ...] = (
     ("Q~", r"[\w.~]{3}[0-9]Q~[\w.~-]{31,34}"),  # Microsoft Entra
     ("pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),  # Airtable
     ("at.", r"[ps]at\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}"),  # Harness
+    ("NRAL", r"[a-f0-9]{32,40}(?:FFFF)?NRAL(?!\w)"),  # New Relic
     ("_mmk", r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),  # MaxMind
     ("$production$", r"access_token\$production\$[0-9a-z]{16}\$[0-9a-f]{32}"),  # Braintree
     (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-])"),  # Discord
@@ -188,13 +189,22 @@ def issued(text: str) -> Iterator[tuple[int, int]]:
         return
     if _PREFIX.is_in(text):
         for found in _token().finditer(text):
-            yield found.span()
+            yield found.start(), _with_secret(text, found.end())
     for part, whole in _PARTS:
         if part in text:
             for found in whole.finditer(text):
                 before = text[max(0, found.start() - 1) : found.start()]
                 if not (before.isascii() and before.isalnum()):
-                    yield found.span()
+                    yield found.start(), _with_secret(text, found.end())
+
+
+_SECRET = re.compile(r":[\w+/=-]{16,}+", re.ASCII)
+
+
+def _with_secret(text: str, end: int) -> int:
+    """The end of the secret behind the id of a key: `AKIA…:…`."""
+    secret = _SECRET.match(text, end)
+    return end if secret is None else secret.end()
 
 
 # --- card numbers ---------------------------------------------------------------------------------
@@ -202,7 +212,7 @@ def issued(text: str) -> Iterator[tuple[int, int]]:
 DIGITS = re.compile(r"[2-6][0-9]{3}[ .-]?[0-9]{4}")
 _CARD = re.compile(
     r"(?<![\w.+-])(?:(?:2[2-7]|[3-6][0-9])[0-9]{11,17}"
-    r"|(?:2[2-7]|[3-6][0-9])[0-9]{2}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{1,7}"
+    r"|(?:2[2-7]|[3-6][0-9])[0-9]{2}([ .-])[0-9]{4}\1[0-9]{4}\1(?:[0-9]{4}\1[0-9]{1,3}|[0-9]{1,7})"
     r"|3[0-9]{3}([ .-])[0-9]{6}\2[0-9]{4,5})(?!\w|[.-][0-9])"
 )
 _OTHER = re.compile(

@@ -39,6 +39,7 @@ ENDINGS = tuple(
     wachtwoord lösenord losenord motdepasse hasło haslo heslo salasana parola şifre sifre jelszó
     jelszo paroladordine palavrapasse adgangskode passord lykilorð lozinka geslo parolă katasandi
     sandi κωδικός mậtkhẩu matkhau zaporka parool slaptažodis סיסמה كلمةالمرور کلمهعبور
+    authtok vpnpass proxypass certpass authpass apipass wifipass httppass hostpass apppass svnpass
     usrpwd userpwd dbpwd rootpwd adminpwd passkey secretkeybase oobcode validationkey
     machinekey cipherkey vaultkey unsealkey serverkey instrumentationkey pairingcode
     zugangsdaten kodeord contrasinal wagwoord mdp парола
@@ -105,6 +106,8 @@ SURE = frozenset(
     "credentials".split()
 )
 """Words that make a secret of what they are a part of, if its value looks like one."""
+_WITHOUT_SPACES = re.compile("密码|密碼|口令|パスワード|비밀번호")
+"""Names in languages that write a sentence as one word: `密码错误`."""
 _SEPARATORS = re.compile(r"[\W_]+")
 _MOST_NAMES = 2000
 _LONGEST_NAME = 200
@@ -184,7 +187,8 @@ class SecretNames:
         if "://" in name:
             return ""
         plain = squashed(name)
-        if plain in self._words and not (self._weak and plain in BARE):
+        is_whole = plain in self._words and not (self._weak and plain in BARE)
+        if is_whole or (self._weak and _WITHOUT_SPACES.search(plain)):
             return SECRET
         words = words_of(name.rstrip("0123456789_"))
         if self._weak and "for" in words[1:]:

@@ -69,7 +69,8 @@ def _if_named_random(found: re.Match[str]) -> list[Span]:
 
 
 def _if_written(found: re.Match[str]) -> list[Span]:
-    return [] if _HELD.fullmatch(found["secret"]) else [found.span("secret")]
+    group = found.lastgroup or ""
+    return [] if _HELD.fullmatch(found[group]) else [found.span(group)]
 
 
 def _if_dense(found: re.Match[str]) -> list[Span]:
@@ -91,13 +92,14 @@ def _url(found: re.Match[str]) -> list[Span]:
         return []  # an address and its port; the @ is further on, in the path
     is_token = (len(user) >= 20 and "@" not in user) or (len(user) >= 12 and _is_mixed(user))
     spans = [found.span(2)] if is_token and _HELD.fullmatch(user) is None else []
-    if password and password[0] in "$%{*x" and _HELD.fullmatch(password):
+    if password and password[0] in "$%{*x<[" and _HELD.fullmatch(password):
         return spans
     return [*spans, found.span(3)] if password else spans
 
 
 _HELD = re.compile(
     r"\$\{[^{}]{1,80}+\}|\$[A-Z][A-Z_]{1,60}+|%[A-Z_]{2,40}+%|\{\{[^{}]{1,80}+\}\}|\*{2,}+|x{3,}+"
+    r"|<[A-Za-z_ -]{1,40}+>|\[[A-Za-z_ -]{1,40}+\]"
 )
 """What stands for a part of a URL."""
 _PORT = re.compile(r"[0-9]{1,5}\\{0,8}(?:[/?#]|,[\w.-]{1,255}:[0-9]{1,5}[/?#])")
@@ -166,12 +168,17 @@ _CUBRID = (
     r"(?P<secret>[^\s:?]{1,100}+)"
 )
 _LOGIN = (
-    r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/)(?P<secret>[^\s@\"'<>/]{1,200})"
-    r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)"
+    r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/)(?:(?P<secret>[^\s@\"'<>/]{1,200})"
+    r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)|(?P<any>\S{1,100})@(?=tcp\(|unix\())"
 )
 _LOGIN_OF_NO_PORT = (
     r"(?:(?<=//)[\w.%+-]++:(?![0-9]{1,5}/)|(?<![\w/:@.%+-])[\w.%+-]++:(?!\\{0,8}/\\{0,8}/))"
-    r"(?P<secret>[^\s@\"'<>]{6,200})@(?=[A-Za-z][\w.-]{1,255}+)"
+    r"(?P<secret>[^\s@\"'<>]{6,200})"
+    r"@(?=[A-Za-z][\w.-]{1,255}+|[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?![\w.]))"
+)
+_SHARE = (  # //ann:hunter2@nas/share
+    r"(?<![^\s\"'`(=])//[\w.%+-]{1,100}+:(?![0-9]{1,5}[/?#])(?P<secret>[^\s@\"'<>`]{1,200}+)"
+    r"@(?=[A-Za-z][\w.-]{0,255}+(?:[/:\s]|\Z))"
 )
 _ORACLE = (
     r"(?i)(?:(?P<tool>\b(?:sqlplus|sqlldr|expdp|impdp|exp|imp|rman|connect|conn|oracle"
@@ -180,7 +187,7 @@ _ORACLE = (
     r"(?(quote)\")@(?!sha)(?=[\w/(])"
 )
 _USER = (  # curl -u ann:hunter2, and the same as a list of words; a user and a group are numbers
-    r"(?<![\w-])(?:-u|-U|--user|--proxy-user)(?:[\"']?,)?[ =]?[\"']?"
+    r"(?<![\w-])(?:-u|-U|--user|--proxy-user)(?:[\"']?,)?[ =]?[\"']?(?!\w{1,10}+:(?:\w{1,12}+:)?//)"
     r"[^\s:\"',=-][^\s:\"',]{0,99}+:(?![0-9]{1,10}+(?:[\s\"']|\Z))"
     r"(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\"|[^\s\"']{1,200}+)"
 )
@@ -206,6 +213,10 @@ _USED = (  # AUTH failed with 'hunter2'
     r"|x\.?509|md5|radius|ldap|err))"
     r"(?P<secret>[^\s\"'`]{4,100}+)[\"'`]"
 )
+_USED_BARE = (  # could not login as ann with Xk92pLqZ
+    r"(?i)\b(?:auth|authenticat\w{1,5}|log ?[io]n|sign ?in|unlock)\b[^\"'`\r\n]{0,40}?"
+    r"[ ](?:with|using)[ ](?:[\w.@-]{1,60}+[ ](?:and|/)[ ])?+(?P<secret>[^\s\"'`/,;()]{8,100}+)"
+)
 _RADIUS = (  # Login OK: [ann/hunter2]
     r"\bLogin (?:OK|incorrect)(?: \([^()\r\n]{0,200}+\))?: \[[^\s/\[\]]{1,100}+/(?![<\]])"
     r"(?P<secret>[^\r\n\]]{1,100}+)\]"
@@ -215,8 +226,20 @@ _LOGIN_COMMAND = (  # any program: login -u ann -p hunter2
     r"(?![0-9]{1,5}(?:\s|\Z)|[-$<])(?P<secret>'[^'\r\n]{1,200}+'|\"[^\"\r\n]{1,200}+\""
     r"|[^\s\"';|&]{1,200}+)"
 )
+_UNKNOWN = (  # any program: a word behind -p that is no port, folder or name
+    r"(?<![^\s\"'])(?:-p|-P|-pw|-w|/p)(?:[ =]|[\"'],[ ]?)(?P<q>[\"']?)"
+    r"(?P<secret>[^\s\"'/;|&()<>]{8,200}+)(?P=q)(?![^\s,\])])"
+)
+_UNKNOWN_LOGIN = (  # any program with a user: -u ann -p hunter2, and the same as a list of words
+    r"(?<![^\s\"'])(?:-[uUlx]|--?user(?:name)?)(?:[ =]|[\"'],[ ]?)(?![-/])[^\s;|&]{1,100}+"
+    r"(?:[ ][^\s;|&]{1,60}+){0,6}?[ ][\"']?(?:-p|-P|-pw)(?:[ =]|[\"'],[ ]?)(?P<q>[\"']?)"
+    r"(?P<secret>[^\s\"'/;|&()<>]{6,200}+)(?P=q)(?![^\s,\])])"
+)
+_USER_CODE = (  # of a device that has no keyboard
+    r"(?i:user[_ -]?code)[\"']?[ ]?[=: ][ ]?[\"']?(?P<secret>[A-Z0-9]{4}-[A-Z0-9]{4})(?!\w)"
+)
 _SOCKET = r"bearer\.authorization\.k8s\.io\.(?P<secret>[\w=-]{16,}+)"
-_SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm"
+_SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm|ssws"
 
 # --- keys and hashes ------------------------------------------------------------------------------
 
@@ -232,9 +255,12 @@ _PUTTY = (
 _JWT = r"eyJ(?:(?!eyJ)[\w-]){5,}\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
 _JWK = r"[\"'](?:d|k|p|q|dp|dq|qi|oth)[\"']\s{0,9}+:\s{0,9}+[\"'](?P<secret>[\w+/=-]{16,}+)"
 _HASHED = (
-    r"(?<![\w$])(?:\$(?:2[abxy]?|1|5|6|7|y|gy|apr1|argon2\w{0,3}|scrypt|pbkdf2[\w-]{0,10}|P|H)\$"
+    r"(?<![\w$])(?:\$(?:2[abxy]?|1|5|6|7|y|gy|apr1|argon2\w{0,3}|scrypt|pbkdf2[\w-]{0,10}|bcrypt-sha256"
+    r"|sha1|[89]|NT|DCC2|S|P|H)\$"
     r"[\w./$=,+-]{16,400}+|pbkdf2_sha[0-9]{1,3}\$[\w./$=+-]{16,400}+"
-    r"|SCRAM-SHA-[0-9]{1,3}\$[\w+/=:$]{16,400}+)"
+    r"|SCRAM-SHA-[0-9]{1,3}\$[\w+/=:$]{16,400}+"
+    r"|grub\.pbkdf2\.sha[0-9]{1,3}\.[0-9]{1,9}\.[0-9A-F]{16,400}+\.[0-9A-F]{16,400}+"
+    r"|(?:pbkdf2:sha[0-9]{1,3}:[0-9]{1,9}|scrypt:[0-9:]{3,20}+)\$[\w./+]{1,100}+\$[0-9a-f]{32,400}+)"
 )
 _LDAP = (
     r"\{(?:SSHA|SHA|SMD5|MD5|CRYPT|PBKDF2|ARGON2|PLAIN|CLEAR)[0-9A-Za-z-]{0,12}\}"
@@ -248,7 +274,8 @@ _HOOK = (
     r"(?P<secret>[\w/@:-]{8,}+)"
 )
 _PGPASS = (
-    r"(?m)^[\w.*-]{1,255}+:(?:[0-9]{1,5}|\*):[\w*-]{1,63}+:[\w*.@-]{1,63}+:(?P<secret>\S{4,200}+)$"
+    r"(?m)(?:^|(?<=: ))[\w.*-]{1,255}+:(?:[0-9]{1,5}|\*):[\w*-]{1,63}+:[\w*.@-]{1,63}+:"
+    r"(?P<secret>\S{4,200}+)$"
 )
 _ACL = (
     r"(?i)\b(?:set)?user \S{1,60}+ (?:on|off|reset|nopass|[~&+-]\S{1,60}+| ){0,9}?"
@@ -257,7 +284,7 @@ _ACL = (
 _PROTOCOL = (  # FTP, POP3, IRC, Redis
     r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
     r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
-    r"|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
+    r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
     r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
     r"(?P<secret>[^\s\"]{3,200}+)"
 )
@@ -268,16 +295,20 @@ _NETRC = (
     r"|in|and|or|expire|null|history|require)\b)(?P<secret>[^\s\"']{1,200}+)"
 )
 _CISCO = (  # the digit is the sort of encryption; 0 is none
-    r"(?i)\b(?:password|secret|key|key-string|md5) [0-9] (?P<secret>[^\s\"']{4,200}+)"
+    r"(?i)\b(?:(?:password|secret|key|key-string|md5) [0-9]|message-digest-key [0-9]{1,3} md5"
+    r"|(?:isakmp|tacacs-server|radius-server) key) (?P<secret>[^\s\"']{4,200}+)"
 )
 _COMMUNITY = r"\bcommunity (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
 _NEWUSERS = (
     r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
     r"[^:\r\n]{0,200}+:/"
 )
+_SHADOW = r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{8,200}+):[0-9]{1,6}:(?:[0-9]{0,6}:){3}"
+_SASL = r"\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"  # Postfix
 _CHAP = (  # chap-secrets of PPP
-    r"(?m)^[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)[ \t]{1,9}(?:\*|[\w.-]{1,60}+)"
-    r"[ \t]{1,9}(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{4,200}+))"
+    r"(?m)(?:^|chap-secrets:)[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)"
+    r"[ \t]{1,9}(?:\*|[\w.-]{1,60}+)[ \t]{1,9}"
+    r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{4,200}+))"
     r"[ \t]{1,9}[*0-9./]{1,20}[ \t]{0,9}$"
 )
 _LINKED = (  # https://host/reset-password/…
@@ -298,7 +329,7 @@ _TAGGED = (  # IMAP: a1 LOGIN ann hunter2
     r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{1,200}+))"
 )
 _DUMPED = (  # pwdump: a user, a number, two hashes
-    r"(?m)^[^\s:]{1,100}+:[0-9]{1,10}:(?P<secret>[0-9A-Fa-f*]{32}:[0-9A-Fa-f]{32}):"
+    r"(?<!\S)[^\s:]{1,100}+:[0-9]{1,10}:(?P<secret>[0-9A-Fa-f*]{32}:[0-9A-Fa-f]{32}):"
 )
 _PRINTED = (  # what openssl prints of a private key
     r"(?:\bpriv|privateExponent|prime[12]|exponent[12]|coefficient):\s{0,9}"
@@ -317,6 +348,8 @@ def _command(found: re.Match[str]) -> list[Span]:
 
 def _netrc(found: re.Match[str]) -> list[Span]:
     """A password of a line, or one that is followed by the next word of such a file."""
+    if MARK in found["secret"]:
+        return []
     is_word = _NEXT.match(found.string, found.end()) is None
     return _if_named_random(found) if is_word else _group(found)
 
@@ -345,13 +378,15 @@ _LINE_OF_KEY = re.compile(r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{16,}")
 
 URLS: tuple[Shape, ...] = (
     (("://", ":\\"), re.compile(_USERINFO), _url),
-    (("@",), re.compile(_LOGIN), _group),
+    (("@",), re.compile(_LOGIN), _if_written),
+    (("//",), re.compile(_SHARE), _if_written),
     (("@",), re.compile(_LOGIN_OF_NO_PORT), _if_random),
-    (("://",), re.compile(_SPACED), _group),
+    (("://",), re.compile(_SPACED), _if_written),
     (("@",), re.compile(_ORACLE), _oracle),
 )
 """Texts with a URL are frequent, and need not be asked for the signs of all others."""
 
+_PASSWORD_SIGNS = (" -p ", " -p=", " -pw ", " -w ", " /p ", "'-p'", '"-p"', "'-pw'", "'-w'")
 SHAPES: tuple[Shape, ...] = (
     (("-----begin", "---- begin"), re.compile(_PEM), _whole),
     (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
@@ -361,7 +396,7 @@ SHAPES: tuple[Shape, ...] = (
     (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_named_random),
     (("hook", "telegram", "ifttt"), re.compile(_HOOK), _group),
     (
-        ("bearer ", "bearer, ", "basic ", "token ", "apikey ", "negotiate ", "ntlm "),
+        ("bearer ", "bearer, ", "basic ", "token ", "apikey ", "negotiate ", "ntlm ", "ssws "),
         re.compile(
             rf"(?i)\b({_SCHEMES})(,?[ \t]{{1,8}}+)(?!(?:{_SCHEMES})\b)([A-Za-z0-9+/=._~-]{{4,}}+)"
         ),
@@ -375,18 +410,9 @@ SHAPES: tuple[Shape, ...] = (
     (("eyj",), re.compile(_JWT, re.ASCII), _whole),
     (("kty",), re.compile(_JWK, re.ASCII), _group),
     (
-        (
-            "$2",
-            "$1$",
-            "$5$",
-            "$6$",
-            "$7$",
-            "$y$",
-            "$apr1",
-            "$argon2",
-            "$scrypt",
-            "pbkdf2",
-            "scram-",
+        tuple(
+            "$2 $1$ $5$ $6$ $7$ $8$ $9$ $s$ $p$ $h$ $nt$ $dcc2$ "
+            "$sha1$ $bcrypt scrypt: $y$ $apr1 $argon2 $scrypt pbkdf2 scram-".split()
         ),
         re.compile(_HASHED, re.ASCII),
         _whole,
@@ -412,7 +438,10 @@ SHAPES: tuple[Shape, ...] = (
     ((": eap", ": psk", ": xauth", ": ntlm", ': plain "'), re.compile(_IPSEC), _group),
     (("user =", "user="), re.compile(_CURLRC), _group),
     (
-        tuple(f"{name} {digit} " for name in ("word", "secret", "key") for digit in "05789"),
+        (
+            *(f"{name} {digit} " for name in ("word", "secret", "key") for digit in "05789"),
+            *("message-digest", "isakmp key", "-server key"),
+        ),
         re.compile(_CISCO),
         _if_named_random,
     ),
@@ -421,6 +450,8 @@ SHAPES: tuple[Shape, ...] = (
     (("wifi:",), re.compile(_WIFI), _group),
     (("community ",), re.compile(_COMMUNITY), _group),
     ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(_NEWUSERS), _if_named_random),
+    ((":99999:", ":::"), re.compile(_SHADOW), _if_named_random),
+    (("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t"), re.compile(_SASL), _group),
     (('" * "', "chap-secrets"), re.compile(_CHAP), _groups),
     (
         ("/reset", "/magic", "/activat", "/verif", "/confirm", "/invit", "-reset/"),
@@ -429,9 +460,17 @@ SHAPES: tuple[Shape, ...] = (
     ),
     (("userlist", '" "md5', '" "scram-'), re.compile(_USERLIST), _group),
     ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
+    (
+        ("auth", "login", "logon", "log in", "sign in", "signin", "unlock"),
+        re.compile(_USED_BARE),
+        _if_dense,
+    ),
     (("login ok", "login incorrect"), re.compile(_RADIUS), _group),
     ((" -p ", " -p="), re.compile(_LOGIN_COMMAND), _group),
+    (_PASSWORD_SIGNS, re.compile(_UNKNOWN), _if_dense),
+    (_PASSWORD_SIGNS, re.compile(_UNKNOWN_LOGIN), _if_named_random),
     (("bearer.auth",), re.compile(_SOCKET), _group),
+    (("user_code", "usercode", "user code"), re.compile(_USER_CODE), _group),
     (("334",), re.compile(_CHALLENGED), _group),
     ((" login ",), re.compile(_TAGGED), _groups),
     ((":::",), re.compile(_DUMPED), _group),

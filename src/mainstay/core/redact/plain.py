@@ -17,7 +17,9 @@ _WORDS = frozenset(
     this that str string bytes int bool any optional text object varchar char number integer
     float uuid await kerberos ldap local n/a na - on off files strong weak enabled disabled
     allowed blocked strict lax present absent valid authentication authorization changed updated
-    reset incorrect mismatch redacted hidden masked removed filtered secret password
+    reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
+    does readonly omitted unavailable value values redacted hidden masked removed filtered
+    secret password
     """.split()
 )
 """Words that stand after a name in prose, in code and where there is no value."""
@@ -29,7 +31,10 @@ _HOLDER = re.compile(
     | <base64[^<>]{0,60}+>|@Microsoft\.KeyVault\(.{0,200}|(?:id|src)=[\w./~-]{1,80}+(?:,\w.{0,80}+)?
     | \$\{[^}]{1,80}+\}?|\{\{.{1,80}?\}\}|\{[a-z_.]{1,40}+\}
     | \$[A-Z_]{2,60}|\$[a-z_]{2,60};?|\$\([^)]{1,80}+\)
-    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@[a-z_]{2,40}@?|[:@]p[0-9]{1,3}|:[0-9]{1,3}
+    | %[A-Z_]{2,40}%|%\(\w{1,40}\)s|:[a-z_]{2,40}|@{1,2}[A-Za-z_]{2,40}@{0,2}
+    | [:@]p[0-9]{1,3}|:[0-9]{1,3}
+    | [\w.-]{1,60}+=(?:deleted|"")?(?:;\s?(?i:expires|max-age|path|domain|secure|httponly|samesite)
+      (?:=[^;]{0,60}+)?+)++                                     # a cookie that is taken back
     | <[A-Za-z][A-Za-z_\x20'-]{0,80}+(?:>.{0,40}+)?|\[(?:redacted|filtered|hidden|masked)\]
     | \((?:known\ after\ apply|sensitive[\w\x20]{0,20}|redacted|hidden)\)
     | (?i:\[(?:redacted|filtered|hidden|masked)\]|[\[({]?your[\w-]{0,40}+[\])}]?
@@ -39,10 +44,10 @@ _HOLDER = re.compile(
     | \[\s*+\]|\{\s*+\}|\((?:known|sensitive|redacted|hidden)
     | (?i:[\[{]\s*+(?:[\w"'.-]{1,60}+[:=]\s?["']?
         (?:true|false|null|none|strict|lax|[0-9]{1,5})["']?,?\s*+)++[\]}])
-    | [\[{]\s*+(?:["']?(?:path|name|namespace|audience|file|env|ref|fieldPath|secretName
+    | [\[{]{1,2}\s*+(?:["']?(?:path|name|namespace|audience|file|env|ref|fieldPath|secretName
         |expirationSeconds|optional|mode|defaultMode)["']?:\s?["']?(?:[a-z][a-z_./-]{0,60}+|[0-9]{1,6}+)["']?,?\s*+
-        )++[\]}]
-    | SIG[A-Z]{2,6}[0-9+]{0,3}
+        )++[\]}]{1,2}
+    | SIG[A-Z]{2,6}[0-9+]{0,3}|[~^<>=]{1,2}+\s?v?[0-9]{1,6}+(?:\.[0-9x*]{1,6}+){1,3}+[\w.+-]{0,20}+
     | (?:~|\.{0,2})/[a-z0-9_.-]{1,60}+(?:/[a-z0-9_.-]{0,60}+)*+|[A-Za-z]:\\[\w\\.\x20-]{1,200}
     | (?:file|env|vault|ref|arn|ssm|secretsmanager|op|doppler|gsm):[/:]?[\w./:\#-]{1,200}
     """,
@@ -55,7 +60,7 @@ _CODE = re.compile(
 _TYPES = frozenset(
     "null none redacted filtered hidden masked removed sensitive int str float list dict bool "
     "bytes nonetype string object include omit same-origin sha1 sha224 sha256 sha384 sha512 md5 "
-    "hex base64 utf8 utf-8 ascii".split()
+    "true false hex base64 utf8 utf-8 ascii varchar char bigint integer boolean".split()
 )
 _MESSAGE = re.compile(
     r"""[\[{(]?+[\s"'“]*+(?:This|That|The|These|Field|Value|Must|Not|Ensure|Enter|Password|Passwords|Token
@@ -77,14 +82,14 @@ _ORDINARY = re.compile(
     | v?[0-9]{1,6}+(?:[.-][0-9a-z]{1,8}+)*+|[0-9.]{1,12}+[a-zA-Z%]{1,4}
     | [0-9]{8}T[0-9]{4,6}Z?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.+Z-]{0,30}
     | (?:[0-9]{1,4}(?:st|nd|rd|th|[hms]))+
-    | (?:utf|sha|md|x|ipv|http|base|tls|ssl|rsa|aes|ed|http|v|p|python|java|oauth|s3v|line|port|pid)
+    | (?i:utf|sha|md|x|ipv|http|base|tls|ssl|rsa|aes|ed|v|p|python|java|oauth|s3v|line|port|pid)
       [-/.]?[0-9]{1,5}(?:[-_/.][a-z0-9.]{1,12}){0,3}
     | [a-z]{1,10}://\S*+|[\w.+-]{1,60}@[\w.-]{1,80}|[\w.-]{1,80}:[0-9]{1,5}
     | (?:[a-z]{1,20}/)?[a-z][a-z0-9]{0,30}(?:-[a-z][a-z0-9]{0,30}){0,6}   # an object of Kubernetes
       (?:-[bcdf-hj-np-tv-xz2-9]{8,10})?-[bcdf-hj-np-tv-xz24-9]{5}
     | [A-Z][A-Z_]{2,40}[0-9]{0,6}|[A-Z]{1,6}-?[0-9]{1,6}
     | (?:[A-Za-z_]++[./:]){1,12}[A-Za-z_]++(?:\(\))?(?::[0-9]{1,6}){0,2}
-    | [\w-]{1,40}\.(?:py|go|rs|java|php|js|ts|rb|c|h|txt|json|ya?ml
+    | (?:[\w.-]{0,60}[/\\]){0,20}[\w.-]{1,80}?\.(?:py|go|rs|java|php|js|ts|rb|c|h|txt|json|ya?ml
         |toml|ini|key|pem|crt|log|com|org|net|io)(?::[0-9]{1,6}){0,2}
     """,
     re.VERBOSE,
@@ -98,6 +103,8 @@ _LONGEST = 400
 """No placeholder or message is longer, and long values are not read once for each name in them."""
 _COUNTED = ("sessionid", "sessid", "tokens", "secrets", "keys", "cookies", "passwords", "codes")
 _SHORT_ID = re.compile(r"[0-9]{1,7}")
+_READ_OUT = re.compile(r"[0-9]{6,8}")
+"""A code that a person reads out, of a message or a device."""
 _LETTER = re.compile(r"[^\W\d_]")
 _DIGIT = re.compile(r"[0-9]")
 _SIGN = re.compile(r"\w[!#$%^&*~+]\w")
@@ -119,7 +126,7 @@ def is_secret_value(
     if kind == "pass":
         is_word = not (is_quoted or is_assigned) and _LOWER.fullmatch(value) is not None
         return not is_word and not _SCORE.fullmatch(value)
-    return is_random(value, least=8)
+    return is_random(value, least=8) or (kind == "code" and _READ_OUT.fullmatch(value) is not None)
 
 
 def is_reference(value: str) -> bool:
@@ -183,10 +190,21 @@ def is_random(value: str, least: int = 6, *, is_named: bool = False) -> bool:
     if not is_named and _NUMBERED.fullmatch(value):
         return False
     if not _LETTER.search(value):
-        return is_named and len(value) >= 8
+        return is_named and len(value) >= 8 and _DIGIT.search(value) is not None
     if _DIGIT.search(value) or _SIGN.search(value):
         return True
-    return len(value) >= 20 and value != value.lower() and "_" not in value and "/" not in value
+    is_long = len(value) >= 20 and value != value.lower() and "_" not in value and "/" not in value
+    return is_long and not _is_of_words(_PART.findall(value))
+
+
+def without_stop(word: str) -> str:
+    """A word without the sign that ends its sentence; behind a digit, `!` is a part of it.
+
+    >>> without_stop("changed!"), without_stop("hunter2!")
+    ('changed', 'hunter2!')
+    """
+    word = word.rstrip(".:?")
+    return word if word[-2:-1].isdigit() else word.rstrip("!.:?")
 
 
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^A-Za-z0-9]")

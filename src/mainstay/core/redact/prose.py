@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.redact.names import SECRET
-from mainstay.core.redact.plain import is_dense, is_odd, is_plain, is_random
+from mainstay.core.redact.plain import is_dense, is_odd, is_plain, is_random, without_stop
 from mainstay.core.redact.values import value_at
 
 TYPE_CHECKING = False
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 _NOUNS = (
     r"(?:(?P<code>(?:backup|recovery|unlock|verification|access|security|one[- ]time"
     r"|2fa|mfa|sms|login|authorization|reset|activation|confirmation)"
-    r" (?:codes?|passwords?|passcodes?|pins?)|pin|otp|tan)"
-    r"|(?P<password>pass(?:words?|wds?|phrases?|codes?)|passwor[dt]e?|kennwort"
-    r"|contrase[ñn]a|senha|wachtwoord|mot de passe|пароль|pswd|pwd|bindpw)"
+    r" (?:codes?|passwords?|passcodes?|pins?)|passcodes?|pin|otp|tan)"
+    r"|(?P<password>pass(?:words?|wds?|phrases?)|passwor[dt]e?|kennwort"
+    r"|contrase[ñn]a|senha|wachtwoord|mot de passe|пароль|pswd|pwd|pw|bindpw)"
     r"|(?P<token>secrets?|tokens?|(?:api|access|secret|private|signing|encryption|license|account"
     r"|master|subscription|deploy|shared|auth)[ _-]?keys?|bearer|session(?:[ _]?id)?|cookies?"
-    r"|credentials?|signature|jwt|requirepass|masterauth|psk)"
+    r"|credentials?|signature|jwt|requirepass|masterauth|psk|hmac"
+    r"|(?:de|en)crypt(?:ed|ing)? (?:with|using) (?:the )?key)"
     r"|(?P<key>keys?))"
 )
 _NOUN = re.compile(rf"(?<![a-z](?=[a-z])){_NOUNS}(?![\w.$(/-])")
@@ -47,16 +48,24 @@ _WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\
 _AND = re.compile(r"(?:,|;|[ ](?:and|or))[ ]?")
 _GROUPS = re.compile(r"(?<![\w.:-])[0-9]{2,4}(?:[ ][0-9]{2,4}){1,3}(?![\w.:-])")
 """A code as people read it out: `904 116`."""
-_FINAL = re.compile(r":[ ](\S{8,100}+)\Z")
+_FINAL = re.compile(r"(?P<before>\b\w{1,20})\b[^\w\r\n]{0,2}:[ ](?P<secret>\S{5,100}+)\Z")
 """What ends a line, whatever signs it has."""
+_NOT_FINAL = frozenset(
+    """
+    user users username host hostname file path column field table database role realm account by
+    from at in on id uid error code line version client server module service app status request
+    """.split()
+)
+_GOT = frozenset("got given was entered tried received found supplied provided".split())
+"""Words before a value that was not accepted."""
 _LAST = re.compile(r":[ ]([A-Za-z]{4,60}+)[.!]?\Z")
 """Letters at the end of a line."""
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _PATH = re.compile(r"[/:]")
 _LINK = re.compile(
     r"(?i)(?:\b(?:value|values|is|was|be|to|from|got|given|provided|supplied|received|entered|input"
-    r"|using|equals|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это|now)"
-    r"[ :=]{1,3}<?|[:=][ ]{0,2}<?|\()\Z"
+    r"|using|equals?|want|computed|tried|attempt|attempted|rejected|expected|as|matches|and|or|with|than|not|are|ist|lautet|est|es|er|är|это|now)"
+    r"[ :=]{1,3}(?:string[ ])?<?|[:=][ ]{0,2}<?|\()\Z"
 )
 _OTHER = re.compile(
     r"(?i)\b(?:user|users|username|host|hostname|file|path|column|field|table|database|role"
@@ -96,9 +105,31 @@ _READ_OUT = re.compile(  # 123456 is your login code; your code: 123456
 )
 _REJECTED = re.compile(  # value "x" at path "password"; 'x' (field password)
     r"""(?i)(?:\bvalues?[ :=]{1,2}["'`\[(](?P<value>[^"'`\]\r\n]{3,200}+)["'`\])]
-      [^"'`\r\n]{0,40}?\b|["'`](?P<other>[^"'`\s]{3,200}+)["'`][ ]\()
-    (?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2}["'`]?-{0,2}
-    (?P<name>[\w.]{3,100}+)""",
+      [^"'`\r\n]{0,40}?\b
+      (?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2}
+     |["'`](?P<other>[^"'`\s]{3,200}+)["'`][^"'`()\r\n]{0,40}+(?<=[ ])\(
+      (?:(?:path|field|key|parameter|param|column|property|attribute|argument|for)[ :=]{1,2})?+
+      (?=[\w"'`.-]{1,100}+\)|[^)]{0,10}:))
+    ["'`]?-{0,2}(?P<name>[\w.]{3,100}+)""",
+    re.VERBOSE,
+)
+_BEFORE_PATH = (
+    re.compile(  # jsonschema
+        r"""["'](?P<secret>[^"'\r\n]{3,200}+)["'][ ](?:is|does|should|was)[ ]
+        [^\r\n]{0,200}+\r?\n\r?\nFailed[ ]validating[ ][^\r\n]{0,60}?[ ]schema
+        (?P<path>[^\r\n:]{1,200}+)""",
+        re.VERBOSE,
+    ),
+    re.compile(  # Jackson
+        r"""["'](?P<secret>[^"'\r\n]{3,200}+)["'][^"\r\n(]{0,80}+\(through[ ]reference[ ]chain:
+        (?P<path>[^\r\n)]{1,300}+)""",
+        re.VERBOSE,
+    ),
+)
+_REJECTED_BEHIND = re.compile(  # field 'password': rejected value [x]
+    r"""(?i)(?<![\w.])(?P<name>[\w.]{3,100}+)["'`\]]{0,2}+
+    [^\r\n"'`\[\]=(){},]{0,60}?\bvalues?[ :=]{1,2}
+    (?:\[(?P<value>[^\[\]\r\n]{1,200}+)\]|<(?P<tag>[^<>\r\n]{1,200}+)>|["'`](?P<quoted>[^"'`\r\n]{1,200}+)["'`])""",
     re.VERBOSE,
 )
 _FIELD = re.compile(
@@ -135,7 +166,7 @@ def _nouns(lowered: str, mentions: list[Span]) -> Iterator[re.Match[str]]:
                 yield noun
 
 
-_LEAD = 16
+_LEAD = 24
 _REST = 4
 
 
@@ -153,7 +184,7 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
     found = -1
     for part in _WORD.finditer(text, start, end if line < 0 else line):
         word = _WORD.match(text, part.start()) or part
-        written = word[0].rstrip(".:!?")
+        written = without_stop(word[0])
         is_next = found >= 0 and _AND.fullmatch(text, found, word.start()) is not None
         if (is_next and _is_such(noun, "", written)) or _is_meant(
             text[start : word.start()], noun, written, is_quoted=False
@@ -176,13 +207,25 @@ def _grouped(text: str, start: int, stop: int) -> Iterator[Span]:
 
 def _final(text: str, start: int, stop: int, *, is_any: bool) -> Iterator[Span]:
     """What stands at the end of a line, perhaps with signs that would end a word elsewhere."""
-    final = _FINAL.search(text, max(start, stop - 104), stop) if is_any else None
-    is_secret = final is not None and is_dense(final[1])
-    if final is not None and is_secret and not is_plain(final[1], "", is_quoted=False):
-        yield final.span(1)
+    final = _FINAL.search(text, max(start, stop - 128), stop) if is_any else None
+    if final is not None and _is_final(final["before"].lower(), final["secret"]):
+        yield final.span("secret")
     last = _LAST.search(text, start, stop)
     if last is not None and is_odd(last[1]):
         yield last.span(1)
+
+
+def _is_final(before: str, written: str) -> bool:
+    """Whether the end of a sentence about a password is one."""
+    if is_plain(written, "", is_quoted=False) or is_plain(written, "", is_quoted=True):
+        return False
+    if is_dense(written) or (before in _GOT and written.isalpha()):
+        return True
+    is_mixed = _LETTER.search(written) is not None and is_random(written, 5, is_named=True)
+    return is_mixed and before not in _NOT_FINAL
+
+
+_LETTER = re.compile(r"[A-Za-z]")
 
 
 def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: bool) -> bool:
@@ -252,7 +295,25 @@ def in_validation(text: str, names: SecretNames) -> Iterator[Span]:
 def rejected(text: str, names: SecretNames) -> Iterator[Span]:
     """A value that a message quotes before the name of its field."""
     for found in _REJECTED.finditer(text):
-        place = "value" if found["value"] else "other"
-        is_named = names.kind(found["name"].rpartition(".")[2]) == SECRET
-        if is_named and not is_plain(found[place], found["name"], is_quoted=True):
-            yield found.span(place)
+        yield from _if_named(found, "value" if found["value"] else "other", names)
+
+
+def before_path(text: str, names: SecretNames) -> Iterator[Span]:
+    """A value that a message quotes before the path of its field."""
+    for pattern in _BEFORE_PATH:
+        for found in pattern.finditer(text):
+            last = re.findall(r"\w+", found["path"])[-1:]
+            if last and names.kind(last[0]) == SECRET:
+                yield found.span("secret")
+
+
+def rejected_behind(text: str, names: SecretNames) -> Iterator[Span]:
+    """A value that a message quotes behind the name of its field."""
+    for found in _REJECTED_BEHIND.finditer(text):
+        yield from _if_named(found, found.lastgroup or "", names)
+
+
+def _if_named(found: re.Match[str], place: str, names: SecretNames) -> Iterator[Span]:
+    is_named = names.kind(found["name"].rpartition(".")[2]) == SECRET
+    if is_named and not is_plain(found[place], found["name"], is_quoted=True):
+        yield found.span(place)

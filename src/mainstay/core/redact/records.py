@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact.plain import is_random, is_secret_value
+from mainstay.core.redact.plain import is_random, is_reference, is_secret_value
 from mainstay.core.redact.values import Value, value_at
 
 TYPE_CHECKING = False
@@ -24,13 +24,16 @@ _FIELD = re.compile(
     (?:(?P<name>(?i:name|key|k|field|id|loc|param|parameter|property|variable|attribute|header|path
       |label)s?)
       |(?P<value>(?i:value|val|v|content|contents|default|answer|input|input_value|given|rejectedvalue|secretstring
-      |received|actual|data)s?))
+      |received|actual|data|new|old|current|previous|before|after)s?))
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
       |(?<=arameter)[ ](?=["'`]?[A-Za-z]\w{2,60}["'`]?,[ ]value)
+      |(?<=variable)[ ](?=")|(?<=parameter)[ ](?=")
       |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ])""",
     re.VERBOSE,
 )
 _BOUNDARY = re.compile(r"[{}<>]|\)[ ]?,\s{0,9}(?:\w{0,40}\(|[{(])|\n\s{0,40}-\s|\n\n")
+_BLOCK = re.compile(r"\"[ ]\{[^{}<>]*+\Z")
+"""What opens behind the name of a block: `variable "token" {`."""
 _LAST = re.compile(r"[\w$./:-]{1,100}(?=[\"'\\`\])},\s]{0,12}\Z)")
 _NEAR = 400
 _SECRET_PATH = re.compile(r"[/:]")
@@ -44,7 +47,9 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
     end = 0
     while (found := _FIELD.search(text, at)) is not None:
         value = value_at(text, found.end(), _NEAR)
-        if _BOUNDARY.search(text, end, found.start()) is not None:
+        if _BOUNDARY.search(text, end, found.start()) is not None and not (
+            known and _BLOCK.match(text, end, found.start())
+        ):
             known, waiting = "", None
         if found["name"]:
             written = text[found.start() : found.end("name")]
@@ -56,7 +61,6 @@ def listed(text: str, names: SecretNames) -> Iterator[Span]:
                 waiting = None
         elif known:
             yield from _hidden(text, value, known, names)
-            known = ""
         else:
             waiting = value
         end = value.end
@@ -104,6 +108,25 @@ def in_manifests(text: str, names: SecretNames) -> Iterator[Span]:  # noqa: ARG0
             at = max(value.end, entry.end())
 
 
+# --- sections -------------------------------------------------------------------------------------
+
+_SECTION = re.compile(r"(?m)^[ \t]{0,8}\[([\w.: \"-]{1,80}+)\][ \t]{0,8}\r?\n")
+_SETTING = re.compile(
+    r"[ \t]{0,8}[\w.:/@*-]{1,100}+[ \t]{0,8}=[ \t]{0,8}\"?"
+    r"(?:[\w.@-]{1,60}+:)?+([^\s\"]{1,400}+)[^\n]*+\n?+"
+)
+
+
+def in_sections(text: str, names: SecretNames) -> Iterator[Span]:
+    """What looks random in a section of a file with a secret name: `[credentials]`."""
+    for section in _SECTION.finditer(text):
+        at = section.end()
+        while names.is_secret(section[1]) and (setting := _SETTING.match(text, at)) is not None:
+            at = setting.end()
+            if is_random(setting[1], is_named=True) and not is_reference(setting[1]):
+                yield setting.span(1)
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 _LINES = re.compile(r"[^\r\n]{1,2000}+")
@@ -125,25 +148,46 @@ def in_tables(text: str, names: SecretNames) -> Iterator[Span]:
             width, rows = line[0].count(sign) if sign else 0, 0
 
 
+_SPACES = re.compile(r"[^\s|,;](?:[ ]?[^\s|,;]){0,200}+")
+
+
+def in_columns(text: str, names: SecretNames) -> Iterator[Span]:
+    """What looks random under the name of a secret column, if spaces are between the columns."""
+    columns: list[int] = []
+    width = 0
+    for line in _LINES.finditer(text):
+        cells = list(_SPACES.finditer(line[0])) if "  " in line[0] else []
+        if columns and len(cells) == width:
+            for number in columns:
+                if is_random(cells[number][0], is_named=True):
+                    yield line.start() + cells[number].start(), line.start() + cells[number].end()
+            continue
+        width = len(cells) if len(cells) > 1 else -1
+        columns = [number for number, cell in enumerate(cells) if names.is_secret(cell[0])]
+
+
 def _header(line: str, names: SecretNames) -> tuple[list[int], str]:
     """The numbers of secret columns, and what is between the columns."""
     for sign in "|\t;,":
         cells = line.split(sign) if sign in line else []
         found = [_CELL.fullmatch(cell) for cell in cells]
-        if any(is_random(cell.strip()) for cell in cells):
-            continue
-        if all(
-            cell is not None or not written.strip()
-            for cell, written in zip(found, cells, strict=True)
-        ):
-            secret = [
-                number
-                for number, cell in enumerate(found)
-                if cell is not None and cell[1].strip() and names.kind(cell[1])
-            ]
-            if secret:
-                return secret, sign
+        secret = [
+            number
+            for number, cell in enumerate(found)
+            if cell is not None and cell[1].strip() and names.kind(cell[1])
+        ]
+        if secret and _is_header(cells, found):
+            return secret, sign
     return [], ""
+
+
+def _is_header(cells: list[str], found: list[re.Match[str] | None]) -> bool:
+    """Whether each cell is empty or a name."""
+    if any(is_random(cell.strip()) for cell in cells):
+        return False
+    return all(
+        cell is not None or not written.strip() for cell, written in zip(found, cells, strict=True)
+    )
 
 
 def _cells(line: re.Match[str], sign: str, columns: list[int]) -> Iterator[Span]:

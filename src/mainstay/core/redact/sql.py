@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact.names import SURE, words_of
+from mainstay.core.redact.names import IN_QUERY, SURE, words_of
 from mainstay.core.redact.plain import is_plain, is_random
 from mainstay.core.redact.values import value_at
 
@@ -27,7 +27,7 @@ _CLAUSES = ("identified", "pragma", "set password", "password(", "crypt(", "phra
 _NAMED = re.compile(
     r"(?i)(?<![\w\"'`$-])(?<!unexpected )([A-Za-z_]\w{2,60}+)"
     r"(?:[\"`\])]{1,2}(?:::\w{1,20}+)?+[ ]{0,4}+=[ ]{0,4}+|[\"`\]]?[ ]{1,4}+)"
-    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=N?E?'[^'\s])"
+    r"(?:(?:(?:NOT[ ])?(?:I?LIKE|IN|REGEXP)|<>|!=)[ ]{0,4}+\(?)?+(?=N?E?'[^'\s]|\$\w{0,20}\$)"
 )
 _QUALIFIED = re.compile(
     r"(?i)(?<!\w)(\w{3,60}+)[\"`\]]?\.[\"`\[]?(?:key|value|val|hash|digest|code|data|body|content)"
@@ -105,7 +105,14 @@ def _others(text: str, at: int) -> Iterator[Span]:
 
 def _has_text(text: str) -> bool:
     """Whether a text of SQL may stand in it."""
-    return " '" in text or "='" in text or "('" in text or " E'" in text or " N'" in text
+    return (
+        " '" in text
+        or "$$" in text
+        or "='" in text
+        or "('" in text
+        or " E'" in text
+        or " N'" in text
+    )
 
 
 def _in_clauses(text: str) -> Iterator[Span]:
@@ -121,7 +128,8 @@ def in_rows(text: str, names: SecretNames) -> Iterator[Span]:
         if any(names.kind(word[0]) for word in _WORD.finditer(key[1])):
             yield key.span(2)
     for insert in _INSERT.finditer(text):
-        columns = [names.kind(column.strip(' "`[]\r\n')) for column in insert[1].split(",")]
+        columns = [column.strip(' "`[]\r\n') for column in insert[1].split(",")]
+        columns = ["" if names.kind(name) in IN_QUERY else names.kind(name) for name in columns]
         if any(columns):
             yield from _inserted(text, insert.end(), columns)
 
@@ -145,7 +153,8 @@ def _inserted(text: str, at: int, columns: list[str]) -> Iterator[Span]:
 
 _BOUND = re.compile(
     r"(?i)(?:(?<!\[)|(?=parameters=\[))\b(?:parameters?|params|bind(?:s|ings?)?"
-    r"|args)\b[^\r\n:=({\[$]{0,30}+[\"']?[ ]?[:=-]{0,2}[ ]?"
+    r"|args)\b(?:[ ]?[(\[][0-9]{1,3}[)\]][ ]as[ ]\[[A-Z_]{2,20}\])?+"
+    r"[^\r\n:=({\[$]{0,30}+[\"']?[ ]?[:=-]{0,2}[ ]?"
     r"(?P<secret>[(\[](?!\d{1,3}[\])])[^\r\n]{1,2000}+|\$1 = [^\r\n]{1,2000}+"
     r"|[^\r\n]{1,400}?\(String\)[^\r\n]{0,400}+)"
 )

@@ -35,6 +35,10 @@ _WRAPPER = re.compile(
 _OPENING = re.compile(r"[bBrRuUfFNE@$]{0,2}+(\\*+)(\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„])")
 _CLOSING = {"\u2018": "\u2019", "“": "”", "«": "»", "„": "“"}
 _BRACKET = re.compile(r"[\[{]|\((?=[\"'])|\$\(")
+_IN_BRACKETS = re.compile(
+    r"(\()(?=[^()\r\n]{0,60}[0-9])([^\s()\"'`,=+*]{3,60}+(?:[ ][^\s()\"'`,=+*]{3,60}+){1,3}+)\)"
+)
+"""Words with digits, as one value."""
 _NESTED = re.compile(
     r"""\"(?:[^\"\\]++|\\.)*+\"?|'(?:[^'\\]++|\\.)*+'?|[\[\]{}()]""", re.VERBOSE | re.DOTALL
 )
@@ -44,8 +48,11 @@ _HEREDOC = re.compile(
     r"(?P<lines>(?:(?![ \t]*+(?P=tag)\b)[^\n]{0,2000}+\n?+){1,60}+)"
 )
 """Lines up to a word, as shells, Ruby and Terraform have them."""
+_DOLLAR = re.compile(r"(\$\w{0,20}\$)([^\r\n]{1,400}?)\1")
+"""A text of PostgreSQL."""
 _BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
 """A block of YAML: the lines that follow, as far as they are indented as the first."""
+_ENCLOSING = {"|": _BLOCK, ">": _BLOCK, "$": _DOLLAR, "(": _IN_BRACKETS}
 _LINE = re.compile(
     r"""(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`])
     |\r?\n[ \t]++(?![\w-]{1,60}+:[ \t\r\n]))*+""",
@@ -72,6 +79,13 @@ _SPACED = {
     for quote in "\"'"
 }
 """The rest of a word of a shell: `"PASSWORD=two words"`."""
+_LEAD = 24
+_FIRST = re.compile(r"(?:[ \t]|export |set |- ){0,12}+")
+_REST = re.compile(
+    r"((?:[ ](?!(?:or|and|if|[+*/%-]) )[^\s=:,;\"'`#(){}\[\]<>|&]{1,40}+){1,4}+)[ \t]{0,8}$",
+    re.MULTILINE,
+)
+"""Words behind a value, to the end of its line."""
 _CHANGED = re.compile(r"[\"'`]?[ ]{0,4}->[ ]{0,4}")
 _JOINED = re.compile(
     r"[\"'](?:\\'|\"'\"|'\"'|\s{0,20}+(?:\+|\.\.?|&|\|\||\\\n)\s{0,20}+)[bru]?(?=[\"'])"
@@ -100,9 +114,10 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     if heredoc is not None:
         start, end = heredoc.span("lines")
         return Value(start, start + len(text[start:end].rstrip()), is_quoted=True)
-    block = _BLOCK.match(text, at, last)
-    if block is not None:
-        return Value(block.start(2), block.end(2), is_quoted=True)
+    enclosing = _ENCLOSING.get(text[at : at + 1])
+    enclosed = None if enclosing is None else enclosing.match(text, at, last)
+    if enclosed is not None:
+        return Value(*enclosed.span(2), is_quoted=True)
     if _BRACKET.match(text, at) and not text.startswith(MARK, at):
         return Value(at, _balanced(text, at, last), is_quoted=True)
     found = _BARE.match(text, at, last)
@@ -123,6 +138,19 @@ def word_of_shell(text: str, name: int, value: Value) -> Value:
         return value
     found = _SPACED[quote].match(text, value.start)
     return value if found is None else Value(value.start, max(value.end, found.end()), True)
+
+
+def rest_of_line(text: str, name: int, value: Value) -> Value:
+    """The value with its spaces, if the line has nothing but a name and its value."""
+    line = max(text.rfind("\n", max(0, name - _LEAD), name) + 1, name - _LEAD)
+    if (
+        value.is_quoted
+        or value.start == value.end
+        or not _FIRST.fullmatch(text, max(0, line), name)
+    ):
+        return value
+    found = _REST.match(text, value.end)
+    return value if found is None else Value(value.start, found.end(1))
 
 
 def more_values(text: str, value: Value, *, is_list: bool) -> list[Value]:
