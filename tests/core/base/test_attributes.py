@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import CACHE_SIZE, _has_own, attribute, signals_of
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.give_up import newest_mark
@@ -34,6 +34,44 @@ def test_an_attribute_is_read_where_there_is_one():
     assert attribute(OSError(), "errno") is None
     assert attribute("text", "missing") is None
     assert attribute(0, "real") == 0
+
+
+class OfClass(Exception):
+    status_code = 503
+
+
+class OfProperty(Exception):
+    @property
+    def response(self):
+        return None
+
+
+class OfSlot(Exception):
+    __slots__ = ("retry_after",)
+
+
+class OfGetattr(Exception):
+    def __getattr__(self, name):
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("cls", [OfClass, OfProperty, OfSlot, OfGetattr, Hostile, HostileOSError])
+def test_an_exception_whose_class_may_have_signals_is_read_by_getattr(cls):
+    """Its dict would not have them."""
+    assert signals_of(cls()) is None
+
+
+def test_signals_of_other_exceptions_are_in_their_dict():
+    failure = OSError(2, "gone")
+    assert signals_of(failure) == {}
+    failure.status_code = 503
+    assert signals_of(failure) == {"status_code": 503}
+
+
+def test_classes_that_are_remembered_are_bounded():
+    for number in range(CACHE_SIZE + 5):
+        signals_of(type(f"Made{number}", (Exception,), {})())
+    assert 0 < len(_has_own) <= CACHE_SIZE
 
 
 @pytest.mark.parametrize("cls", [Hostile, HostileOSError])

@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.core.base.printable import printable, printable_json, printable_lines
+from mainstay.core.base.printable import printable, printable_json, printable_lines, text_of
 
 ANY = st.text(st.characters(), max_size=40)
 OBEYED = [
@@ -51,3 +51,14 @@ def test_json_has_the_same_value_after_it(value):
     shown = printable_json(line)
     assert json.loads(shown) == value
     assert not set(shown) & set(OBEYED)
+
+
+def test_the_text_of_an_exception_that_has_none():
+    """An exception whose own text fails is named."""
+
+    class Unshowable(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    assert text_of(ValueError("closed")) == "closed"
+    assert text_of(Unshowable()) == "a Unshowable that cannot be shown"

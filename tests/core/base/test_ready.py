@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -11,15 +12,21 @@ import mainstay
 SOURCE = Path(mainstay.__file__).parent
 READS = {"read_as": 0, "convert": 1}
 MAKES = ("ready", "Decoder", "reader")
+NAMES = {*READS, *MAKES, "decode"}
 
 
+@cache
 def calls():
-    """Every call in the source: its module, the name that is called, and the node."""
+    """Every call of these names in the source: its module, the name, and the node."""
+    found = []
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(("mainstay", *path.relative_to(SOURCE).with_suffix("").parts))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                yield module, getattr(node.func, "attr", getattr(node.func, "id", "")), node
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in NAMES:
+                    found.append((module, name, node))
+    return found
 
 
 def decoded():

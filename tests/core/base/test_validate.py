@@ -157,3 +157,26 @@ def test_an_async_function_is_refused_where_nothing_awaits_it():
     assert [allowed for _, _, allowed in noted] == ["a plain function: nothing awaits it"]
     assert outcome("plain_function", len)[1] == []
     assert len(outcome("plain_function", 3)[1]) == 1
+
+
+def test_the_problems_of_a_part_are_included_under_other_names():
+    """Beside those of the subject itself, in order."""
+    part, check = Checker("part"), Checker("subject")
+    part.note("retry_on", 3, "rules")
+    check.note("jitter", -1, "at least 0")
+    with pytest.raises(PolicyError) as caught:
+        part.close()
+    check.include(caught.value, {"retry_on": "retryable_exceptions"})
+    problems = [(problem.field, problem.value, problem.allowed) for problem in check.problems]
+    assert problems == [("jitter", -1, "at least 0"), ("retryable_exceptions", 3, "rules")]
+
+
+def test_an_object_of_another_class_is_noted():
+    """With the class that is wanted; None is an argument that was not given."""
+    check = Checker("subject")
+    for value in (None, 3):
+        check.instance("count", value, int)
+    check.instance("count", "three", int, "7")
+    check.instance("name", 3, str)
+    allowed = [(problem.field, problem.allowed) for problem in check.problems]
+    assert allowed == [("count", "an int, such as 7"), ("name", "a str")]

@@ -18,6 +18,35 @@ COLLIDING = [n * sys.hash_info.modulus for n in range(1, 3000)]
 """Integers whose hash is 0."""
 
 
+def chosen(bits, points, beside=0, count=400):
+    """Numbers that fill a run of slots, and others whose search leads into that run."""
+    mask = (1 << bits) - 1
+    taken, run, at = {}, [], 12345 & mask
+    for _ in range(points):
+        run.append(at)
+        taken |= dict.fromkeys(range(at, min(at + beside, mask) + 1))
+        at = (5 * at + 1) & mask
+    late = []
+    for number in range(1 << 20):
+        code = run[number % (points // 2)] | (1 + number // (points // 2) << bits)
+        if is_led(code, mask, beside, taken):
+            late.append(code)
+        if len(late) == count:
+            break
+    return [*taken, *late]
+
+
+def is_led(code, mask, beside, taken):
+    """Whether each slot that a dict or set looks at is taken, until only the last bits count."""
+    at, rest = code & mask, code
+    while rest:
+        rest >>= 5
+        at = (5 * at + 1 + rest) & mask
+        if not all(slot in taken for slot in (at, min(at + beside, mask))):
+            return False
+    return True
+
+
 class Bits(enum.IntFlag):
     ONE = 1
 
@@ -43,6 +72,8 @@ COSTLY = {
     "a set of tuples": {
         "$set": [{"$tuple": [-1 - (n >> bit & 1) for bit in range(11)]} for n in range(2048)]
     },
+    "a dict whose hashes differ": 0,
+    "a set whose hashes differ": 0,
     "a Flag": {"$enum": [__name__, "Bits", hexed(1 << MOST_FLAGS)]},
     "a number of five thousand digits": 0,
     "nesting": 0,
@@ -52,7 +83,12 @@ COSTLY = {
 @pytest.mark.parametrize("what", COSTLY)
 def test_a_record_that_would_take_minutes_is_refused(what):
     """As every record that cannot be read: StoredValueError, and the record stays as it is."""
-    data = msgspec.json.encode({"v": 1, "value": COSTLY[what]})
+    value = COSTLY[what]
+    if what == "a dict whose hashes differ":
+        value = {"$dict": [[each, 1] for each in chosen(13, 4400, count=1000)]}
+    if what == "a set whose hashes differ":
+        value = {"$set": chosen(15, 2300, beside=9, count=2100)}
+    data = msgspec.json.encode({"v": 1, "value": value})
     if what == "nesting":
         data = b'{"v":1,"value":%b' % (b'{"$tuple":[' * 50_000)
     if what == "a number of five thousand digits":
@@ -69,6 +105,10 @@ def test_a_record_that_would_take_minutes_is_refused(what):
         {(x, y, z) for x in range(-9, 9) for y in range(-9, 9) for z in range(-9, 9)},
         {*COLLIDING[:100], *range(1000)},
         frozenset(map(str, range(5000))),
+        {n << 40: n for n in range(6000)},
+        {n << 40 for n in range(6000)},
+        {n * 0.1 for n in range(80_000)},
+        {f"{n}": n for n in range(6000)} | {1: 1},
         {1: "a", (2, 3): "b"},
         Bits(1 << 100),
         Decimal("1e999999"),

@@ -10,6 +10,18 @@ which no UTF-8 has. None of them is printable in the sense of `str.isprintable`.
 from __future__ import annotations
 
 
+def text_of(error: BaseException) -> str:
+    """The text of an exception; one whose own `__str__` fails is named.
+
+    >>> text_of(ValueError("closed"))
+    'closed'
+    """
+    try:
+        return str(error)
+    except Exception:
+        return f"a {type(error).__name__} that cannot be shown"
+
+
 def printable(text: str) -> str:
     r"""The text on one line, as it is shown.
 

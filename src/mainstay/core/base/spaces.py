@@ -38,3 +38,7 @@ class Space(StrEnum):
     """When expired records were last purged: one record."""
     TASKS = "tasks"
     """How often tasks of a queue have been begun, by their id."""
+    SAGAS = "sagas"
+    """Sagas, by name and id."""
+    OPEN_SAGAS = "sagas.open"
+    """An entry for each saga that has not ended, by the same key: what recovery reads."""

@@ -11,7 +11,7 @@ from mainstay.errors import PolicyError, Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 MAX_ATTEMPTS = 1_000_000
 """More attempts than any policy means; at one a second it is eleven days."""
@@ -45,6 +45,10 @@ class Checker:
 
     def note(self, field: str, value: object, allowed: str) -> None:
         self.problems.append(Problem(field, value, allowed))
+
+    def include(self, error: PolicyError, names: Mapping[str, str]) -> None:
+        """Adds the problems of a part of the subject, under the names that its fields have here."""
+        self.problems += [Problem(names[p.field], p.value, p.allowed) for p in error.problems]
 
     def close(self) -> None:
         if self.problems:
@@ -93,6 +97,13 @@ class Checker:
             return str(value)
         self.note(field, value, "one of " + ", ".join(choices))
         return choices[0]
+
+    def instance(self, field: str, value: object, kind: type, such_as: str = "") -> None:
+        """Notes what is given and no instance of the class; None is not given."""
+        if value is not None and not isinstance(value, kind):
+            article = "an" if kind.__name__[0].lower() in "aeio" else "a"
+            example = f", such as {such_as}" if such_as else ""
+            self.note(field, value, f"{article} {kind.__name__}{example}")
 
     def function(self, field: str, value: object) -> None:
         if value is not None and (not callable(value) or isinstance(value, type)):

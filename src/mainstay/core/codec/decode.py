@@ -144,8 +144,8 @@ _READERS: dict[str, Callable[..., UserValue]] = {
     "$fraction": lambda plain: fraction(*read_list(plain)),
     "$path": _read_path,
     "$tuple": lambda plain: tuple(read_list(plain)),
-    "$set": lambda plain: set(spread(read_list(plain))),
-    "$frozenset": lambda plain: frozenset(spread(read_list(plain))),
+    "$set": lambda plain: set(spread(read_list(plain), is_set=True)),
+    "$frozenset": lambda plain: frozenset(spread(read_list(plain), is_set=True)),
     "$dict": _read_dict,
     "$enum": lambda plain: _read_enum(*read_list(plain)),
     "$object": lambda plain: _read_object(*plain),
@@ -232,14 +232,15 @@ def _read_model(
     _check_fields(cls, plain, declared)
     fields = {name: read(plain[name]) for name in declared}
     was_set, extra, private = (read(state[part]) for part in ("set", "extra", "private"))
+    names = set(spread(was_set, is_set=True))
     if is_pydantic_2(cls):
         parts = {
             "__dict__": fields,
-            "__pydantic_fields_set__": set(was_set),
+            "__pydantic_fields_set__": names,
             "__pydantic_extra__": extra,
             "__pydantic_private__": private,
         }
     else:
         _check_fields(cls, private, [n for n in private_names(cls) if n in private])
-        parts = {"__dict__": fields | extra, "__fields_set__": set(was_set), **private}
+        parts = {"__dict__": fields | extra, "__fields_set__": names, **private}
     return _build_dataclass(cls, parts)

@@ -89,12 +89,9 @@ VERSION_1 = (
     ("drivers.policy", "mainstay.drivers.policy", "RetryPolicy"),
     ("drivers.records", "mainstay.drivers.idempotency.keys", "KeyOptions"),
     ("drivers.result", "mainstay.drivers.call.result", "RetryResult"),
-    ("profiles.agents", "mainstay.profiles.agents", "ToolResult"),
-    (
-        "profiles.clients",
-        "mainstay.profiles.clients",
-        "CircuitBreakerConfiguration RetryConfiguration",
-    ),
+    ("profiles.agents", "mainstay.profiles.agents.tools", "ToolResult"),
+    ("profiles.clients", "mainstay.profiles.clients.circuit", "CircuitBreakerConfiguration"),
+    ("profiles.clients", "mainstay.profiles.clients.configuration", "RetryConfiguration"),
     (
         "profiles.control_plane.categories",
         "mainstay.profiles.control_plane.categories",
