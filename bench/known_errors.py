@@ -10,7 +10,7 @@ from bench.measure import METHOD, Contender, Effort, calls, race
 from bench.table import Table, at_most
 
 ORDER = 21
-UNKNOWN = "a class that nobody knows"
+UNKNOWN = "a class that nobody knows, decided anew"
 
 
 def run(effort: Effort) -> Table:
@@ -26,7 +26,10 @@ def run(effort: Effort) -> Table:
             "x", request=request, response=httpx.Response(503, request=request)
         ),
     }
-    contenders = [Contender(name, partial(_classify, e), calls) for name, e in errors.items()]
+    contenders = [
+        Contender(name, partial(_classify, e, forgets=name == UNKNOWN), calls)
+        for name, e in errors.items()
+    ]
     goals = {name: at_most(1) for name in errors if name != UNKNOWN}
     rows = ratios(race(contenders, effort), UNKNOWN, goals)
     return Table("known errors", "Classifying a known error", f"× an unknown one. {METHOD}", rows)
@@ -40,12 +43,17 @@ class _Unknown(Exception):
         self.request = None
 
 
-def _classify(error: Exception) -> tuple[Any, ...]:
+def _classify(error: Exception, *, forgets: bool) -> tuple[Any, ...]:
     from mainstay import RetryPolicy
 
     policy = RetryPolicy()
+    rules = policy._rules
+
+    def anew(_a: object, _b: object) -> object:
+        rules.forget()
+        return policy.classification(error)
 
     def f(_a: object, _b: object) -> object:
         return policy.classification(error)
 
-    return (f,)
+    return (anew if forgets else f,)

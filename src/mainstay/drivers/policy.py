@@ -207,6 +207,8 @@ class RetryPolicy(Policy, Verbs):
             abandoned when its time is up.
         deadline: seconds for the whole call, waits included.
         max_retry_after: the longest Retry-After that is waited for; the jitter comes on top.
+        respect_retry_after: whether a Retry-After is waited for; False leaves the wait to the
+            backoff.
         nested: what is made of a failure that a retry inside this one has given up on: "collapse"
             (it is not repeated), "warn" or "allow" (both retry), "refuse" (NestedRetryError).
         before_retry: called with a RetryInfo before the wait; may be async for async calls.
@@ -246,6 +248,7 @@ class RetryPolicy(Policy, Verbs):
         timeout_by: str = _DEFAULT,
         deadline: Seconds | None = _DEFAULT,
         max_retry_after: Seconds = _DEFAULT,
+        respect_retry_after: bool = _DEFAULT,
         nested: str = _DEFAULT,
         before_retry: Hook | None = _DEFAULT,
         after_retry: Hook | None = _DEFAULT,

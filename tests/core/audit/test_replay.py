@@ -197,6 +197,7 @@ POLICIES = st.builds(
     wait_from=st.none() | st.just(computed_wait),
     deadline=st.none() | st.floats(0.05, 3.0),
     max_retry_after=st.sampled_from([0.5, 60.0]),
+    respect_retry_after=st.booleans(),
 )
 OUTCOMES = st.lists(st.integers(-3, len(FAILURES) - 1), min_size=1, max_size=40)
 

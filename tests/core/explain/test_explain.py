@@ -97,6 +97,13 @@ def test_what_the_other_side_may_ask_for_counts_beside_limits_by_kind():
     assert explain_policy(policy).asked_seconds == 3 * 1.0 + 2 * (20.0 + 2.0)
 
 
+def test_a_retry_after_that_is_ignored_adds_nothing():
+    """The waits are those of the backoff alone."""
+    policy = Policy(attempt_timeout=1.0, respect_retry_after=False)
+    figures = explain_policy(policy)
+    assert figures.asked_seconds == figures.wall_seconds
+
+
 def test_a_backoff_of_ones_own_is_asked_for_every_delay():
     """Two delays alike say nothing of the third."""
     backoff = Backoff.custom(lambda n: [1.0, 1.0, 5.0, 1.0][n - 1])
@@ -288,6 +295,7 @@ POLICIES = st.builds(
     attempt_timeout=st.none() | st.sampled_from([0.2, 1.0, 3.0]),
     deadline=st.none() | st.sampled_from([0.5, 2.0, 7.0, 100.0]),
     max_retry_after=st.sampled_from([0.0, 1.5, 60.0]),
+    respect_retry_after=st.booleans(),
 )
 KEYS = st.integers(0, 2**51 - 1).map(lambda n: 2 * n + 1)
 SHARES = st.sampled_from([0.0, 0.5, 1.0])
@@ -433,6 +441,11 @@ CASES = [
         "retry-after-past-deadline",
         (calm(max_retry_after=30.0), {}),
         (calm(max_retry_after=29.0), {}),
+    ),
+    (
+        "retry-after-past-deadline",
+        (calm(max_retry_after=90.0), {}),
+        (calm(max_retry_after=90.0, respect_retry_after=False), {}),
     ),
     (
         "retry-after-past-deadline",

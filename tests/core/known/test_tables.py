@@ -151,6 +151,44 @@ def test_a_request_without_a_key_is_not_repeated_if_its_answer_was_lost(request_
     assert classify(error, Rules((AcmeError,), version=2)).retryable
 
 
+DECLARED = {AcmeError: Kind.TRANSIENT}
+
+
+@pytest.mark.parametrize("on", [None, transient, (AcmeError,)])
+def test_a_kind_of_a_base_class_does_not_drop_what_may_have_been_applied(on):
+    """`classify` gives a class its kind; a lost POST of it stays ambiguous."""
+    error = carrying(Lost(), request=Request("POST"))
+    found = classify(error, Rules(on, classify=DECLARED))
+    assert (found.kind, found.retryable, found.is_ambiguous) == (Kind.TRANSIENT, False, True)
+    assert "a POST without an Idempotency-Key is not repeated" in found.reason
+    safe = classify(carrying(Lost(), request=Request("GET")), Rules(on, classify=DECLARED))
+    assert (safe.kind, safe.retryable, safe.is_ambiguous) == (Kind.TRANSIENT, True, True)
+    settled = Rules(on, classify=DECLARED)
+    assert classify(Busy(), settled).retryable
+    assert not classify(error, settled).retryable
+
+
+@pytest.mark.parametrize("rule", [Lost, "Lost", "acme.errors.Lost", lambda _: True])
+def test_a_kind_of_that_very_class_decides(rule):
+    """So does a function, which has looked at the failure; a base class named in text does not."""
+    error = carrying(Lost(), request=Request("POST"))
+    found = classify(error, Rules(classify={rule: Kind.TRANSIENT}))
+    assert (found.retryable, found.is_ambiguous) == (True, False)
+    assert not classify(error, Rules(classify={"AcmeError": Kind.TRANSIENT})).retryable
+    assert not classify(error, Rules(classify={Lost: Kind.AMBIGUOUS})).retryable
+
+
+def test_a_kind_of_a_class_is_not_that_of_a_status():
+    """500 makes a POST ambiguous, not the class: the status is named, or it stays so."""
+    error = carrying(Answer(), status_code=500, request=Request("POST"))
+    assert not classify(error, Rules(classify={Answer: Kind.TRANSIENT})).retryable
+    both = Rules((Answer,), classify={AcmeError: Kind.TRANSIENT})
+    assert not classify(error, both).retryable
+    assert classify(error, Rules(classify={"status:500": Kind.TRANSIENT})).retryable
+    fine = carrying(Answer(), status_code=503, request=Request("POST"))
+    assert classify(fine, Rules(classify={Answer: Kind.TRANSIENT})).retryable
+
+
 def test_the_request_may_be_that_of_the_response_or_its_description():
     """requests, httpx and aiohttp keep it in different places."""
     assert unsafe_request(carrying(Lost(), request_info=Request("POST")))
@@ -283,6 +321,7 @@ def test_a_row_reads_like_what_it_is():
         carrying(Lost(), request=Request("POST")),
         carrying(Coded(), code="409"),
         carrying(Answer(), status_code=404),
+        carrying(Answer(), status_code=500, request=Request("POST")),
         carrying(Wrapping(), orig=carrying(Coded(), code="40P01")),
         ExceptionGroup("both", [Busy(), ConnectionError()]),
     ],
@@ -291,12 +330,14 @@ def test_a_row_reads_like_what_it_is():
 @pytest.mark.parametrize(
     "rules", [(None,), (transient,), ((AcmeError,),), (("40P01", "status:404"),)]
 )
-def test_replay_decides_by_what_the_table_had_then(error, rules):
+@pytest.mark.parametrize("kinds", [None, DECLARED, {Lost: Kind.TRANSIENT, Answer: Kind.TRANSIENT}])
+def test_replay_decides_by_what_the_table_had_then(error, rules, kinds):
     """The table of today may have other rows, or be gone."""
-    then = classify(error, Rules(*rules))
+    then = classify(error, Rules(*rules, classify=kinds))
     evidence = msgspec.json.decode(msgspec.json.encode(evidence_of(error, then)), type=Evidence)
     REGISTRY.register(Table("acme", {"acme.errors.AcmeError": Row(Kind.AUTH, "changed")}))
-    stated = policy_of(declared(Policy(retry_on=rules[0]), "idempotent").fields, Recollection())
+    policy = Policy(retry_on=rules[0], classify=kinds)
+    stated = policy_of(declared(policy, "idempotent").fields, Recollection())
     now = classify(exception_of(evidence), stated._rules)
     assert (now.kind, now.retryable, now.is_ambiguous) == (
         then.kind, then.retryable, then.is_ambiguous,

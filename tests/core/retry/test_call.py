@@ -21,7 +21,7 @@ from mainstay.core.base.event import Event
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff, Jitter
-from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import (
     TOO_LATE,
     Consult,
@@ -40,7 +40,7 @@ from mainstay.core.retry.events import (
 )
 from mainstay.core.retry.give_up import GaveUp
 from mainstay.core.retry.hooks import CallHook
-from mainstay.core.retry.plan import Plan
+from mainstay.core.retry.plan import GIVE_UP, Plan, fast_decision
 from mainstay.core.retry.policy import KindRule, Policy
 from mainstay.core.retry.retry_after import parse_date
 from mainstay.errors import (
@@ -1522,11 +1522,38 @@ def test_listening_changes_nothing(case, script):
 
 
 class Marked(ConnectionError):
-    """What carries something is not for a glance."""
+    """What carries something."""
 
 
+class Answered(Exception):
+    """A failure with a status."""
+
+
+def answered(status, **carried):
+    def make():
+        failure = Answered()
+        failure.status_code = status
+        for name, value in carried.items():
+            setattr(failure, name, value)
+        return failure
+
+    return make
+
+
+FAST = (ConnectionError, TimeoutError, KeyError, PermissionError, OSError, FileNotFoundError)
 GLANCED = st.sampled_from(
-    [ConnectionError, TimeoutError, KeyError, PermissionError, OSError, Marked, FileNotFoundError]
+    [
+        *FAST,
+        Marked,
+        lambda: OSError(104, "reset"),
+        lambda: OSError(2, "gone"),
+        lambda: OSError([2], "odd"),
+        answered(503),
+        answered(404),
+        answered(401),
+        answered(429, retry_after=3.0),
+        lambda: ExceptionGroup("two", [ConnectionError(), answered(503)()]),
+    ]
 )
 
 
@@ -1545,14 +1572,11 @@ def test_a_glance_decides_what_a_life_decides(kinds, attempts, jitter, seed, mar
     for attempt in range(1, attempts + 1):
         first, second = (_failure(kinds[attempt - 1], marks) for _ in "ab")
         plans = plan_of(policy), plan_of(policy)
-        policy.classification(kinds[attempt - 1]())
         seen = fast_decision(plans[0], first, attempt, key, delay)
         flow = call_flow(plans[1], second, key, None, attempt=attempt, delay=delay)
         effect = next(flow)
-        if kinds[attempt - 1] in (ConnectionError, TimeoutError):
+        if kinds[attempt - 1] in (*FAST, Marked):
             assert seen is not None
-        if kinds[attempt - 1] is Marked and marks:
-            assert seen is None
         if seen is None:
             pass
         elif seen == GIVE_UP:
@@ -1688,18 +1712,74 @@ def test_a_glance_decides_as_a_life_does(jitter):
         name="p", retry_on=ConnectionError, max_attempts=4, backoff=backoff, jitter=jitter
     )
     plan, key = plan_of(policy), key_of(7, 1)
-    assert fast_decision(plan, ConnectionError(), 1, key, 0.0) is None, "nothing is settled yet"
+    first = fast_decision(plan, ConnectionError(), 1, key, 0.0, by_type=True)
+    assert first is None, "nothing is settled yet"
     driver = Driver([ConnectionError() for _ in range(4)], key=key)
     driver.drive(call_flow(plan, key=key, outer=None))
     seen, previous = [], 0.0
     for attempt in (1, 2, 3):
-        previous = fast_decision(plan, ConnectionError(), attempt, key, previous)
+        previous = fast_decision(plan, ConnectionError(), attempt, key, previous, by_type=True)
         seen.append(previous)
     assert seen == driver.waits[1:]
     last = ConnectionError()
     assert fast_decision(plan, last, 4, key, previous) == GIVE_UP
     assert "no attempt left" in last.__notes__[0]
-    assert fast_decision(plan, KeyError(), 1, key, 0.0) is None
+    assert fast_decision(plan, KeyError(), 1, key, 0.0, by_type=True) is None
+    assert fast_decision(plan, KeyError(), 1, key, 0.0) == GIVE_UP
+    carrying = ConnectionError()
+    carrying.host = "db"
+    assert fast_decision(plan, carrying, 1, key, 0.0, by_type=True) is None
+    assert fast_decision(plan, carrying, 1, key, 0.0) == seen[0]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        inner_gave_up(),
+        raised(ValueError(), cause=inner_gave_up()),
+        answered(429, retry_after=3.0)(),
+        ExceptionGroup("two", [ConnectionError(), inner_gave_up()]),
+        NestedRetryError("a", "b", 2, 3),
+        AttemptTimeout(1.0),
+    ],
+    ids=[
+        "a mark",
+        "a mark on its cause",
+        "a wait that is asked for",
+        "a group",
+        "a refusal",
+        "cut",
+    ],
+)
+def test_the_fast_path_leaves_to_the_flow_what_more_than_a_kind_decides(failure):
+    plan = plan_of(Policy(max_attempts=3, retry_on=Exception))
+    assert fast_decision(plan, failure, 1, KEY, 0.0) is None
+
+
+def test_the_fast_path_leaves_an_ambiguous_failure_of_an_unsafe_call_to_the_flow():
+    failure = answered(504)()
+    policy = Policy(max_attempts=1, classify={Answered: Kind.AMBIGUOUS})
+    assert fast_decision(plan_of(policy, idempotency="unsafe"), failure, 1, KEY, 0.0) is None
+    assert fast_decision(plan_of(policy), failure, 1, KEY, 0.0) == GIVE_UP
+
+
+def test_the_fast_path_leaves_what_a_function_judges_to_the_flow():
+    plan = plan_of(Policy(max_attempts=3, retry_on=lambda failure: True))
+    assert fast_decision(plan, ConnectionError(), 1, KEY, 0.0) is None
+
+
+def test_a_failure_that_carries_something_has_one_note_of_the_fast_path():
+    """A note of ours that is there is replaced, as by the flow."""
+    plan = plan_of(Policy(max_attempts=2, retry_on=ConnectionError))
+    failure = ConnectionError()
+    failure.host = "db"
+    assert fast_decision(plan, failure, 2, KEY, 0.0) == GIVE_UP
+    assert fast_decision(plan_of(Policy(max_attempts=1)), failure, 1, KEY, 0.0) in (GIVE_UP, None)
+    assert len(failure.__notes__) == 1
+    final = KeyError()
+    final.host = "db"
+    assert fast_decision(plan, final, 1, KEY, 0.0) == GIVE_UP
+    assert "is not named by on=ConnectionError" in final.__notes__[0]
 
 
 def test_an_unknown_outcome_has_the_id_of_its_inbox_item():

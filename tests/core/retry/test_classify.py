@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
+from mainstay.core.known.naming import show_rule
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.table import Cases, Row, Table
-from mainstay.core.retry.classify import CACHE_SIZE, Classification, Rules, classify, show_rule
+from mainstay.core.known.table import Cases, Inner, Row, Table
+from mainstay.core.retry.classify import CACHE_SIZE, Classification, Rules, classify
 from mainstay.core.retry.retry_after import Hint
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 
@@ -57,7 +58,7 @@ def reason(exception, retry_on=None, never_retry_on=(), **more):
 # --- without rules --------------------------------------------------------------------------------
 
 
-@pytest.mark.req("FR-041-23", "FR-041-24", "FR-041-25", "UT-041-08")
+@pytest.mark.req("FR-041-23", "FR-041-24", "FR-041-25", "UT-041-08", "EF-05.unknown")
 @pytest.mark.parametrize(
     ("exception", "wanted"),
     [
@@ -86,7 +87,7 @@ def test_an_ambiguous_failure_is_left_to_the_call():
     assert not classify(ConnectionError(), Rules()).is_ambiguous
 
 
-@pytest.mark.req("AG-09.errno", "FR-041-23")
+@pytest.mark.req("AG-09.errno", "FR-041-23", "PL-01.contention")
 def test_a_busy_file_is_retried_and_a_forbidden_one_is_not():
     """Sharing violations and EBUSY are transient even where Python calls them PermissionError."""
     shared = PermissionError(errno.EACCES, "in use")
@@ -725,3 +726,135 @@ def test_a_class_that_is_named_is_not_settled_by_an_instance_without_a_known_cod
         assert [classify(ByCode(code), rules).retryable for code in (1, 127, 1)] == [1, 0, 1]
     finally:
         REGISTRY.unregister("by code")
+
+
+class Reply:
+    def __init__(self, status):
+        self.status_code = status
+
+
+class Sent:
+    def __init__(self, method):
+        self.method, self.headers = method, {}
+
+
+class Broken(Exception):
+    """Of a table: its code decides, then what it wraps, then its class."""
+
+
+class Lost(Exception):
+    """Of a table: ambiguous, so its request decides too."""
+
+
+class Property(Exception):
+    """Its status is no attribute of the instance."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.code = None
+
+    @property
+    def status(self):
+        return self.code if isinstance(self.code, int) else None
+
+
+OWN_TABLE = Table(
+    "tests",
+    {
+        f"{Broken.__module__}.Broken": Cases(
+            lambda error: [getattr(error, "code", None)],
+            {"busy": Row(Kind.OVERLOAD, "busy"), "no*": Row(Kind.PERMANENT, "refused")},
+            otherwise=Inner("inner", otherwise=Row(Kind.TRANSIENT, "broken")),
+        ),
+        f"{Lost.__module__}.Lost": Row(Kind.TRANSIENT, "no answer", ambiguous=True),
+    },
+    packages=(Broken.__module__,),
+)
+
+AWS = {"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}
+ATTRIBUTES = (
+    *({"status_code": status} for status in (401, 404, 429, 503, 504, 42, "503")),
+    *({"response": response} for response in (Reply(503), Reply(404), AWS)),
+    *({"code": code} for code in ("busy", "nope", "no", "Broken", "503", 503, 7)),
+    *({"code": "busy", "status_code": status} for status in (404, 503)),
+    *({"retry_after": seconds} for seconds in (1, 2.5, "x")),
+    *({"request": Sent(method)} for method in ("GET", "POST")),
+    *({"inner": cls()} for cls in (ConnectionResetError, PermissionError, KeyError)),
+    {"ms_once": "PUT whose body is spent"},
+    *({"winerror": number} for number in (5, 32)),
+    {},
+)
+RAISED = (
+    ConnectionError,
+    OSError,
+    Broken,
+    Lost,
+    Property,
+    ValueError,
+    PermissionError,
+    TimeoutError,
+)
+NUMBERS = ((), ("text",), (104, "reset"), (2, "gone"), (13, "denied"), ([2], "x"))
+FAILURES = st.tuples(*map(st.sampled_from, (RAISED, NUMBERS, ATTRIBUTES)))
+ON = st.lists(
+    st.sampled_from(
+        [OSError, Broken, Lost, Exception, "Broken", "busy", "status:503", "404", "SlowDown",
+         Kind.TRANSIENT, Kind.OVERLOAD, Kind.AUTH]
+    ),
+    max_size=3,
+).map(tuple)  # fmt: skip
+
+
+def _made(cls, args, attributes):
+    failure = cls(*args)
+    for name, value in attributes.items():
+        setattr(failure, name, value)
+    return failure
+
+
+def _all_of(answer):
+    known = answer.known
+    fields = [getattr(answer, name) for name in Classification.__slots__ if name != "known"]
+    fields[fields.index(answer.hint)] = answer.hint and (answer.hint.seconds, answer.hint.at)
+    names = ("by_code", "is_ambiguous", "kind", "once", "reason", "table", "unsafe")
+    return fields, known and [getattr(known, name) for name in names]
+
+
+@given(
+    failures=st.lists(FAILURES, min_size=10, max_size=40),
+    on=st.none() | ON,
+    never=ON,
+    version=st.sampled_from([1, 2, 3]),
+)
+def test_what_is_remembered_is_what_would_be_decided_anew(failures, on, never, version):
+    """A law: rules that have seen other failures, and rules that have seen none, agree."""
+    REGISTRY.register(OWN_TABLE)
+    try:
+        warm = Rules(on, never, version=version)
+        for made in (*failures, *failures):
+            fresh = Rules(on, never, version=version)
+            assert _all_of(classify(_made(*made), warm)) == _all_of(classify(_made(*made), fresh))
+    finally:
+        REGISTRY.unregister(OWN_TABLE.library)
+
+
+def test_what_is_remembered_is_bounded():
+    rules = Rules(("SlowDown",))
+    for code in range(CACHE_SIZE + 5):
+        failure = Broken()
+        failure.code = f"code-{code}"
+        classify(failure, rules)
+    assert 0 < len(rules.decided) <= CACHE_SIZE
+
+
+def test_a_table_that_is_registered_later_decides():
+    rules = Rules()
+    failure = Broken()
+    failure.code = "busy"
+    assert not classify(failure, rules).retryable
+    REGISTRY.register(OWN_TABLE)
+    try:
+        assert classify(failure, rules).kind is Kind.OVERLOAD
+    finally:
+        REGISTRY.unregister(OWN_TABLE.library)
+    assert not classify(failure, rules).retryable

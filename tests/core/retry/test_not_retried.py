@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mainstay.core.known.kind import Kind, transient
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Row, Table
-from mainstay.core.retry.call import GIVE_UP, call_flow, fast_decision
+from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.effects import NOT_RETRYABLE, Question, Returned
-from mainstay.core.retry.plan import Plan
+from mainstay.core.retry.plan import GIVE_UP, Plan, fast_decision
 from mainstay.core.retry.policy import Policy
 from mainstay.errors import CallCancelled, PolicyError
 

@@ -113,6 +113,13 @@ def test_a_kind_with_a_jitter_of_its_own_spreads_by_that():
     assert wait_after(policy, Busy(10), 12345) == 10.0
 
 
+@pytest.mark.parametrize("asked", [4, 90, "Mon, 16 Nov 2026 12:00:07 GMT"])
+def test_a_retry_after_that_is_not_respected_changes_no_wait(asked):
+    """However long, in seconds or as a date: the wait is the backoff's, and nothing is given up."""
+    policy = policy_of(backoff=Backoff.constant(0.5), respect_retry_after=False)
+    assert wait_after(policy, Busy(asked)) == 0.5
+
+
 def test_the_jitter_on_top_does_not_count_for_the_longest_wait_allowed():
     """`max_retry_after` is about what was asked: exactly that much is still waited for."""
     policy = policy_of(jitter=Jitter.full(), max_retry_after=10.0)

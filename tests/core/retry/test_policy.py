@@ -60,6 +60,7 @@ FULL = {
     "timeout_by": "thread",
     "deadline": 20.0,
     "max_retry_after": 10.0,
+    "respect_retry_after": False,
     "nested": "warn",
     "before_retry": None,
     "after_retry": None,
@@ -97,6 +98,7 @@ def test_the_built_in_policy_is_the_agents_standard():
     assert (policy.name, policy.retry_on, policy.never_retry_on) == ("default", None, ())
     assert (policy.classify, policy.per_kind, policy.retry_if_result) == (None, None, None)
     assert (policy.attempt_timeout, policy.deadline, policy.max_retry_after) == (None, None, 60.0)
+    assert policy.respect_retry_after is True
     assert (policy.timeout_by, policy.nested, policy.log_level) == ("client", "collapse", "WARNING")
     assert (policy.before_retry, policy.after_retry) == (None, None)
     assert (policy.on_exhausted, policy.wait_from) == ("return", None)
@@ -195,6 +197,7 @@ NOT_A_LIMIT = [-1, math.nan, math.inf, True, "5", 31_622_401]
         *(("attempt_timeout", v, LONG_LIMIT) for v in NOT_A_LIMIT),
         *(("deadline", v, LONG_LIMIT) for v in NOT_A_LIMIT),
         *(("max_retry_after", v, LONG_LIMIT) for v in (*NOT_A_LIMIT, None)),
+        *(("respect_retry_after", v, "True or False") for v in (0, None, "no")),
         ("attempt_timeout", 0, "more than 0 seconds"),
         ("deadline", 0.0, "more than 0 seconds"),
         *(("timeout_by", v, "one of client, thread") for v in ("signal", None, [])),
@@ -777,6 +780,7 @@ def test_a_policy_as_plain_data():
         "timeout_by": "thread",
         "deadline": 20.0,
         "max_retry_after": 10.0,
+        "respect_retry_after": False,
         "nested": "warn",
         "before_retry": None,
         "after_retry": None,

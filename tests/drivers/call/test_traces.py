@@ -84,6 +84,10 @@ SCRIPTS = {
     ),
     "a chain": (policy(backoff=Backoff.chain(0.1, 3, Backoff.linear(1))), [OSError] * 4),
     "a throttle": (policy(), [lambda: SlowDown(3.0), "ok"]),
+    "a throttle that is ignored": (
+        policy(respect_retry_after=False, max_retry_after=2.0),
+        [lambda: SlowDown(3.0), "ok"],
+    ),
     "too long a throttle": (policy(max_retry_after=2.0), [lambda: SlowDown(3.0), "ok"]),
     "out of time": (policy(deadline=2.5, backoff=Backoff.constant(1.0)), [ConnectionError] * 4),
     "slow": (policy(), [takes(2.0, OSError), takes(3.0, OSError), takes(1.0, "ok")]),

@@ -64,6 +64,8 @@ def _fields(policy: Policy) -> dict[str, Any]:
     fields["retry_if_result"] = policy.retry_if_result is not None
     if policy.wait_from is not None:
         fields["wait_from"] = True
+    if not policy.respect_retry_after:
+        fields["respect_retry_after"] = False
     return fields
 
 

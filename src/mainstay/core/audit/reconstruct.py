@@ -209,6 +209,7 @@ def policy_of(fields: dict[str, Any], recalled: Recollection, rule: int = RULE) 
         values["retry_if_result"] = lambda value: isinstance(value, Rejected)
     if fields.get("wait_from"):
         values["wait_from"] = recalled.wait
+    values["respect_retry_after"] = fields.get("respect_retry_after", True)
     return Policy(**values).by_version(rule)
 
 

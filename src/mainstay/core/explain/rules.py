@@ -156,6 +156,8 @@ def _retry_after_past_deadline(case: Case) -> Iterator[str]:
     asked, deadline = case.policy.max_retry_after, case.policy.deadline
     if deadline is None or asked == DEFAULTS["max_retry_after"] or not case.is_retried:
         return
+    if not case.policy.respect_retry_after:
+        return
     if asked >= deadline:
         yield (
             f"max_retry_after {s(asked)} {_compared(asked, deadline)} deadline {s(deadline)}: no"

@@ -204,6 +204,8 @@ def _is_level(curve: Curve, n: int) -> bool:
 
 def _longest_asked(policy: Policy) -> float:
     """The longest wait that the other side can ask for, with the jitter on top."""
+    if not policy.respect_retry_after:
+        return 0.0
     asked = policy.max_retry_after
     tops = [each.jitter.on_top(asked, 1.0, each.backoff.max_delay) for each in _curves(policy)]
     return asked + max(tops, default=0.0)

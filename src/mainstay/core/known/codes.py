@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import attribute, signals_of
 from mainstay.core.known.http import status_of
 from mainstay.core.known.resolve import codes_by_table
 
@@ -24,14 +24,18 @@ def codes_of(exception: BaseException) -> tuple[str, ...]:
     recorded = exception.__dict__.get(RECORDED_CODES)
     if recorded is not None:
         return (*recorded, str(status_of(exception)))
-    found: list[object] = [*codes_by_table(exception)]
+    found = dict.fromkeys(codes_by_table(exception))
     if not found:  # a table has all that there are, and other names may be deprecated ones
-        found += [attribute(exception, name) for name in _NAMES]
-    found.append(status_of(exception))
-    response = attribute(exception, "response")
+        for name in _NAMES:
+            found.update(dict.fromkeys(_code_texts(attribute(exception, name))))
+    status = status_of(exception)
+    if status is not None:
+        found[str(status)] = None
+    signals = signals_of(exception)
+    response = attribute(exception, "response") if signals is None else signals.get("response")
     if isinstance(response, dict) and isinstance(response.get("Error"), dict):
-        found.append(response["Error"].get("Code"))
-    return tuple(dict.fromkeys(text for code in found for text in _code_texts(code)))
+        found.update(dict.fromkeys(_code_texts(response["Error"].get("Code"))))
+    return tuple(found)
 
 
 def _code_texts(code: object) -> tuple[str, ...]:

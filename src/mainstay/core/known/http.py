@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import attribute, signals_of
 from mainstay.core.known.kind import Kind
 
 TYPE_CHECKING = False
@@ -21,6 +21,7 @@ STATUS_KINDS = {
     503: Kind.OVERLOAD,
     504: Kind.TIMEOUT,
 }
+_STATUS_NAMES = frozenset({"response", "status", "status_code"})
 AMBIGUOUS_STATUSES = frozenset({500, 502, 504})
 """After these the request may have been carried out, in part or whole."""
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"})
@@ -44,13 +45,26 @@ def kind_of_status(status: int) -> Kind:
 
 def status_of(exception: BaseException) -> int | None:
     """The HTTP status an exception carries, as httpx, requests, aiohttp and urllib spell it."""
-    response = attribute(exception, "response")
-    for holder in (exception, response):
-        for name in ("status_code", "status"):
-            status = attribute(holder, name)
-            if type(status) is int and 100 <= status < 600:
-                return status
-    return _status_in(response) if isinstance(response, dict) else None
+    signals = signals_of(exception)
+    if signals is not None and _STATUS_NAMES.isdisjoint(signals):
+        return None
+    for name in ("status_code", "status"):
+        status = attribute(exception, name) if signals is None else signals.get(name)
+        if type(status) is int and 100 <= status < 600:
+            return status
+    response = attribute(exception, "response") if signals is None else signals.get("response")
+    return None if response is None else status_of_response(response)
+
+
+def status_of_response(response: object) -> int | None:
+    """The HTTP status of a response, as httpx, requests, aiohttp and botocore spell it."""
+    if isinstance(response, dict):
+        return _status_in(response)
+    for name in ("status_code", "status"):
+        status = attribute(response, name)
+        if type(status) is int and 100 <= status < 600:
+            return status
+    return None
 
 
 def _status_in(response: Mapping[object, object]) -> int | None:
@@ -97,7 +111,7 @@ def sent_once(exception: BaseException) -> str:
     >>> sent_once(error)
     'PUT whose body cannot be read again'
     """
-    request = attribute(exception, ONCE)
+    request = exception.__dict__.get(ONCE)
     return request if isinstance(request, str) else ""
 
 

@@ -55,7 +55,8 @@ class Known:
     """What is known of one exception."""
 
     __slots__ = (
-        "by_code", "by_type", "is_ambiguous", "kind", "once", "reason", "table", "unsafe",
+        "by_code", "by_status", "by_type", "is_ambiguous", "is_shared", "kind", "once", "reason",
+        "table", "unsafe",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +71,10 @@ class Known:
         once: str = "",
         table: str = "",
     ) -> None:
+        self.by_status = False
+        """Whether an HTTP status decided, and no other code."""
+        self.is_shared = False
+        """Whether this very object is the answer for all exceptions that are alike."""
         self.kind = kind
         self.reason = reason
         self.by_type = by_type
@@ -85,6 +90,19 @@ class Known:
         """The request, if it cannot be sent again whatever the failure: "PUT whose body ..."."""
         self.table = table
         """The library whose table decided; empty if none did."""
+
+    def copied(self) -> Known:
+        """Another one with the same content, for one exception alone."""
+        return Known(
+            self.kind, self.reason, self.by_type, by_code=self.by_code,
+            is_ambiguous=self.is_ambiguous, unsafe=self.unsafe, once=self.once, table=self.table,
+        )  # fmt: skip
+
+
+def shared(known: Known) -> Known:
+    """The same, as the answer for all exceptions that are alike; nobody changes it."""
+    known.is_shared = True
+    return known
 
 
 def qualified_name(cls: type) -> str:

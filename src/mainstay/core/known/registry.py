@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from weakref import ref
 
+from mainstay.core.base.attributes import CACHE_SIZE
 from mainstay.core.known.kind import qualified_name
 from mainstay.core.known.table import Same, Table
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
         """Remembers what was decided by the tables."""
 
         def forget(self) -> None: ...
-
-
-CACHE_SIZE = 1000
-"""Classes that are remembered; far more than a program raises."""
 
 
 class Registry:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mainstay.core.base.attributes import CACHE_SIZE
 from mainstay.core.known.http import sent_once, status_of, unsafe_request
-from mainstay.core.known.kind import NOTHING_KNOWN, Known
+from mainstay.core.known.kind import NOTHING_KNOWN, Known, shared
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.table import Cases, Inner, Row, status_row
 
@@ -28,13 +29,15 @@ def known_by_table(
     if found is None:
         return None
     table, _, entry = found
-    known = _judged(entry, exception, kind_of, depth)
-    known.table = table.library
-    known.once = known.once or sent_once(exception)
+    known = _judged(table, entry, exception, kind_of, depth)
+    once, unsafe = known.once or sent_once(exception), known.unsafe
     if known.is_ambiguous and _changes_nothing(table, exception):
-        known.unsafe = ""
-    elif known.is_ambiguous and not known.unsafe:
-        known.unsafe = unsafe_request(exception, table.request)
+        unsafe = ""
+    elif known.is_ambiguous and not unsafe:
+        unsafe = unsafe_request(exception, table.request)
+    if once != known.once or unsafe != known.unsafe:
+        known = known.copied()
+        known.once, known.unsafe = once, unsafe
     return known
 
 
@@ -47,12 +50,14 @@ def _changes_nothing(table: Table, exception: BaseException) -> bool:
 
 
 def _judged(
+    table: Table,
     entry: Entry,
     exception: BaseException,
     kind_of: Callable[[BaseException, int], Known],
     depth: int,
 ) -> Known:
     by_code, is_plain = False, isinstance(entry, Row)
+    is_of_status = isinstance(entry, Cases) and _is_of_status(entry)
     while not isinstance(entry, Row):
         if isinstance(entry, Cases):
             row = entry.row(exception)
@@ -63,16 +68,37 @@ def _judged(
         if inner is not None and depth < DEPTH:
             known = kind_of(inner, depth + 1)
             if known.reason != NOTHING_KNOWN:
-                return _inside(known, is_ambiguous=known.is_ambiguous or entry.ambiguous)
+                return _inside(table, known, is_ambiguous=known.is_ambiguous or entry.ambiguous)
         entry = entry.otherwise
     if not by_code:
         status = status_of(exception)
         if status is not None and status >= 400:  # also of a user's own class that derives from it
-            entry, by_code, is_plain = status_row(status), True, False
-    return Known(entry.kind, entry.why, is_plain, by_code=by_code, is_ambiguous=entry.ambiguous)
+            entry, by_code, is_plain, is_of_status = status_row(status), True, False, False
+    return _stated(table, entry, is_plain, by_code, is_of_status)
 
 
-def _inside(known: Known, *, is_ambiguous: bool) -> Known:
+def _is_of_status(cases: Cases) -> bool:
+    """Whether a status is all that is read."""
+    return cases.of == "status" and isinstance(cases.otherwise, Row)
+
+
+_known: dict[tuple[str, Row, bool, bool, bool], Known] = {}
+
+
+def _stated(table: Table, row: Row, by_type: bool, by_code: bool, by_status: bool) -> Known:
+    """What a row states of an exception: one object for all exceptions that are alike."""
+    key = table.library, row, by_type, by_code, by_status
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= CACHE_SIZE:
+            _known.clear()
+        found = Known(row.kind, row.why, by_type, by_code=by_code, is_ambiguous=row.ambiguous)
+        found.table, found.by_status = table.library, by_status
+        _known[key] = shared(found)
+    return found
+
+
+def _inside(table: Table, known: Known, *, is_ambiguous: bool) -> Known:
     """Of the instance, whatever its type: what is inside decided."""
     return Known(
         known.kind,
@@ -81,7 +107,18 @@ def _inside(known: Known, *, is_ambiguous: bool) -> Known:
         is_ambiguous=is_ambiguous,
         unsafe=known.unsafe,
         once=known.once,
+        table=table.library,
     )
+
+
+def repeated_inside(exception: BaseException) -> tuple[str, int, str] | None:
+    """The library that has repeated the request by itself, how often it was sent, the remedy."""
+    found = REGISTRY.entry_of(type(exception))
+    own = None if found is None else found[0].own_retries
+    if found is None or own is None:
+        return None
+    count = own.count(exception)
+    return (found[0].library, count, own.off) if count > 1 else None
 
 
 def codes_by_table(exception: BaseException, depth: int = 0) -> tuple[str, ...]:

@@ -12,8 +12,13 @@ A function in a table reads attributes, and may raise: then the case is not know
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import attribute
-from mainstay.core.known.http import AMBIGUOUS_STATUSES, STATUS_KINDS, kind_of_status, status_of
+from mainstay.core.base.attributes import CACHE_SIZE, attribute
+from mainstay.core.known.http import (
+    AMBIGUOUS_STATUSES,
+    STATUS_KINDS,
+    kind_of_status,
+    status_of,
+)
 from mainstay.core.known.kind import Kind
 from mainstay.errors import UsageError
 
@@ -71,7 +76,9 @@ class Cases:
     Row(transient, 'rolled back')
     """
 
-    __slots__ = ("_exact", "_prefixes", "of", "otherwise", "read", "rows")
+    __slots__ = (
+        "_exact", "_others", "_prefixes", "of", "otherwise", "read", "rows",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -86,6 +93,7 @@ class Cases:
         self.otherwise = otherwise
         self.of = of
         """What the cases are: "code", "status", "phase"; for people."""
+        self._others: dict[tuple[Kind, str], Row] = {}
         self._exact = {str(name): row for name, row in rows.items()}
         prefixes = [name[:-1] for name in self._exact if name.endswith("*")]
         self._prefixes = tuple(sorted(prefixes, key=len, reverse=True))
@@ -102,8 +110,14 @@ class Cases:
         for case in self.cases(exception):
             row = self.of_case(case)
             if row is not None:
-                return Row(row.kind, f"status {case}") if row.why in _ANY_STATUS else row
+                return self._of_status(row.kind, case) if row.why in _ANY_STATUS else row
         return None
+
+    def _of_status(self, kind: Kind, case: str) -> Row:
+        """The row of a status without one of its own: the same object each time."""
+        if len(self._others) >= CACHE_SIZE:
+            self._others.clear()
+        return self._others.setdefault((kind, case), Row(kind, f"status {case}"))
 
     def of_case(self, case: str) -> Row | None:
         """The row of one case."""
@@ -149,6 +163,33 @@ class Inner:
         return found if isinstance(found, BaseException) and found is not exception else None
 
 
+class OwnRetries:
+    """What a client repeats by itself: how many requests it has made, and how that is turned off.
+
+    `made` reads the number from an exception: from what it carries, or from its traceback. It is
+    asked when a policy repeats the call, and only a number above 1 counts.
+
+    >>> own = OwnRetries(lambda error: error.tries, "pass retries=0 to the client")
+    >>> error = RuntimeError()
+    >>> error.tries = 3
+    >>> own.count(error), own.count(RuntimeError())
+    (3, 1)
+    """
+
+    __slots__ = ("made", "off")
+
+    def __init__(self, made: Callable[[Any], int | None], off: str) -> None:
+        self.made = made
+        self.off = off
+
+    def count(self, exception: BaseException) -> int:
+        """The requests that the client has made for a call that failed so."""
+        try:
+            return int(self.made(exception) or 1)
+        except Exception:  # of another version of the library than the table knows
+            return 1
+
+
 _ANY_STATUS = ("status 4xx", "status 5xx")
 
 
@@ -164,7 +205,8 @@ class Table:
     """
 
     __slots__ = (
-        "changes_nothing", "entries", "hint", "library", "packages", "request", "retries",
+        "changes_nothing", "entries", "hint", "library", "own_retries", "packages", "request",
+        "retries",
     )  # fmt: skip
 
     def __init__(
@@ -177,6 +219,7 @@ class Table:
         hint: Callable[[Any], object] | None = None,
         request: Callable[[BaseException], object] | None = None,
         changes_nothing: Callable[[Any], bool] | None = None,
+        own_retries: OwnRetries | None = None,
     ) -> None:
         self.library = library
         self.entries = _checked(library, entries)
@@ -191,6 +234,8 @@ class Table:
         self.changes_nothing = changes_nothing
         """Whether the request of an exception only computes or reads, though it is a POST: then it
         may be repeated if its answer was lost."""
+        self.own_retries = own_retries
+        """How many requests the client has made by itself, if an exception shows it."""
 
     def entry(self, name: str) -> Entry | None:
         """The entry of a class: its own, or that of its module (`module.*`)."""
@@ -238,7 +283,15 @@ def status_row(status: int) -> Row:
     >>> status_row(504)
     Row(timeout, ambiguous, 'status 504')
     """
+    return _status_rows[status] if status in _status_rows else _new_status_row(status)
+
+
+def _new_status_row(status: int) -> Row:
     return Row(kind_of_status(status), f"status {status}", ambiguous=status in AMBIGUOUS_STATUSES)
+
+
+_status_rows = {status: _new_status_row(status) for status in range(100, 600)}
+"""One row for each, so that what is known of it is one object too."""
 
 
 def _status(exception: BaseException) -> tuple[int | None]:

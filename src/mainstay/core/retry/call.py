@@ -11,7 +11,8 @@ is handed in, and the happy path never comes here.
 from __future__ import annotations
 
 from mainstay.core.base.deadline import NEVER, fits
-from mainstay.core.base.entropy import MASK, uniform
+from mainstay.core.base.entropy import uniform
+from mainstay.core.known.resolve import repeated_inside
 from mainstay.core.retry.backoff import wait_of
 from mainstay.core.retry.classify import REJECTED, Classification, classify, judged, rejected
 from mainstay.core.retry.effects import (
@@ -67,49 +68,6 @@ if TYPE_CHECKING:
 
 
 _DRAW = Question.DRAW
-
-
-GIVE_UP = -1.0
-"""The answer of `fast_decision` for a failure that is to be raised."""
-
-
-def fast_decision(
-    plan: Plan, failure: BaseException, attempt: int, key: int, previous: float
-) -> float | None:
-    """The decision if it depends only on the exception's type and the attempts left.
-
-    Most failures are of this sort, and need no flow: an exception without attributes and cause, of
-    a type the policy has settled before, in a call with no deadline, listener or hook. `call_flow`
-    would decide the same.
-
-    Returns:
-        The delay before another attempt, GIVE_UP, or None if the flow must decide.
-    """
-    policy = plan.policy
-    verdict = policy._rules.settled.get(type(failure))
-    if verdict is None or failure.__dict__ or failure.__cause__ is not None:
-        return None
-    context = failure.__context__
-    if context is not None and "__notes__" in context.__dict__:  # perhaps a mark
-        return None
-    if attempt >= policy.max_attempts or not verdict.retryable:
-        if attempt > 1:
-            stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
-            why = "" if verdict.retryable else after_retries(verdict.note)
-            note: str = plan.note(stop, attempt, 0, verdict.retryable, 1, why)
-        else:
-            note = verdict.note if policy.max_attempts > 1 else ""
-        if note:
-            try:  # as GaveUp.put_on and `leave` do; it has no note of ours yet
-                failure.add_note(note)
-            except Exception:  # a frozen exception takes no note, and is not lost for one
-                return GIVE_UP
-        return GIVE_UP
-    ramps = policy._ramps
-    if attempt <= len(ramps):
-        low, step, power = ramps[attempt - 1]
-        return low + step * (key * power & MASK)
-    return policy.delay(attempt, uniform(key, attempt), previous)
 
 
 def call_flow(
@@ -344,6 +302,22 @@ class Care:
         )
         return Warn(NestedRetryWarning, text, (inner, outer))
 
+    def _look_inside(self, outcome: Outcome, library: str) -> Flow:
+        """Warns if the client has repeated the request by itself; once for each library."""
+        plan, m = self.plan, self.limit
+        plan.looked |= {library}
+        assert not isinstance(outcome, Returned), "a result is of no library"
+        found = repeated_inside(outcome)
+        if found is None or plan.policy.nested == "allow":
+            return
+        name, n, off = found
+        text = (
+            f"{name} has sent a request {n} times by itself inside {plan.operation}: up to"
+            f' {n} x {m} = {n * m} requests; {off}, or set nested="allow" in the policy of'
+            f" {plan.operation} if both are meant"
+        )
+        yield Warn(NestedRetryWarning, text, (f"{name} inside {plan.operation}",))
+
     def _look_around(self, outcome: Outcome) -> Generator[Effect, Answer, Stop | None]:
         """Before the second attempt: whether an enclosing retry refuses a retry inside it."""
         if isinstance(outcome, Returned) or self.plan.rule == 1:
@@ -379,7 +353,7 @@ class Care:
             self.builder.record_answer({"base": delay})
         if policy.wait_from is not None:
             delay = yield from self._computed(outcome, delay)
-        if verdict.hint is None:
+        if verdict.hint is None or not policy.respect_retry_after:
             return delay, None
         asked = verdict.hint.seconds
         if asked is None:
@@ -435,6 +409,8 @@ class Care:
     def _announce(
         self, outcome: Outcome, verdict: Classification, attempt: int, delay: float
     ) -> Flow:
+        if verdict.known is not None and verdict.known.table not in self.plan.looked:
+            yield from self._look_inside(outcome, verdict.known.table)
         if self.builder is not None:
             yield self.builder.retry_scheduled(
                 outcome, verdict, attempt, self.limit, delay, self.key

@@ -11,11 +11,12 @@ nothing can await it, the failure is final: what was to decide has not.
 
 from __future__ import annotations
 
-from mainstay.core.known.codes import codes_of
-from mainstay.core.known.http import ONCE, sent_once, status_of
-from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known, qualified_name
+import mainstay.core.known.naming as naming
+from mainstay.core.known.http import ONCE, sent_once
+from mainstay.core.known.kind import RETRIED_KINDS, Kind, Known
 from mainstay.core.known.registry import REGISTRY
 from mainstay.core.known.resolve import hint_by_table
+from mainstay.core.known.signs import Asked, numbers_of
 from mainstay.core.retry.kinds import is_never_retried, kind_of
 from mainstay.core.retry.not_retried import (
     OUT_OF_MEMORY,
@@ -35,6 +36,7 @@ from mainstay.core.retry.predicates import (
     AwaitAnswer,
     Unanswerable,
     Unanswered,
+    functions_in,
 )
 from mainstay.core.retry.retry_after import Hint, hint_of, hint_of_result, parse
 from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
@@ -42,15 +44,15 @@ from mainstay.errors import AttemptTimeout, CallCancelled, WrapError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
-    from typing import TypeAlias, TypeGuard
+    from typing import TypeAlias
 
     from mainstay.core.base.types import Answer, UserValue
+    from mainstay.core.known.signs import Signs
 
     Rule: TypeAlias = type[BaseException] | str | Kind | Callable[[Exception], object]
 
 CACHE_SIZE = 128
 """Exception types remembered per policy; far more than a service raises."""
-
 
 # Attributes by which an instance, or a property of its class, is more precise than its type.
 _INSTANCE_SIGNALS = frozenset({ONCE, "response", "status", "status_code", "winerror"})
@@ -128,11 +130,16 @@ def rejected(value: UserValue) -> Classification:
     return Classification(REJECTED.kind, True, REJECTED.reason, hint)
 
 
+_NOTHING: dict[Signs, Classification] = {}
+"""Shared by all policies that have decided nothing by signs; never written to."""
+
+
 class Rules:
     """A policy's rules, sorted once into what types can settle and what only instances can."""
 
     __slots__ = (
-        "__weakref__", "classify", "functions", "never_retry_on", "retry_on", "settled", "version",
+        "__weakref__", "asked", "classify", "decided", "functions", "never_retry_on", "remembers",
+        "retry_on", "settled", "version",
     )  # fmt: skip
 
     def __init__(
@@ -148,10 +155,15 @@ class Rules:
         self.retry_on = retry_on
         self.never_retry_on = never_retry_on
         self.classify = tuple(classify.items()) if classify else ()
-        self.functions = _functions_in(retry_on, never_retry_on, tuple(classify or ()))
+        self.functions = functions_in(retry_on, never_retry_on, tuple(classify or ()))
         """The predicates among them."""
+        self.asked: Asked | None = None
+        self.remembers = not self.functions and not self.classify
+        """Whether type, codes and what is known of a failure decide, and nothing else does."""
         self.settled: dict[type, Classification] = {}
         """The answer for every instance of a type, if the type alone decides."""
+        self.decided: dict[Signs, Classification] = _NOTHING
+        """The answers by type, codes and what was known of a failure."""
 
     def settle(self, cls: type, answer: Classification) -> None:
         """Remembers an answer, unless the type itself may carry a hint or it needs thought."""
@@ -166,9 +178,17 @@ class Rules:
             REGISTRY.depend(self)
         self.settled[cls] = answer
 
+    def decide_alike(self, signs: Signs, answer: Classification) -> None:
+        """Remembers the answer for all failures with these signs, if there are any."""
+        if len(self.decided) >= CACHE_SIZE or not self.decided:
+            self.decided = {}  # most policies never have one of their own
+        if signs:
+            self.decided[signs] = answer
+
     def forget(self) -> None:
         """Forgets the answers: a table that was registered may change them."""
         self.settled.clear()
+        self.decided = _NOTHING
 
 
 def classify(
@@ -179,18 +199,18 @@ def classify(
     >>> classify(PermissionError(), Rules(retry_on=(OSError,))).retryable
     False
     """
-    cls = type(exception)
-    is_plain = _INSTANCE_SIGNALS.isdisjoint(exception.__dict__)
-    answer = rules.settled.get(cls) if is_plain else None
+    carried = exception.__dict__
+    answer = None if carried else _decided_before(exception, rules)
+    if answer is not None:
+        return answer  # with nothing that could ask for a wait
+    is_plain = _INSTANCE_SIGNALS.isdisjoint(carried)
+    answer = rules.settled.get(type(exception)) if is_plain else None
     if answer is None:
-        answers = answers or (Answers() if rules.functions else _NOT_ASKED)
-        inquiry = _Inquiry(exception, rules, answers)
-        answer = inquiry.answer()
-        if is_plain and inquiry.by_type:
-            rules.settle(cls, answer)
+        answer = _decided(exception, rules, answers, is_plain=is_plain)
     hint = hint_of(exception)
     if hint is None and answer.known is not None:
-        hint = parse(hint_by_table(exception))
+        asked = hint_by_table(exception)
+        hint = None if asked is None else parse(asked)
     if hint is None:
         return answer
     return Classification(
@@ -228,6 +248,47 @@ def first_match(exception: BaseException, rules: tuple[Rule, ...]) -> Rule | Non
         return None
 
 
+def _decided_before(exception: BaseException, rules: Rules) -> Classification | None:
+    """The answer for an exception without attributes, if its class and number have decided."""
+    answer = rules.settled.get(type(exception))
+    if answer is None and isinstance(exception, OSError):
+        return rules.decided.get(numbers_of(exception))
+    return answer
+
+
+def _decided(
+    exception: BaseException, rules: Rules, answers: Answers | None, *, is_plain: bool
+) -> Classification:
+    """The answer of the rules, or that of the last failure with the same signs."""
+    if not rules.remembers or isinstance(exception, BaseExceptionGroup):
+        inquiry = _Inquiry(exception, rules, answers or Answers())
+        answer = inquiry.answer()
+    else:
+        known = _known(exception)
+        asked = rules.asked = rules.asked or Asked(rules.retry_on or (), rules.never_retry_on)
+        signs = asked.signs(exception, known)
+        found = rules.decided.get(signs)
+        if found is not None:
+            return found
+        inquiry = _Inquiry(exception, rules, answers or Answers())
+        answer = inquiry.answer(known)
+        rules.decide_alike(signs, answer)
+        if asked.is_numbered(exception, known):
+            rules.decide_alike(numbers_of(exception), answer)
+    if is_plain and inquiry.by_type:
+        rules.settle(type(exception), answer)
+    return answer
+
+
+def _known(exception: BaseException) -> Known:
+    """What is known of a failure without any rule."""
+    known, once = kind_of(exception), sent_once(exception)
+    if once and not known.once:
+        known = known.copied()
+        known.once = once
+    return known
+
+
 class _Inquiry:
     """One exception under examination; `by_type` stays True while only its type was looked at."""
 
@@ -247,9 +308,9 @@ class _Inquiry:
         """Why it is final, for the note on the exception."""
         self.known: Known
 
-    def answer(self) -> Classification:
+    def answer(self, known: Known | None = None) -> Classification:
         try:
-            self.known = self._know()
+            self.known = known or self._know()
             if isinstance(self.exception, OSError) and not self.known.by_type:
                 self.by_type = False  # the next one may carry another errno
             kind, retryable, reason = self._decide()
@@ -270,11 +331,18 @@ class _Inquiry:
         """What is known of it: the policy's own `classify` first."""
         for rule, kind in self.rules.classify:
             if self._matches(rule):
-                known = Known(kind, f"classify: {show_rule(rule)}")
-                break
-        else:
-            known = kind_of(self.exception)
-        known.once = known.once or sent_once(self.exception)
+                return self._declared(rule, kind)
+        return _known(self.exception)
+
+    def _declared(self, rule: Rule, kind: Kind) -> Known:
+        """By `classify`. It may have been applied all the same, unless that very class is named."""
+        was = self.known = _known(self.exception)
+        known = Known(kind, f"classify: {naming.show_rule(rule)}", once=was.once)
+        self.by_type = self.by_type and (was.by_type or not was.table)
+        is_named = not naming.is_of_class(rule, self.exception) or self._is_named_by(rule)
+        if was.is_ambiguous and (kind is Kind.AMBIGUOUS or not is_named):
+            known.is_ambiguous, known.unsafe = True, was.unsafe
+            known.by_code, known.table = was.by_code, was.table
         return known
 
     def _decide(self) -> tuple[Kind, bool, str]:
@@ -292,15 +360,16 @@ class _Inquiry:
             # A table that looks into the instance may give the next one another kind.
             self.by_type = self.by_type and (known.by_type or not known.table)
             self.why = excluded(rule)
-            return kind, False, f"never_retry_on: {show_rule(rule)}"
+            return kind, False, f"never_retry_on: {naming.show_rule(rule)}"
         if isinstance(exception, BaseExceptionGroup) and not self._is_group_named():
             return self._decide_group(exception)
         return self._decide_by_retry_on()
 
     def _is_group_named(self) -> bool:
         """Whether retry_on names groups themselves; then their members are not classified."""
-        groups = [rule for rule in self.rules.retry_on or () if _is_group_class(rule)]
-        return any(isinstance(self.exception, rule) for rule in groups)
+        classes = [rule for rule in self.rules.retry_on or () if isinstance(rule, type)]
+        groups = [cls for cls in classes if issubclass(cls, BaseExceptionGroup)]
+        return any(isinstance(self.exception, group) for group in groups)
 
     def _decide_by_retry_on(self) -> tuple[Kind, bool, str]:
         known = self.known
@@ -354,7 +423,7 @@ class _Inquiry:
         is_settled = exact and not self.known.table
         self.by_type = self.by_type and (is_settled or self.known.by_type)
         if kind is Kind.AUTH and not exact:
-            named = f"retry_on: {show_rule(rule)} does not name it"
+            named = f"retry_on: {naming.show_rule(rule)} does not name it"
             self.why = not_covered(self.rules.retry_on or ())
             return kind, False, f"an authentication failure; {named}"
         refusal = self._not_in_the_class(rule, exact=exact) if self.rules.version > 2 else None
@@ -362,33 +431,20 @@ class _Inquiry:
             return refusal
         if kind in (Kind.UNKNOWN, Kind.PERMANENT):
             kind = Kind.TRANSIENT
-        return kind, True, f"retry_on: {show_rule(rule)}"
+        return kind, True, f"retry_on: {naming.show_rule(rule)}"
 
     def _not_in_the_class(self, rule: Rule, *, exact: bool) -> tuple[Kind, bool, str] | None:
         """A refusal, if what the failure carries is final and the rule does not name that."""
-        known, is_class = self.known, self._is_of_class(rule)
+        known, is_class = self.known, naming.is_of_class(rule, self.exception)
         if not is_class and not isinstance(rule, Kind):
             return None
         if known.unsafe and not (is_class and exact):
             return self._decide_unsafe()
         if is_class and known.by_code and known.kind is Kind.PERMANENT:
             self.why = of_code(known.reason, self.rules.retry_on or ())
-            named = f"retry_on: {show_rule(rule)} names the class alone"
+            named = f"retry_on: {naming.show_rule(rule)} names the class alone"
             return known.kind, False, f"{known.reason}; {named}"
         return None
-
-    def _is_of_class(self, rule: Rule) -> bool:
-        """Whether a rule matches by the class, and not by what the failure carries.
-
-        A class with the name of the error code names the code: botocore makes one for each.
-        """
-        if not isinstance(rule, type | str) or isinstance(rule, Kind):
-            return False
-        name = rule if isinstance(rule, str) else rule.__name__
-        if name.rpartition(".")[2] in codes_of(self.exception):
-            return False
-        bases = type(self.exception).__mro__
-        return isinstance(rule, type) or any(rule in _names_of(base) for base in bases)
 
     def _decide_unsafe(self) -> tuple[Kind, bool, str]:
         known = self.known
@@ -428,63 +484,17 @@ class _Inquiry:
         if isinstance(rule, Kind):
             self.by_type = self.by_type and self.known.by_type
             return self.known.kind is rule
-        if isinstance(rule, str):
-            return self._has_name(rule)
+        if isinstance(rule, str) and naming.names_ancestor(rule, type(self.exception)):
+            return True
         self.by_type = False
+        if isinstance(rule, str):
+            return naming.names_code(rule, self.exception)
         return self.answers.ask(rule, self.exception)
 
-    def _has_name(self, name: str) -> bool:
-        if any(name in _names_of(cls) for cls in type(self.exception).__mro__):
-            return True
-        self.by_type = False
-        if name.startswith(STATUS):
-            return name[len(STATUS) :] == str(status_of(self.exception))
-        return name in codes_of(self.exception)
-
     def _is_named_by(self, rule: Rule) -> bool:
-        """Whether the rule names this very class, code or kind, and not just a base.
-
-        A class is not named if a status or a code decided: other instances of it differ.
-        """
-        cls = type(self.exception)
-        if self.rules.version > 2 and self.known.by_code and self._is_of_class(rule):
-            return False
-        if isinstance(rule, Kind) or rule is cls:
-            return True
-        if not isinstance(
-            rule, str
-        ):  # a class that was loaded anew, or stands in for a recorded one
-            return isinstance(rule, type) and qualified_name(rule) == qualified_name(cls)
-        return rule in _names_of(cls) or not any(rule in _names_of(base) for base in cls.__mro__)
-
-
-def _functions_in(*rules: tuple[Rule, ...] | None) -> tuple[Rule, ...]:
-    """The rules that are functions of the user's."""
-    each = (rule for some in rules for rule in some or ())
-    return tuple(rule for rule in each if not isinstance(rule, type | str | Kind))
+        """Whether the rule names this very class, code or kind, and not just a base."""
+        by_code = self.known.by_code and self.rules.version > 2
+        return naming.names_itself(rule, self.exception, by_code=by_code)
 
 
 _NO_RULES = Rules()
-_NOT_ASKED = Answers()
-"""One for all rules without a function."""
-
-
-def _is_group_class(rule: Rule) -> TypeGuard[type[BaseExceptionGroup[BaseException]]]:
-    return isinstance(rule, type) and issubclass(rule, BaseExceptionGroup)
-
-
-def _names_of(cls: type) -> tuple[str, str, str]:
-    return cls.__name__, cls.__qualname__, qualified_name(cls)
-
-
-STATUS = "status:"
-"""How a rule names an HTTP status: "status:404"."""
-
-
-def show_rule(rule: Rule) -> str:
-    """A rule as people write it."""
-    if isinstance(rule, Kind):
-        return rule.value
-    if isinstance(rule, str):
-        return repr(rule)
-    return getattr(rule, "__qualname__", None) or repr(rule)

@@ -12,7 +12,7 @@ Moments are numbers, and this module does not count them: a caller of `Plan.note
 
 from __future__ import annotations
 
-from mainstay.core.base.attributes import add_note, attribute
+from mainstay.core.base.attributes import add_note, attribute, signals_of
 from mainstay.core.base.printable import printable
 from mainstay.core.known.headers import GAVE_UP
 from mainstay.core.retry.effects import COLLAPSED, MAY_BE_APPLIED, NOT_RETRYABLE
@@ -141,8 +141,18 @@ def newest_mark(exception: BaseException) -> GaveUp | None:
     >>> newest_mark(ExceptionGroup("two", [ValueError(), error])).moment
     7
     """
-    if exception.__cause__ is None and not isinstance(exception, BaseExceptionGroup):
+    cause = exception.__cause__
+    if isinstance(exception, BaseExceptionGroup) or isinstance(cause, BaseExceptionGroup):
+        return _newest_of_many(exception)
+    if cause is None:
         return mark_on(exception)
+    if cause.__cause__ is not None:
+        return _newest_of_many(exception)
+    mark, before = mark_on(exception), mark_on(cause)
+    return mark if before is None or (mark and mark.moment >= before.moment) else before
+
+
+def _newest_of_many(exception: BaseException) -> GaveUp | None:
     found: GaveUp | None = None
     for current in _reached(exception):
         mark = mark_on(current)
@@ -167,6 +177,9 @@ def _reached(exception: BaseException) -> Iterator[BaseException]:
 
 def mark_on(exception: BaseException | None) -> GaveUp | None:
     """The mark on this very exception, if it has one that an outer retry can honour."""
+    signals = None if exception is None else signals_of(exception)
+    if signals is not None and "__notes__" not in signals and "response" not in signals:
+        return None
     for note in _notes_on(exception):
         if note.moment != NO_MOMENT:
             return note

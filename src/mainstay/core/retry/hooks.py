@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     Hook: TypeAlias = Callable[["RetryInfo"], object]
 
 
+RELEASE = "ms_release"
+"""Where an exception has the function that frees what it holds, such as a connection of a pool. A
+driver calls it before it waits for another attempt, and awaits what it returns if it can."""
+
+
 class RetryInfo(Value):
     """What a hook receives about a retry.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import errno
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import CACHE_SIZE, attribute
 from mainstay.core.known.http import kind_of_status, status_of
-from mainstay.core.known.kind import NOTHING_KNOWN, Kind, Known, qualified_name
+from mainstay.core.known.kind import NOTHING_KNOWN, Kind, Known, qualified_name, shared
 from mainstay.core.known.resolve import known_by_table
 from mainstay.errors import (
     AttemptTimeout,
@@ -67,12 +67,12 @@ def kind_of(exception: BaseException, depth: int = 0) -> Known:
         return Known(known.kind, known.reason)  # of this instance, whatever its type
     if isinstance(exception, OSError):
         return _kind_of_oserror(exception)
-    return _kind_of_type(type(exception))
+    return _facts_of(type(exception)).known
 
 
 def wrapped(exception: BaseException) -> BaseException | None:
     """The real exception inside urllib's URLError."""
-    if not any(qualified_name(base) == "urllib.error.URLError" for base in type(exception).__mro__):
+    if not _facts_of(type(exception)).is_wrapper:
         return None
     reason = attribute(exception, "reason")
     return reason if isinstance(reason, BaseException) else None
@@ -126,25 +126,26 @@ def _errno_table() -> dict[int, Kind]:
     return table
 
 
-_ERRNO_KINDS = _errno_table()
+_BY_ERRNO = {
+    number: shared(Known(kind, f"errno {errno.errorcode[number]}"))
+    for number, kind in _errno_table().items()
+}
 _SETTLED_OSERRORS = (ConnectionError, TimeoutError)
 
 
 def _kind_of_oserror(exception: OSError) -> Known:
-    if _foreign_numbers(type(exception)):
+    facts = _facts_of(type(exception))
+    if facts.has_foreign_numbers:
         if type(exception).__name__ == "gaierror" and number_of(exception, "errno") in _EAI_AGAIN:
             return Known(Kind.TRANSIENT, "a name that cannot be resolved for now")
-        return _kind_of_type(type(exception))
+        return facts.known
     winerror = number_of(exception, "winerror")
     if winerror in _WINERROR_KINDS:
         return Known(_WINERROR_KINDS[winerror], f"winerror {winerror}")
     if isinstance(exception, _SETTLED_OSERRORS):
-        return _kind_of_type(type(exception))
+        return facts.known
     number = number_of(exception, "errno")
-    if number in _ERRNO_KINDS:
-        return Known(_ERRNO_KINDS[number], f"errno {errno.errorcode[number]}")
-    by_type = _kind_of_type(type(exception))
-    return Known(by_type.kind, by_type.reason)
+    return facts.of_instance if number is None else _BY_ERRNO.get(number, facts.of_instance)
 
 
 def number_of(exception: OSError, name: str) -> int | None:
@@ -159,11 +160,6 @@ def number_of(exception: OSError, name: str) -> int | None:
 
 _EAI_AGAIN = (-3, 2, 11002)
 """The resolver's "try again" on Linux, on macOS and the BSDs, and on Windows."""
-
-
-def _foreign_numbers(cls: type) -> bool:
-    """Whether an OSError's number is no errno: OpenSSL and the resolver have their own."""
-    return any(base.__module__ in ("ssl", "socket") for base in cls.__mro__)
 
 
 # --- types ----------------------------------------------------------------------------------------
@@ -213,13 +209,40 @@ _NAME_KINDS = {
 }
 
 
-def _kind_of_type(cls: type[BaseException]) -> Known:
-    by_type = cls.__module__ == "builtins"
-    for base in cls.__mro__:
-        name = qualified_name(base)
+class _ClassFacts:
+    """What its class decides about an exception, looked up once."""
+
+    __slots__ = ("has_foreign_numbers", "is_wrapper", "known", "of_instance")
+
+    def __init__(self, cls: type[BaseException]) -> None:
+        names = [qualified_name(base) for base in cls.__mro__]
+        self.is_wrapper = "urllib.error.URLError" in names
+        modules = {base.__module__ for base in cls.__mro__}
+        self.has_foreign_numbers = not modules.isdisjoint(("ssl", "socket"))
+        """Whether an OSError's number is no errno: OpenSSL and the resolver have their own."""
+        kind, reason = _by_ancestors(cls, names)
+        self.known = shared(Known(kind, reason, cls.__module__ == "builtins"))
+        self.of_instance = shared(Known(kind, reason))
+        """The same for an instance that decides by what it carries."""
+
+
+def _by_ancestors(cls: type[BaseException], names: list[str]) -> tuple[Kind, str]:
+    for base, name in zip(cls.__mro__, names, strict=True):
         if name in _NAME_KINDS:
-            return Known(_NAME_KINDS[name], f"a {base.__name__}", by_type)
+            return _NAME_KINDS[name], f"a {base.__name__}"
     for known, kind in _TYPE_KINDS:
         if issubclass(cls, known):
-            return Known(kind, f"a {known.__name__}", by_type)
-    return Known(Kind.UNKNOWN, NOTHING_KNOWN, by_type)
+            return kind, f"a {known.__name__}"
+    return Kind.UNKNOWN, NOTHING_KNOWN
+
+
+_facts: dict[type, _ClassFacts] = {}
+
+
+def _facts_of(cls: type[BaseException]) -> _ClassFacts:
+    found = _facts.get(cls)
+    if found is None:
+        if len(_facts) >= CACHE_SIZE:
+            _facts.clear()
+        found = _facts[cls] = _ClassFacts(cls)
+    return found

@@ -1,9 +1,15 @@
-"""The plan of a call: what is known before it is made."""
+"""The plan of a call: what is known before it is made, and decisions that need no flow."""
 
 from __future__ import annotations
 
+from mainstay.core.base.entropy import MASK, uniform
 from mainstay.core.base.rule import RULE
-from mainstay.core.retry.give_up import NO_MOMENT, GaveUp
+from mainstay.core.retry.classify import classify
+from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
+from mainstay.core.retry.give_up import NO_MOMENT, GaveUp, newest_mark
+from mainstay.core.retry.hooks import RELEASE
+from mainstay.core.retry.not_retried import after_retries, leave
+from mainstay.errors import AttemptTimeout, NestedRetryError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +26,8 @@ class Plan:
     """What is known before a call: the policy, the operation's name and how safe repeating is."""
 
     __slots__ = (
-        "idempotency", "is_guarded", "last_note", "operation", "policy", "redact", "rule",
-        "token",
+        "idempotency", "is_guarded", "last_note", "looked", "operation", "policy", "redact",
+        "rule", "token",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +45,8 @@ class Plan:
         """The version of the rules that decide; an older one if a recorded call is replayed."""
         self.last_note: GaveUp | None = None
         """Nearly always the same as the time before."""
+        self.looked: frozenset[str] = frozenset()
+        """The libraries of which a failure was looked at for retries of their own."""
 
     def shown(self, text: str) -> str:
         """A text as people may read it."""
@@ -93,3 +101,75 @@ class Plan:
             if moment < 0 and not why:  # others belong to this exception alone
                 self.last_note = note
         return note
+
+
+GIVE_UP = -1.0
+"""The answer of `fast_decision` for a failure that is to be raised."""
+
+
+def fast_decision(
+    plan: Plan,
+    failure: BaseException,
+    attempt: int,
+    key: int,
+    previous: float,
+    by_type: bool = False,
+) -> float | None:
+    """The decision if it depends only on the exception and the attempts left.
+
+    Most failures are of this sort, and need no flow: no inner retry has given up on them, the other
+    side asks for no wait, and the call has no deadline or hook. `call_flow` would decide the same.
+    With `by_type` only a type that the policy has settled before will do, of an exception without
+    attributes and cause.
+
+    Returns:
+        The delay before another attempt, GIVE_UP, or None if the flow must decide.
+    """
+    policy = plan.policy
+    verdict = policy._rules.settled.get(type(failure))
+    is_plain = not failure.__dict__ and failure.__cause__ is None
+    if verdict is None or not is_plain:
+        verdict = None if by_type else _verdict(plan, failure)
+        if verdict is None:
+            return None
+    context = failure.__context__
+    if context is not None and "__notes__" in context.__dict__:  # perhaps a mark
+        return None
+    if attempt >= policy.max_attempts or not verdict.retryable:
+        if attempt > 1:
+            stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+            why = "" if verdict.retryable else after_retries(verdict.note)
+            note: str = plan.note(stop, attempt, 0, verdict.retryable, 1, why)
+        else:
+            note = verdict.note if policy.max_attempts > 1 else ""
+        if note and not is_plain:
+            note.put_on(failure) if type(note) is GaveUp else leave(note, failure)
+        elif note:
+            try:  # as these do; it has no note of ours yet
+                failure.add_note(note)
+            except Exception:  # a frozen exception takes no note, and is not lost for one
+                return GIVE_UP
+        return GIVE_UP
+    ramps = policy._ramps
+    if attempt <= len(ramps):
+        low, step, power = ramps[attempt - 1]
+        return low + step * (key * power & MASK)
+    return policy.delay(attempt, uniform(key, attempt), previous)
+
+
+_OF_THE_FLOW = (BaseExceptionGroup, AttemptTimeout, NestedRetryError)
+"""Failures that the flow treats by what they are, besides their kind."""
+
+
+def _verdict(plan: Plan, failure: BaseException) -> Classification | None:
+    """The classification of a failure; None if more than that, and the attempts left, decide."""
+    rules = plan.policy._rules
+    if rules.functions or isinstance(failure, _OF_THE_FLOW) or RELEASE in failure.__dict__:
+        return None
+    verdict = classify(failure, rules)
+    if verdict.hint is not None or (verdict.is_ambiguous and plan.idempotency == "unsafe"):
+        return None
+    known = verdict.known
+    if verdict.retryable and known is not None and known.table not in plan.looked:
+        return None  # the flow looks for retries of the client's own, once
+    return verdict if newest_mark(failure) is None else None

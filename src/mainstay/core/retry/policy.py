@@ -60,6 +60,7 @@ class Policy(Value):
         "never_retry_on",
         "on_exhausted",
         "per_kind",
+        "respect_retry_after",
         "retry_if_result",
         "retry_on",
         "timeout_by",
@@ -80,6 +81,7 @@ class Policy(Value):
     timeout_by: str
     deadline: float | None
     max_retry_after: float
+    respect_retry_after: bool
     nested: str
     before_retry: Hook | None
     after_retry: Hook | None

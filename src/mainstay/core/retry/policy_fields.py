@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         attempt_timeout: Seconds | None
         timeout_by: str
         max_retry_after: Seconds
+        respect_retry_after: bool
         nested: str
         before_retry: Hook | None
         after_retry: Hook | None
@@ -164,6 +165,12 @@ def _a_function(check: Checker, field: str, value: Given) -> Given:
     return value
 
 
+def _a_flag(check: Checker, field: str, value: Given) -> Given:
+    if not isinstance(value, bool):
+        check.note(field, value, "True or False")
+    return value
+
+
 def _a_plain_function(check: Checker, field: str, value: Given) -> Given:
     """A function that is not async: its answer is needed at once, also in a sync call."""
     check.function(field, value)
@@ -286,6 +293,7 @@ DEFAULTS: dict[str, UserValue] = {
     "timeout_by": "client",
     "deadline": None,
     "max_retry_after": 60.0,
+    "respect_retry_after": True,
     "nested": "collapse",
     "before_retry": None,
     "after_retry": None,
@@ -308,6 +316,7 @@ CHECKS: dict[str, Callable[[Checker, str, UserValue], UserValue]] = {
     "timeout_by": lambda check, field, value: check.choice(field, value, TIMEOUT_MODES),
     "deadline": Checker.optional_seconds,
     "max_retry_after": Checker.seconds,
+    "respect_retry_after": _a_flag,
     "nested": lambda check, field, value: check.choice(field, value, NESTED_MODES),
     "before_retry": _a_function,
     "after_retry": _a_function,

@@ -12,8 +12,11 @@ from mainstay.core.base.functions import discard, is_awaitable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import TypeVar
 
     from mainstay.core.base.types import Answer, UserValue
+
+    R = TypeVar("R")
 
 UNANSWERABLE = "a predicate returned something to await, and nothing awaits it in a sync call"
 
@@ -106,3 +109,13 @@ def truth_of(answer: UserValue) -> Generator[AwaitAnswer, Answer, bool]:
     if answer is None:
         raise TypeError(UNANSWERABLE)
     return bool(answer)
+
+
+def functions_in(*rules: tuple[R, ...] | None) -> tuple[R, ...]:
+    """The rules that are functions of the user's.
+
+    >>> [each.__name__ for each in functions_in((OSError, "SlowDown", callable), None)]
+    ['callable']
+    """
+    each = (rule for some in rules for rule in some or ())
+    return tuple(rule for rule in each if not isinstance(rule, type | str))

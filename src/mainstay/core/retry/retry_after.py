@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 
-from mainstay.core.base.attributes import attribute
+from mainstay.core.base.attributes import attribute, signals_of
 from mainstay.core.base.validate import in_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
 
+_SIGNALS = frozenset({"headers", "response", "retry_after"})
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _ZONES = {
     **dict.fromkeys(("GMT", "UT", "UTC", "Z"), 0),
@@ -43,6 +44,10 @@ def hint_of(exception: BaseException) -> Hint | None:
     >>> hint_of(error).seconds
     2.5
     """
+    signals = signals_of(exception)
+    is_group = isinstance(exception, BaseExceptionGroup)
+    if signals is not None and not is_group and _SIGNALS.isdisjoint(signals):
+        return None
     own = attribute(exception, "retry_after")
     if own is not None:
         return parse(own)

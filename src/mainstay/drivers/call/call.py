@@ -16,6 +16,7 @@ from mainstay.core.base.printable import printable
 from mainstay.core.retry.call import call_flow
 from mainstay.core.retry.effects import CUT, Consult, Enclosing, Question, Returned, Stop, Warn
 from mainstay.core.retry.give_up import NO_MOMENT
+from mainstay.core.retry.hooks import RELEASE
 from mainstay.core.retry.predicates import AwaitAnswer
 from mainstay.drivers.call import followers as following
 from mainstay.drivers.call.callables import check_callable, name_of
@@ -332,6 +333,11 @@ class Call:
         if waits is None:
             return 0
         return waits.show(self.site, self.before + self.attempts, self.failure, delay)
+
+    def free(self) -> UserValue:
+        """Frees what the failure holds, before a wait; what it returns is for an event loop."""
+        free = vars(self.failure).pop(RELEASE, None)
+        return None if free is None else free()
 
     def end_wait(self, number: int) -> None:
         """The wait of that number is over."""

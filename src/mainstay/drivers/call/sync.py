@@ -7,9 +7,9 @@ import time
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.functions import discard, is_awaitable
-from mainstay.core.retry.call import fast_decision
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
+from mainstay.core.retry.plan import fast_decision
 from mainstay.drivers.call.call import Call, rest_of
 from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.errors import Refused, WrapError
@@ -64,10 +64,10 @@ def recover(
         call = Call(site, function, enclosures(3, own=1), started, box, since=since)
         return drive(call, function, args, kwargs)
     failure: Any = box.pop()
-    key, attempt, before = site.entropy.draw(), 1, 0.0
-    notes = Notes(site, key, started) if site.listeners else None
+    key, attempt, before, has_notes = site.entropy.draw(), 1, 0.0, bool(site.listeners)
+    notes = Notes(site, key, started) if has_notes else None
     try:
-        while (delay := fast_decision(site, failure, attempt, key, before)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, before, has_notes)) is not None:
             if notes is not None:
                 notes.failed(failure, delay)
                 for pressure in site.pressures if attempt == 1 else ():
@@ -218,6 +218,8 @@ def wait(call: Call, delay: float) -> Stop | None:
             return None
     if call.is_late(delay):
         return call.not_made(TOO_LATE)
+    if call.failure is not None:
+        call.free()
     number = call.show_wait(delay) if delay >= LONG else 0
     cancel = call.cancel
     try:

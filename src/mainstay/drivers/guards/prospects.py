@@ -81,12 +81,13 @@ def prospect_of(
     now: float,
     silence: float,
     is_gone: Callable[[str], bool] = has_ended,
+    quorum: int | None = None,
 ) -> Prospect:
     """What a new node begins with; processes of this machine that have ended count as gone."""
     live = {seat.process for seat in table.seats.values() if core.is_live(seat, now, silence)}
     ended = frozenset(each for each in live if each and is_gone(each))
     table = core.without_ended(table, ended) if ended else table
-    return core.prospect(table, node, now, silence)
+    return core.prospect(table, node, now, silence, quorum)
 
 
 def _most_important(found: dict[str, Found]) -> dict[str, Found]:
