@@ -97,7 +97,7 @@ def test_a_server_that_is_too_slow_is_given_up_at_the_deadline(stub, answer, ope
     stub.answers(answer)
     s3 = attach(client(stub.url))
     arguments = {"get_object": {}, "put_object": {"Body": b"x"}}[operation]
-    with deadline.within(0.3), pytest.raises(botocore.exceptions.ReadTimeoutError):
+    with deadline.within(1.5), pytest.raises(botocore.exceptions.ReadTimeoutError):
         getattr(s3, operation)(Bucket="shop", Key="k", **arguments)
     ((_, _, headers, _),) = stub.requests
     assert "Expect" not in headers, "botocore would wait a second for a 100 Continue"
@@ -184,7 +184,7 @@ def test_a_body_that_streams_ends_at_the_deadline_too(stub):
     """The object is read after the call has returned, over the same connection."""
     stub.answers(HALF)
     s3 = attach(client(stub.url))
-    with deadline.within(0.3):
+    with deadline.within(1.5):
         body = s3.get_object(Bucket="shop", Key="k")["Body"]
         with pytest.raises(botocore.exceptions.ReadTimeoutError):
             body.read()
@@ -195,5 +195,5 @@ def test_a_transfer_without_threads_ends_at_the_deadline(stub):
     stub.answers(SILENCE)
     s3 = attach(client(stub.url))
     here = TransferConfig(use_threads=False)
-    with deadline.within(0.3), pytest.raises(botocore.exceptions.ReadTimeoutError):
+    with deadline.within(1.5), pytest.raises(botocore.exceptions.ReadTimeoutError):
         s3.upload_fileobj(io.BytesIO(b"x"), "shop", "k", Config=here)

@@ -92,7 +92,7 @@ LATE = (httpx.ConnectTimeout, requests.ConnectTimeout)
 def test_a_slow_lookup_ends_at_the_deadline(server, names, get):
     """Though the resolver itself cannot be interrupted."""
     names["slow.example"] = threading.Event()
-    with deadline.within(0.1), pytest.raises(LATE, match=r"slow\.example"):
+    with deadline.within(0.5), pytest.raises(LATE, match=r"slow\.example"):
         get(f"http://slow.example:{server.port}/")
     assert server.count() == 0
 
@@ -101,9 +101,9 @@ def test_a_slow_lookup_ends_at_the_deadline(server, names, get):
 def test_a_slow_lookup_ends_at_the_deadline_in_a_loop(server, names, get):
     """Loops look up in a thread of their own, which asyncio.run() waits for at its end."""
     names["slow.example"] = threading.Event()
-    release = threading.Timer(0.5, names["slow.example"].set)
+    release = threading.Timer(3.0, names["slow.example"].set)
     release.start()
-    with deadline.within(0.1), pytest.raises((httpx.ConnectTimeout, aiohttp.ClientError)):
+    with deadline.within(0.5), pytest.raises((httpx.ConnectTimeout, aiohttp.ClientError)):
         get(f"http://slow.example:{server.port}/")
     release.cancel()
     assert server.count() == 0
@@ -147,7 +147,7 @@ def test_an_address_that_takes_all_the_time_is_the_timeout_of_connecting(
 ):
     """Nothing was sent, and the failure is one of which that is known."""
     names["two.example"] = [black_hole, "127.0.0.1"]
-    with deadline.within(0.2), pytest.raises(LATE):
+    with deadline.within(0.5), pytest.raises(LATE):
         get(f"http://two.example:{server.port}/")
     assert server.count() == 0
 

@@ -157,7 +157,7 @@ def test_a_post_is_not_repeated_if_it_may_have_been_carried_out(server, send, fa
 async def cut(method, url, content, **fields):
     """A request whose attempts have a time each; a task of the policy's loop is then cancelled."""
     transport = AsyncTransport(
-        three(timeout=0.4, **fields), transport=httpx.AsyncHTTPTransport(verify=TLS)
+        three(timeout=1.0, **fields), transport=httpx.AsyncHTTPTransport(verify=TLS)
     )
     async with httpx.AsyncClient(transport=transport) as client:
         return await client.request(method, url, content=content)
@@ -181,7 +181,7 @@ def test_a_post_that_a_thread_was_late_with_is_not_repeated():
         time.sleep(0.15)
         raise httpx.ReadTimeout("late", request=request)
 
-    policy = three(timeout=0.1, timeout_by="thread", backoff=Backoff.constant(0.2))
+    policy = three(timeout=0.1, timeout_by="thread", backoff=Backoff.constant(3.0))
     with pytest.raises(httpx.ReadTimeout, match="may have been carried out"):
         Sync.send("POST", "http://a/", policy, inner=httpx.MockTransport(late), content=b"order")
     assert len(sent) == 1
@@ -284,7 +284,7 @@ FAULTS = [
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, send, fault, timeout):
     """The server sends a byte well within each timeout of the client; the deadline comes first."""
     url = server.on("/", fault)
-    with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
+    with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
         send("GET", url, timeout=timeout)
     assert server.count("/") == 1
 
@@ -471,7 +471,7 @@ def test_the_deadline_ends_a_request_on_trio_too(server, fault):
     url = server.on("/", DOWN, OK)
     assert trio.run(main, url, three()).text == "ok"
     url = server.on("/", fault)
-    with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
+    with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
         trio.run(main, url, None)
 
 
@@ -479,7 +479,7 @@ def test_the_deadline_ends_a_request_whose_body_nobody_reads(server, send):
     """Writing has what is left of the time, too."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
-        with deadline.within(0.25), pytest.raises((httpx.WriteTimeout, httpx.ReadTimeout)):
+        with deadline.within(1.0), pytest.raises((httpx.WriteTimeout, httpx.ReadTimeout)):
             send("PUT", url, content=bytes(30_000_000))
 
 
@@ -495,7 +495,7 @@ def test_the_deadline_ends_a_request_through_a_proxy(server):
     """The connections to a proxy are made by the same pool."""
     server.on("http://a.example/", Drip(every=0.03))
     inner = httpx.HTTPTransport(verify=TLS, proxy=server.url)
-    with deadline.within(0.25), pytest.raises(httpx.ReadTimeout):
+    with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
         Sync.send("GET", "http://a.example/", inner=inner)
 
 
@@ -521,7 +521,7 @@ def test_the_deadline_ends_a_request_over_tls(send, tmp_path):
     with HttpFaults(served) as server:
         url = server.on("/", DOWN, OK, Drip(every=0.03))
         assert send("GET", url, three(), inner=kind(verify=trusted)).text == "ok"
-        with deadline.within(0.4), pytest.raises(httpx.ReadTimeout):
+        with deadline.within(2.0), pytest.raises(httpx.ReadTimeout):
             send("GET", url, inner=kind(verify=trusted))
 
 
@@ -533,5 +533,5 @@ def test_a_unix_socket_ends_at_the_deadline_too(send, tmp_path):
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(path)
         deaf.listen()
-        with deadline.within(0.2), pytest.raises(httpx.ReadTimeout):
+        with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
             send("GET", "http://deaf/", inner=kind(verify=TLS, uds=path))

@@ -172,10 +172,11 @@ FAULTS = [
     [5.0, (3.0, None), urllib3.Timeout(read=5.0), urllib3.Timeout(total=5.0), None],
     ids=repr,
 )
+@pytest.mark.req("EF-07.http")
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, fault, timeout):
     """The server sends a byte well within each timeout of the client; the deadline comes first."""
     url = server.on("/", fault)
-    with deadline.within(0.15), pytest.raises((requests.Timeout, requests.ConnectionError)) as why:
+    with deadline.within(1.0), pytest.raises((requests.Timeout, requests.ConnectionError)) as why:
         send("GET", url, timeout=timeout)
     assert "timed out" in str(why.value) or "deadline" in str(why.value)
     assert server.count("/") == 1
@@ -194,7 +195,7 @@ def test_the_deadline_ends_a_request_over_tls(tmp_path):
     with HttpFaults(server_side(make_certificate(tmp_path))) as server:
         url, trusted = server.on("/", OK, Drip(every=0.03)), str(tmp_path / "cert.pem")
         assert send("GET", url, three(), verify=trusted).text == "ok"
-        with deadline.within(0.3), pytest.raises(requests.Timeout):
+        with deadline.within(1.0), pytest.raises(requests.Timeout):
             send("GET", url, verify=trusted)
 
 
@@ -324,7 +325,7 @@ def test_a_session_with_an_adapter_can_be_pickled(server):
 def test_requests_go_through_a_proxy_in_time(server):
     """The connections to a proxy end at the deadline too."""
     server.on("http://a.example/", Drip(every=0.03))
-    with deadline.within(0.15), pytest.raises(requests.Timeout):
+    with deadline.within(1.0), pytest.raises(requests.Timeout):
         send("GET", "http://a.example/", proxies={"http": server.url})
 
 

@@ -7,12 +7,12 @@ import psycopg
 import pytest
 
 import mainstay
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
-from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.testing import FaultProxy
 from tests.integrations.transaction_hands import HANDS
-from tests.servers.postgres import start_postgres
+from tests.servers.postgres import create_database, start_postgres
 
 POLICY = mainstay.RetryPolicy(
     on=mainstay.transient, attempts=3, backoff=mainstay.Backoff.constant(0.001)
@@ -51,7 +51,7 @@ def world(postgres_url):
     name = "run_transaction"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name}")
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        create_database(connection, name)
     made = World(postgres_url.rpartition("/")[0] + f"/{name}")
     yield made
     made.other.close()
@@ -261,6 +261,7 @@ UNBOUNDED = {"sqlalchemy-session", "psycopg-async"}
 closed."""
 
 
+@pytest.mark.req("EF-07.database")
 @pytest.mark.parametrize("phase", ["statement", "commit"])
 def test_a_server_that_never_answers_is_given_up_at_the_deadline(world, phase):
     """All wait at once, for a second; libpq alone would wait for ever."""

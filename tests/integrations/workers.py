@@ -62,7 +62,8 @@ class Worker:
     """A worker's process; what it prints is kept in a file."""
 
     def __init__(self, folder, url, *command):
-        paths = os.pathsep.join((str(ROOT / "src"), str(folder)))
+        apart = filter(None, [os.environ.get("MAINSTAY_APART")])  # of tools/apart.py
+        paths = os.pathsep.join((*apart, str(ROOT / "src"), str(folder)))
         env = {**os.environ, "PYTHONPATH": paths, "BROKER": url}
         self.log = folder / "worker.log"
         with self.log.open("ab") as log:

@@ -7,9 +7,9 @@
         assert server.seen[0].method == "GET"
 
 A path has a script: the first request gets the first answer, and so on; the last one repeats. A
-path without a script gets 404. An answer is one of `Status`, `Raw`, `Drip`, `Reset`, `Close` and
-`Silence`, or a function from the `Seen` request to one of them. Every answer is given after the
-whole request was read. One thread serves a connection, and connections are kept alive.
+path without a script gets 404. An answer is one of `Status`, `Chunks`, `Raw`, `Drip`, `Reset`,
+`Close` and `Silence`, or a function from the `Seen` request to one of them. Every answer is given
+after the whole request was read. One thread serves a connection, and connections are kept alive.
 
 `dead_port()` is a port where nobody listens; `full_port()` is one that never accepts.
 """
@@ -59,6 +59,25 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Chunks:
+    """A proper answer without a length, in chunks of these bytes; `endless` has no last one."""
+
+    status: int
+    bodies: tuple[bytes, ...] = ()
+    endless: bool = False
+
+    def written(self) -> Iterator[bytes]:
+        """The answer, piece by piece; an endless one repeats its chunks until the client leaves."""
+        yield f"HTTP/1.1 {self.status} Other\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        while True:
+            for body in self.bodies:
+                yield f"{len(body):x}\r\n".encode() + body + b"\r\n"
+            if not self.endless:
+                break
+        yield b"0\r\n\r\n"
+
+
+@dataclass(frozen=True)
 class Raw:
     """These bytes, and then the end of the connection: half an answer, or none of HTTP's."""
 
@@ -89,7 +108,7 @@ class Silence:
     """No answer, and the connection stays open until the client closes it."""
 
 
-Answer: TypeAlias = Status | Raw | Drip | Reset | Close | Silence
+Answer: TypeAlias = Status | Chunks | Raw | Drip | Reset | Close | Silence
 Script: TypeAlias = Answer | Callable[[Seen], Answer]
 
 
@@ -215,6 +234,10 @@ def _give(answer: Answer, wire: socket.socket, request: Seen) -> bool:
         data = answer.written()
         wire.sendall(data[: len(data) - len(answer.body)] if request.method == "HEAD" else data)
         return request.headers.get("connection", "").lower() != "close"
+    if isinstance(answer, Chunks):
+        for piece in answer.written():
+            wire.sendall(piece)
+        return True
     if isinstance(answer, Raw):
         wire.sendall(answer.data)
     elif isinstance(answer, Drip):

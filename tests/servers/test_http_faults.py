@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from tests.servers.http_faults import (
+    Chunks,
     Close,
     Drip,
     HttpFaults,
@@ -54,6 +55,18 @@ def test_a_chunked_body_and_a_function_as_answer(server):
     server.on("/x", lambda request: Status(201, body=request.body.upper()))
     assert ask(server, method="PUT", body=iter([b"or", b"der"]))[::2] == (201, b"ORDER")
     assert ask(server, method="HEAD")[2] == b""
+
+
+def test_an_answer_in_chunks(server):
+    """It ends with its last chunk, and the connection lives on."""
+    server.on("/x", Chunks(503, (b"a" * 20, b"b")))
+    wire = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5.0)
+    for _ in range(2):
+        wire.request("GET", "/x")
+        answer = wire.getresponse()
+        assert (answer.status, answer.read()) == (503, b"a" * 20 + b"b")
+    wire.close()
+    assert server.connections == 1
 
 
 def test_a_connection_is_kept(server):

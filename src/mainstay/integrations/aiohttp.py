@@ -12,16 +12,18 @@ the failure of the first.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 import aiohttp
+from aiohttp.base_protocol import BaseProtocol
 
 import mainstay.runtime.clock as clock
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.known.http import REPEATABLE_METHODS
 from mainstay.core.retry.give_up import ON_RESPONSE
-from mainstay.integrations.http_exchange import Exchange
+from mainstay.integrations.http_exchange import LONGEST, PATIENCE, Exchange
 from mainstay.integrations.http_headers import Outgoing
 
 if TYPE_CHECKING:
@@ -115,9 +117,8 @@ def _pass_of(request: aiohttp.ClientRequest) -> object:
 async def _send(exchange: _Exchange, handler: Handler) -> aiohttp.ClientResponse:
     """One attempt."""
     if exchange.attempt:
-        held: aiohttp.ClientResponse | None = exchange.take_response()
-        if held is not None:
-            held.close()
+        if exchange.check_repeat():
+            await exchange.release()
         await exchange.request.close()  # what was still writing the body has ended then
     end = exchange.begin()
     try:
@@ -196,6 +197,15 @@ def _mark_status_error(response: aiohttp.ClientResponse) -> None:
     response.raise_for_status = raise_for_status  # type: ignore[method-assign]
 
 
+def _whole(body: bytes) -> aiohttp.StreamReader:
+    """A body that has been read, as a response has one that has not."""
+    loop = asyncio.get_running_loop()
+    content = aiohttp.StreamReader(BaseProtocol(loop), LONGEST, loop=loop)
+    content.feed_data(body)
+    content.feed_eof()
+    return content
+
+
 class _Exchange(Exchange):
     request: aiohttp.ClientRequest
 
@@ -215,6 +225,20 @@ class _Exchange(Exchange):
 
     def cut(self, text: str) -> Exception:
         return aiohttp.ServerTimeoutError(text)
+
+    async def release(self) -> None:
+        response, body = self.response, bytearray()
+        with suppress(Exception):  # a body that breaks off is lost
+            if self.has_short_body():
+                async with asyncio.timeout(PATIENCE):
+                    while len(body) <= LONGEST and not response.content.at_eof():
+                        body += await response.content.readany()
+            self.is_released = response.content.at_eof() and len(body) <= LONGEST
+        if self.is_released:
+            response.content = _whole(bytes(body))
+        else:
+            response.close()
+            self.response = None  # no part of a body is returned as the whole
 
     @staticmethod
     def status_error(

@@ -3,6 +3,9 @@
 An integration derives its own Exchange: it knows the library's request and response. Here is what
 is put on a request and taken off again, what a response with an error status is raised as, and
 which response is returned in the end.
+
+A response that is to be repeated does not keep its connection while the policy waits: a short body
+is read and kept, so that the connection goes back to the pool, and any other response is closed.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ from mainstay import deadline
 from mainstay.core.base.deadline import NEVER
 from mainstay.core.known.http import ONCE, unsafe_request
 from mainstay.core.retry.give_up import ON_RESPONSE, given_up
+from mainstay.core.retry.hooks import RELEASE
 from mainstay.errors import OutcomeUnknown
 from mainstay.integrations.http_headers import KEY
 from mainstay.runtime.context import BOUND, UNBOUND
 from mainstay.runtime.enclosing import attempt_around, enclosures
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, Iterator, MutableMapping
     from typing import Any, TypeVar
 
     from mainstay.integrations.http_headers import Outgoing
@@ -29,6 +33,12 @@ if TYPE_CHECKING:
 
 NOTES = "mainstay_notes"
 """Where a response that was returned has the notes: why it was not repeated."""
+
+
+LONGEST = 65536
+"""Bytes of a body that are read for the sake of its connection; a new one costs less than more."""
+PATIENCE = 0.5
+"""Seconds that the rest of such a body is waited for."""
 
 
 class Until(float):
@@ -54,6 +64,41 @@ def limited(given: float | None, end: float) -> Until:
     timeout = Until(rest if given is None else min(given, rest))
     timeout.end = end
     return timeout
+
+
+def one_attempt(name: str, failures: type[Exception]) -> Callable[[Exchange], Any]:
+    """The function that makes an attempt with a client that is not async, for a policy to call.
+
+    Args:
+        name: what notes and events call it.
+        failures: the base of what the client raises.
+    """
+
+    def send(exchange: Exchange) -> Any:
+        if exchange.attempt:
+            if exchange.check_repeat():
+                exchange.release()
+            exchange.rewind()
+        end = exchange.begin()
+        try:
+            response = exchange.send(end)
+        except failures as error:
+            raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
+        except Exception:
+            exchange.is_under_way = False
+            raise
+        finally:
+            if exchange.is_touched:
+                exchange.end()
+        exchange.is_under_way = False
+        status = exchange.status_of(response)
+        if status >= 400:
+            exchange.answered(response, status)
+        exchange.response = response  # to be closed, if the policy does not accept it
+        return response
+
+    send.__qualname__ = name
+    return send
 
 
 def _end_around() -> float:
@@ -82,6 +127,8 @@ class Exchange:
     headers: dict[str, str] | None = None
     is_touched = False
     """Whether something was put on the request that is to be taken off."""
+    is_released = False
+    """Whether the response has given its connection back."""
 
     def __init__(self, outgoing: Outgoing, request: Any) -> None:
         self.outgoing = outgoing
@@ -114,19 +161,38 @@ class Exchange:
         """The library's own timeout for a request that may have been sent."""
         raise NotImplementedError
 
+    def send(self, end: float) -> Any:
+        """Sends the request, if `one_attempt` makes the attempts; returns the response."""
+        raise NotImplementedError
+
+    def status_of(self, response: Any) -> int:
+        """The status of a response, for `one_attempt`."""
+        raise NotImplementedError
+
+    def rewind(self) -> None:
+        """Has the body begin where it began for the first attempt, for `one_attempt`."""
+
+    def release(self) -> Any:
+        """Reads a short body and keeps it, or closes the response; awaited if the client is."""
+        raise NotImplementedError
+
     def limit(self, end: float) -> None:
         """Puts the end on the request, if the library has a place for it there."""
 
     # --- an attempt -----------------------------------------------------------------------------
 
-    def take_response(self) -> Any:
-        """The response of the attempt before, to be closed: another attempt is made."""
+    def check_repeat(self) -> bool:
+        """Raises what must not be repeated; else whether a response still has its connection."""
         if self.failure is not None:
             raise self.failure
         if self.is_under_way:
             self._refuse_after_cut()
-        response, self.response = self.response, None
-        return response
+        return self.response is not None and not self.is_released
+
+    def has_short_body(self) -> bool:
+        """Whether the body of the response is short, as far as its headers state that."""
+        length = self.response.headers.get("Content-Length")
+        return length is None or not length.isdigit() or int(length) <= LONGEST
 
     def _refuse_after_cut(self) -> None:
         """Raises the timeout of an attempt that was cut, if the request must not be repeated.
@@ -141,6 +207,7 @@ class Exchange:
     def begin(self) -> float:
         """Puts our headers on the request; returns the moment at which it must be over."""
         self.attempt += 1
+        self.response, self.is_released = None, False
         end = deadline.moment() if self.until is None else self.until
         if end != NEVER:
             if end <= clock.current.monotonic():
@@ -191,13 +258,17 @@ class Exchange:
             return response
         self.response = response
         text = f"status {status} from {host or 'the server'}"
-        raise self.failed(self.status_error(text, request=self.request, response=response))
+        error = self.failed(self.status_error(text, request=self.request, response=response))
+        setattr(error, RELEASE, self.release)
+        raise error
 
     # --- the end --------------------------------------------------------------------------------
 
     def last_response(self, error: BaseException) -> Any:
         """The response that a failure stands for: a client does not raise for a status; or None."""
         failure = error.__cause__ if isinstance(error, OutcomeUnknown) else error
+        if failure is not None:
+            vars(failure).pop(RELEASE, None)
         if self.response is None or getattr(failure, "response", None) is not self.response:
             return None
         marks, note = self.marks_of(self.response), given_up(error)
@@ -208,3 +279,22 @@ class Exchange:
             marks[NOTES] = tuple(str(each) for each in notes)
         self.failure = None
         return self.response
+
+
+class Body:
+    """A body that can be read once; knows whether it has been."""
+
+    def __init__(self, body: Any) -> None:
+        self.given = body
+        self.begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begun = True
+        if not hasattr(self.given, "read"):
+            yield from self.given
+            return
+        while block := self.given.read(_BLOCK):
+            yield block
+
+
+_BLOCK = 16384

@@ -12,13 +12,14 @@ that sends a byte a second is given up on in time, whichever timeout httpx has f
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import httpcore
 import httpx
 
-from mainstay.integrations.http_exchange import Exchange, Until, limited
+import mainstay.runtime.clock as clock
+from mainstay.integrations.http_exchange import LONGEST, PATIENCE, Exchange, Until, limited
 from mainstay.integrations.http_headers import PORTS, Outgoing
 from mainstay.integrations.http_lookup import addresses
 
@@ -122,7 +123,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends the request, as often as the policy allows; returns the last response."""
-        exchange = _Exchange(self._outgoing, request)
+        exchange = _AsyncExchange(self._outgoing, request)
         try:
             return await self._send(exchange, self._inner)
         except BaseException as error:
@@ -150,10 +151,8 @@ class AsyncTransport(httpx.AsyncBaseTransport):
 
 def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response:
     """One attempt."""
-    if exchange.attempt:
-        held: httpx.Response | None = exchange.take_response()
-        if held is not None:
-            held.close()
+    if exchange.attempt and exchange.check_repeat():
+        exchange.release()
     exchange.begin()
     try:
         response = transport.handle_request(exchange.request)
@@ -174,10 +173,8 @@ def _send(exchange: _Exchange, transport: httpx.BaseTransport) -> httpx.Response
 
 async def _asend(exchange: _Exchange, transport: httpx.AsyncBaseTransport) -> httpx.Response:
     """One attempt."""
-    if exchange.attempt:
-        held: httpx.Response | None = exchange.take_response()
-        if held is not None:
-            await held.aclose()
+    if exchange.attempt and exchange.check_repeat():
+        await exchange.release()
     exchange.begin()
     try:
         response = await transport.handle_async_request(exchange.request)
@@ -204,6 +201,7 @@ class _Exchange(Exchange):
     status_error = httpx.HTTPStatusError
     _body: _Body | None = None
     _extensions: dict[str, Any] | None = None
+    _timeouts: dict[str, Any] | None = None
 
     def __init__(self, outgoing: Outgoing, request: httpx.Request) -> None:
         super().__init__(outgoing, request)
@@ -233,14 +231,67 @@ class _Exchange(Exchange):
         self._extensions = own = self.request.extensions
         given = own.get("timeout") or {}
         made = {each: limited(each, end) for each in {given.get(phase) for phase in _PHASES}}
-        timeouts = {phase: made[given.get(phase)] for phase in _PHASES}
-        self.request.extensions = {**own, "timeout": timeouts}
+        self._timeouts = {phase: made[given.get(phase)] for phase in _PHASES}
+        self.request.extensions = {**own, "timeout": self._timeouts}
         self.is_touched = True
+
+    def release(self) -> Any:
+        response, body = self.response, []
+        with suppress(Exception), self._hurried() as is_worth_it:  # a body that breaks off is lost
+            for part in response.stream if is_worth_it else ():
+                body.append(part)
+                if sum(map(len, body)) > LONGEST:
+                    break
+            else:
+                self.is_released = is_worth_it
+            response.stream.close()
+        self._keep(body)
+
+    @contextmanager
+    def _hurried(self) -> Iterator[bool]:
+        """Has the rest of a body come soon; False if it is not to be read at all.
+
+        Many responses share a connection of HTTP/2: it is not held, and a timeout would end it.
+        """
+        response = self.response
+        is_shared = response.extensions.get("http_version") == b"HTTP/2"
+        timeouts = self._timeouts or self.request.extensions.get("timeout")
+        if is_shared or not self.has_short_body() or not isinstance(timeouts, dict):
+            yield False
+            return
+        given = timeouts.get("read")
+        end = clock.current.monotonic() + PATIENCE
+        timeouts["read"] = limited(given, min(end, getattr(given, "end", end)))
+        try:
+            yield True
+        finally:
+            timeouts["read"] = given
+
+    def _keep(self, body: list[bytes]) -> None:
+        if self.is_released:
+            self.response.stream = httpx.ByteStream(b"".join(body))
+        else:
+            self.response = None  # no part of a body is returned as the whole
 
     def end(self) -> None:
         super().end()
         if self._extensions is not None:
             self.request.extensions, self._extensions = self._extensions, None
+
+
+class _AsyncExchange(_Exchange):
+    async def release(self) -> None:
+        response, body = self.response, []
+        with suppress(Exception), self._hurried() as is_worth_it:  # a body that breaks off is lost
+            if is_worth_it:
+                async for part in response.stream:
+                    body.append(part)
+                    if sum(map(len, body)) > LONGEST:
+                        break
+                else:
+                    self.is_released = True
+            await response.stream.aclose()
+        self._keep(body)
 
 
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -13,20 +13,18 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import rewind_body
+from urllib3.exceptions import EmptyPoolError
 
 from mainstay.core.base.deadline import NEVER
-from mainstay.errors import UsageError
-from mainstay.integrations.http_exchange import Exchange, limited
+from mainstay.integrations.http_exchange import Body, Exchange, limited, one_attempt
 from mainstay.integrations.http_headers import PORTS, Outgoing
-from mainstay.integrations.urllib3 import bound
+from mainstay.integrations.urllib3 import bound, drained, refuse_retries, timeouts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, MutableMapping
+    from collections.abc import Callable, Iterable, MutableMapping
     from typing import Any
 
     from mainstay.integrations.http_headers import Calls, Operations
-
-_BLOCK = 16384
 
 
 class Adapter(HTTPAdapter):
@@ -61,7 +59,7 @@ class Adapter(HTTPAdapter):
         self._send = self._outgoing.retried(_send)
         super().__init__(**options)
         if retry is not None:
-            _refuse_retries(self.max_retries, self._outgoing.attempts)
+            refuse_retries("max_retries", self.max_retries, self._outgoing.attempts)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Out of a pickle."""
@@ -86,92 +84,44 @@ class Adapter(HTTPAdapter):
     ) -> requests.Response:
         """Sends the request, as often as the policy allows; returns the last response."""
         options = {**dict(zip(_OPTIONS, given, strict=False)), **named} if given else named
-        exchange = _Exchange(self._outgoing, request)
+        exchange = _Exchange(self._outgoing, request, super().send, options)
+        response: requests.Response | None
         try:
-            return self._send(exchange, super().send, options)
+            response = self._send(exchange)
         except BaseException as error:
-            response: requests.Response | None = exchange.last_response(error)
+            response = exchange.last_response(error)
             if response is None:
                 if exchange.response is not None:
                     exchange.response.close()
                 raise
-            return response
         finally:
             exchange.restore()
+        assert response is not None
+        return response
 
 
 _OPTIONS = ("stream", "timeout", "verify", "cert", "proxies")
 
 
-def _refuse_retries(retries: Any, attempts: int) -> None:
-    counts = (retries.total, retries.connect, retries.read, retries.status, retries.other)
-    most = max([int(each) for each in counts if each], default=0)
-    if most:
-        n = most + 1
-        raise UsageError(
-            f"max_retries: urllib3 would repeat a request up to {n} times inside each of {attempts}"
-            f" attempts: up to {n} x {attempts} = {n * attempts} requests",
-            hint="leave out max_retries; the policy decides what is repeated",
-        )
-
-
-def _send(
-    exchange: _Exchange, sends: Callable[..., requests.Response], options: dict[str, Any]
-) -> requests.Response:
-    """One attempt."""
-    if exchange.attempt:
-        held: requests.Response | None = exchange.take_response()
-        if held is not None:
-            held.close()
-        exchange.rewind()
-    end = exchange.begin()
-    if end != NEVER:
-        connect, read = _timeouts(options.get("timeout"))
-        options = {**options, "timeout": (limited(connect, end), limited(read, end))}
-    try:
-        response = sends(exchange.request, **options)
-    except requests.RequestException as error:
-        raise exchange.failed(error)  # noqa: B904 -- the same one, with its request
-    except Exception:
-        exchange.is_under_way = False
-        raise
-    finally:
-        if exchange.is_touched:
-            exchange.end()
-    exchange.is_under_way = False
-    if response.status_code >= 400:
-        exchange.answered(response, response.status_code)
-    exchange.response = response  # to be closed, if the policy does not accept it
-    return response
-
-
-_send.__qualname__ = "requests"  # what notes and events call it
-
-
-def _timeouts(given: Any) -> tuple[float | None, float | None]:
-    """The timeouts for connecting and for a read, in each form that requests takes."""
-    if isinstance(given, tuple):
-        return given
-    if not hasattr(given, "connect_timeout"):
-        return given, given
-    timeout = given.clone()  # urllib3's Timeout: what is left of its total shows once it runs
-    timeout.start_connect()
-    connect, read = (
-        each if isinstance(each, int | float) else None  # its default is no number
-        for each in (timeout.connect_timeout, timeout.read_timeout)
-    )
-    return connect, read
+_send = one_attempt("requests", requests.RequestException)
 
 
 class _Exchange(Exchange):
     request: requests.PreparedRequest
     status_error = requests.HTTPError
-    _body: _Body | None = None
+    _body: Body | None = None
 
-    def __init__(self, outgoing: Outgoing, request: requests.PreparedRequest) -> None:
+    def __init__(
+        self,
+        outgoing: Outgoing,
+        request: requests.PreparedRequest,
+        sends: Callable[..., requests.Response],
+        options: dict[str, Any],
+    ) -> None:
         super().__init__(outgoing, request)
+        self._sends, self._options = sends, options
         if outgoing.attempts > 1 and request.body is not None and not _is_repeatable(request):
-            self._body = request.body = _Body(request.body)
+            self._body = request.body = Body(request.body)
 
     @property
     def address(self) -> tuple[str, int | None]:
@@ -191,6 +141,25 @@ class _Exchange(Exchange):
     def cut(self, text: str) -> Exception:
         return requests.ReadTimeout(text, request=self.request)
 
+    def send(self, end: float) -> requests.Response:
+        options = self._options
+        if end != NEVER:
+            connect, read = timeouts_of(options.get("timeout"))
+            options = {**options, "timeout": (limited(connect, end), limited(read, end))}
+        try:
+            return self._sends(self.request, **options)
+        except EmptyPoolError as error:  # requests lets it pass
+            raise requests.ConnectTimeout(str(error), request=self.request) from error
+
+    def status_of(self, response: requests.Response) -> int:
+        return response.status_code
+
+    def release(self) -> None:
+        self.is_released = self.has_short_body() and drained(self.response.raw)
+        if not self.is_released:
+            self.response.close()
+            self.response = None  # no part of a body is returned as the whole
+
     def rewind(self) -> None:
         """Has a file begin where it began for the first attempt."""
         if hasattr(self.request.body, "seek"):
@@ -200,22 +169,6 @@ class _Exchange(Exchange):
         """Gives the request its own body back: a redirect looks at it."""
         if self._body is not None:
             self.request.body = self._body.given
-
-
-class _Body:
-    """A body that can be read once; knows whether it has been."""
-
-    def __init__(self, body: Any) -> None:
-        self.given = body
-        self.begun = False
-
-    def __iter__(self) -> Iterator[Any]:
-        self.begun = True
-        if not hasattr(self.given, "read"):
-            yield from self.given
-            return
-        while block := self.given.read(_BLOCK):
-            yield block
 
 
 def _is_repeatable(request: requests.PreparedRequest) -> bool:

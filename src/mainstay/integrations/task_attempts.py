@@ -1,4 +1,4 @@
-"""The attempts at a task of a queue, whose redelivery is the retry: Celery, Taskiq, Dramatiq.
+"""The attempts at a task of a queue, whose redelivery is the retry: Celery, Taskiq and others.
 
 A queue that delivers a task again keeps the time in between, and a program that ends loses nothing.
 So an attempt here is one delivery. The policy decides what becomes of a failure; the number of the

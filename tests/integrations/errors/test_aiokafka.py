@@ -19,7 +19,7 @@ from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, see
 from tests.servers.kafka import MockCluster
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
-SOON = {"request_timeout_ms": 300, "retry_backoff_ms": 5, "metadata_max_age_ms": 100}
+SOON = {"request_timeout_ms": 1500, "retry_backoff_ms": 5, "metadata_max_age_ms": 100}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -109,7 +109,7 @@ def test_an_answer_that_comes_too_late(cluster):
     """The broker has had the message: a timeout after sending."""
     cluster.forget()
     try:
-        error = seen(sending(cluster.bootstrap, ready=lambda: cluster.slow(1.0)))
+        error = seen(sending(cluster.bootstrap, ready=lambda: cluster.slow(3.0)))
     finally:
         cluster.slow(0)
     assert judged(error) == (SLOW, "aiokafka")
@@ -145,7 +145,7 @@ def test_what_the_library_repeats_by_itself_until_its_time_is_over(code, kind, c
     """Many requests for one attempt of ours."""
     cluster.forget()
     cluster.fail("Produce", *[code] * 500)
-    error = seen(sending(cluster.bootstrap, request_timeout_ms=100))
+    error = seen(sending(cluster.bootstrap, request_timeout_ms=1000))
     cluster.fail("Produce")
     assert judged(error) == (kind, "aiokafka")
     assert cluster.requests("Produce") > 1

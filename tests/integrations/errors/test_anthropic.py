@@ -5,11 +5,13 @@ messages" of the Claude API's documentation (docs.claude.com/en/api/errors, .../
 """
 
 import asyncio
+import importlib
 from collections import Counter
 
 import pytest
 
 import mainstay
+from mainstay.core.known.http import kind_of_status
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.classify import Rules, classify
 from mainstay.core.retry.kinds import kind_of
@@ -120,6 +122,12 @@ STATUSES = [
     (failed(529, "overloaded_error"), "OverloadedError", Kind.OVERLOAD, 3),
     (failed(529, "overloaded_error", "compaction_unavailable"), "", Kind.OVERLOAD, 3),
     (answer(529, "<html>"), "OverloadedError", Kind.OVERLOAD, 3),
+    (answer(503, "<html>"), "InternalServerError", Kind.OVERLOAD, 3),
+    (answer(520, "<html>"), "InternalServerError", Kind.TRANSIENT, 3),
+    (answer(521, "<html>"), "InternalServerError", Kind.TRANSIENT, 3),
+    (answer(522, "<html>"), "InternalServerError", Kind.TIMEOUT, 3),
+    (answer(523, "<html>"), "InternalServerError", Kind.TRANSIENT, 3),
+    (answer(524, "<html>"), "InternalServerError", Kind.TIMEOUT, 3),
 ]
 
 
@@ -342,3 +350,29 @@ def test_what_changes_something_at_the_service_is_not_asked_for_again(client, se
         begin_batch()
     assert kind_of(caught.value).unsafe == "POST without an Idempotency-Key"
     assert len(server.requests) == 1
+
+
+def exchanging(url, token="t"):
+    """Exchanges a token of the workload for one of the service."""
+    workload = importlib.import_module("anthropic.lib.credentials._workload")
+    credentials = workload.WorkloadIdentityCredentials(
+        identity_token_provider=lambda: token, federation_rule_id="r", organization_id="o"
+    )
+    credentials.bind_base_url(url)
+    with credentials, pytest.raises(workload.WorkloadIdentityError) as caught:
+        credentials()
+    return kind_of(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 500, 502, 503, 504, 418, 501])
+def test_a_token_that_is_not_exchanged_is_judged_by_the_status(server, status):
+    """The service answers the exchange with an error."""
+    server.begin(answer(status, {"error": "no"}))
+    assert exchanging(server.url).kind is kind_of_status(status)
+    assert len(server.requests) == 1
+
+
+def test_a_token_that_is_not_sent():
+    """Nothing listens, or it is no token."""
+    assert exchanging(f"http://127.0.0.1:{free_port()}").kind is Kind.TRANSIENT
+    assert exchanging("http://127.0.0.1:1", "x" * 100_000).kind is Kind.AUTH

@@ -71,6 +71,11 @@ def send(url, method="GET", timeout=10, retries=0):
         (412, "ConditionNotMet", Kind.PERMANENT, False, 1),
         (304, "ConditionNotMet", Kind.PERMANENT, False, 1),
         (400, "InvalidHeaderValue", Kind.PERMANENT, False, 1),
+        (407, "ProxyAuthenticationRequired", Kind.AUTH, False, 1),
+        (425, "TooEarly", Kind.TRANSIENT, False, 3),
+        (502, "BadGateway", Kind.TRANSIENT, True, 3),
+        (504, "GatewayTimeout", Kind.TIMEOUT, True, 3),
+        (501, "NotImplemented", Kind.PERMANENT, False, 1),
     ],
 )
 def test_what_azure_answers(azure_stub, status, code, kind, ambiguous, count):

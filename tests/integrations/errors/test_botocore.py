@@ -106,6 +106,7 @@ def dynamodb_error(status, code, **content):
         (429, "NobodyKnows", Kind.THROTTLED, False),
     ],
 )
+@pytest.mark.req("PL-01.provider")
 def test_what_s3_asks_to_repeat_is_repeated(front, s3, status, code, kind, ambiguous):
     """The code decides before the status: S3's 503 SlowDown is a request for fewer requests."""
     front.answers(*[s3_error(status, code)] * 5)

@@ -42,6 +42,12 @@ def client(port, timeout=10):
         (401, "ACL support disabled", Kind.AUTH, False, 1),
         (403, "Permission denied: token with AccessorID 'x' lacks", Kind.AUTH, False, 1),
         (400, "Bad request", Kind.PERMANENT, False, 1),
+        (407, "proxy", Kind.AUTH, False, 1),
+        (408, "late", Kind.TIMEOUT, False, 3),
+        (425, "early", Kind.TRANSIENT, False, 3),
+        (502, "gateway", Kind.TRANSIENT, True, 3),
+        (504, "gateway", Kind.TIMEOUT, True, 3),
+        (501, "never", Kind.PERMANENT, False, 1),
         (405, "method not allowed", Kind.PERMANENT, False, 1),
     ],
 )

@@ -63,6 +63,10 @@ def client(url, timeout=10, retries=0):
         (409, "version_conflict_engine_exception", Kind.PERMANENT, False, 1),
         (400, "parsing_exception", Kind.PERMANENT, False, 1),
         (413, "content_too_long", Kind.PERMANENT, False, 1),
+        (407, "proxy", Kind.AUTH, False, 1),
+        (408, "receive_timeout", Kind.TIMEOUT, False, 3),
+        (425, "too_early", Kind.TRANSIENT, False, 3),
+        (501, "not_implemented", Kind.PERMANENT, False, 1),
     ],
 )
 def test_what_elasticsearch_answers(node, status, name, kind, ambiguous, count):

@@ -83,6 +83,7 @@ def write(driver):
         ("DatabaseError.General.UnknownError", "DatabaseError", Kind.UNKNOWN, 1),
     ],
 )
+@pytest.mark.req("PL-01.neo4j")
 def test_what_the_server_reports(server, driver, code, raised, kind, count):
     """By its code, also where the driver has no class for it."""
     server.answers({RUN: f"Neo.{code}"})

@@ -238,10 +238,10 @@ def test_a_connection_that_ends_in_the_login_is_no_wrong_password(server):
 def test_a_login_that_takes_too_long_is_a_timeout(server):
     """The class is that of a wrong password here, too."""
     gate = threading.Event()
-    server.begin(speaks(server, at_login=lambda: gate.wait(5)))
+    server.begin(speaks(server, at_login=lambda: gate.wait(30)))
     try:
         error, known, _ = attempt(
-            lambda: connected(server.port, auth_timeout=0.1), paramiko.AuthenticationException
+            lambda: connected(server.port, auth_timeout=1.5), paramiko.AuthenticationException
         )
     finally:
         gate.set()
@@ -328,7 +328,7 @@ def test_a_command_without_an_answer_is_a_timeout(server):
     server.begin(speaks(server))
 
     def run():
-        output = client.exec_command("hang", timeout=0.05)[1]
+        output = client.exec_command("hang", timeout=0.5)[1]
         output.read()
 
     client = connected(server.port)

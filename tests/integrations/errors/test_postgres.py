@@ -11,8 +11,8 @@ import psycopg2.errorcodes
 import pytest
 
 import mainstay
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
-from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.integrations.errors.sqlstate import CONNECT_TIMEOUT, ROWS, by_sqlstate
 from mainstay.testing import FaultProxy

@@ -10,8 +10,8 @@ import psycopg2.pool
 import pytest
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
-from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.kinds import kind_of
 
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import mainstay
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
-from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.testing import virtual_time
 

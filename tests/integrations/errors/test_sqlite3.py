@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy
 
 import mainstay
+from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
-from mainstay.core.retry.classify import codes_of
 from mainstay.core.retry.kinds import kind_of
 from mainstay.integrations.errors import table
 

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import os
 import pkgutil
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def ancestors_of(folder, library):
             command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        kept.write_text(done.stdout.splitlines()[-1], encoding="utf-8")
+        new = folder / f"{library}.{os.getpid()}.new"  # another worker may read it meanwhile
+        new.write_text(done.stdout.splitlines()[-1], encoding="utf-8")
+        new.replace(kept)
     return json.loads(kept.read_text(encoding="utf-8"))["ancestors"]
 
 

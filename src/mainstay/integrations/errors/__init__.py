@@ -8,11 +8,12 @@ common.
 from __future__ import annotations
 
 from mainstay.core.known.registry import REGISTRY
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 
 __all__ = [
     "Cases",
     "Inner",
+    "OwnRetries",
     "Row",
     "Same",
     "Table",

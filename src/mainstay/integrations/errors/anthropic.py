@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 from mainstay.core.retry.retry_after import parse
 from mainstay.integrations.errors.model_api import (
     CREDENTIALS,
     LATE,
     LOST,
     MISUSE,
+    NO_RETRIES,
     RETRIES,
     STATUSES,
     header,
@@ -23,6 +24,7 @@ from mainstay.integrations.errors.model_api import (
     only_computes,
     status_cases,
 )
+from mainstay.integrations.errors.shared import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -249,4 +251,7 @@ TABLE = Table(
     retries=RETRIES,
     hint=_reset,
     changes_nothing=only_computes,
+    own_retries=OwnRetries(
+        lambda error: counted(error, "retries_taken", "anthropic._base_client") + 1, NO_RETRIES
+    ),
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
-from mainstay.integrations.errors.shared import frames
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
+from mainstay.integrations.errors.shared import counted, frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -199,6 +199,13 @@ def _only_reads(error: BaseException) -> bool:
     return operation.startswith(_READS)
 
 
+def _repeated(error: Any) -> int:
+    answered = getattr(error, "response", None) or {}
+    metadata = answered.get("ResponseMetadata", {})
+    made = int(metadata.get("RetryAttempts") or 0) + 1
+    return max(made, counted(error, "attempts", "botocore.endpoint"))
+
+
 TABLE = Table(
     "botocore",
     {
@@ -301,6 +308,9 @@ TABLE = Table(
     hint=lambda error: _milliseconds(error.response["ResponseMetadata"]["HTTPHeaders"]),
     request=_request,
     changes_nothing=_only_reads,
+    own_retries=OwnRetries(
+        _repeated, "pass Config(retries={'total_max_attempts': 1}) to the client"
+    ),
 )
 
 

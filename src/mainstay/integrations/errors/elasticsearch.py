@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
 from mainstay.core.retry.retry_after import Hint, parse
 
 TYPE_CHECKING = False
@@ -145,4 +145,5 @@ TABLE = Table(
     retries="3 after a connection that fails, or the statuses 429, 502, 503 and 504, none after a"
     " timeout; also of a write: `max_retries=0` turns them off",
     hint=_wait,
+    own_retries=OwnRetries(lambda error: len(error.errors) + 1, "pass max_retries=0 to the client"),
 )

@@ -7,7 +7,8 @@ names that.
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
+from mainstay.integrations.errors.shared import frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,6 +115,12 @@ _REFRESH = Cases(
 )
 
 
+def _repeated(error: BaseException) -> int:
+    modules = ("google.api_core.retry.retry_unary", "google.api_core.retry.retry_unary_async")
+    lists = [names.get("error_list") for each in modules for names in frames(error, each)]
+    return max([len(each) for each in lists if isinstance(each, list)], default=0)
+
+
 def _retry_info(error: Any) -> float | None:
     """`RetryInfo` of google.rpc: in JSON, or as the message that gRPC has."""
     for each in error.details:
@@ -177,4 +184,5 @@ TABLE = Table(
     retries="a client of Google Cloud repeats some of its methods for two to ten minutes: pass"
     " `retry=None` to a method to turn that off; google-auth asks for a token three times",
     hint=_retry_info,
+    own_retries=OwnRetries(_repeated, "pass retry=None to the method"),
 )

@@ -23,6 +23,7 @@ MISUSE = Row(Kind.PERMANENT, "a mistake in the call")
 CREDENTIALS = Row(Kind.AUTH, "no credentials, or none that can be used")
 FINAL = "x-should-retry: false"
 """A header: the service knows that a repetition would end the same."""
+NO_RETRIES = "pass max_retries=0 to the client"
 RETRIES = (
     "`max_retries` of the client, 2 by default: connection errors, timeouts, 408, 409, "
     "429 and every status from 500 on, so that one call makes up to 3 requests"

@@ -11,12 +11,13 @@ import re
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table
 from mainstay.integrations.errors.model_api import (
     CREDENTIALS,
     LATE,
     LOST,
     MISUSE,
+    NO_RETRIES,
     RETRIES,
     STATUSES,
     header,
@@ -24,6 +25,7 @@ from mainstay.integrations.errors.model_api import (
     only_computes,
     status_cases,
 )
+from mainstay.integrations.errors.shared import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -244,4 +246,7 @@ TABLE = Table(
     retries=RETRIES,
     hint=_reset,
     changes_nothing=only_computes,
+    own_retries=OwnRetries(
+        lambda error: counted(error, "retries_taken", "openai._base_client") + 1, NO_RETRIES
+    ),
 )

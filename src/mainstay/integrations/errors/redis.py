@@ -6,7 +6,8 @@ redis-py raises one class if no connection was made and if one was lost; its tex
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Same, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Same, Table, by_status
+from mainstay.integrations.errors.shared import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -255,5 +256,9 @@ TABLE = Table(
     retries=(
         "every command up to 10 more times (3 in versions 6 and 7) after a lost connection or a"
         " timeout, also one that may have been executed; `Retry(NoBackoff(), 0)` turns that off"
+    ),
+    own_retries=OwnRetries(
+        lambda error: counted(error, "failures", "redis.retry", "redis.asyncio.retry"),
+        "pass retry=Retry(NoBackoff(), 0) to the client",
     ),
 )

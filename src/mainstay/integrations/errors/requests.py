@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Inner, Row, Table, by_status
+from mainstay.core.known.table import Inner, OwnRetries, Row, Table, by_status
 from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
@@ -69,4 +69,7 @@ TABLE = Table(
         " of our attempts"
     ),
     request=_request,
+    own_retries=OwnRetries(
+        lambda error: shared.sent_by_urllib3(error.args[0]), "leave out max_retries of the adapter"
+    ),
 )

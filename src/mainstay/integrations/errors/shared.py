@@ -120,6 +120,24 @@ class Sent:
         self.headers = headers
 
 
+def counted(error: BaseException, name: str, *modules: str) -> int:
+    """The largest number that a function of these modules has by that name in a traceback; or 0.
+
+    >>> counted(ValueError(), "attempts", "botocore.endpoint")
+    0
+    """
+    found = [names.get(name) for module in modules for names in frames(error, module)]
+    return max([each for each in found if type(each) is int], default=0)
+
+
+def sent_by_urllib3(error: BaseException) -> int:
+    """The requests that urllib3 has made, those of a redirect aside: its Retry keeps them."""
+    retries = [names.get("retries") for names in frames(error, "urllib3.connectionpool")]
+    kept = [getattr(each, "history", ()) for each in retries]
+    made = [[step for step in history if not step.redirect_location] for history in kept]
+    return max(map(len, made), default=0) + 1
+
+
 def frames(error: BaseException, module: str = "") -> Iterator[Mapping[str, object]]:
     """The local names of a module's functions, or of all, in a traceback, from the outermost on.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Cases, Inner, Row, Table, by_status
+from mainstay.core.known.table import Cases, Inner, OwnRetries, Row, Table, by_status
 from mainstay.integrations.errors import shared
 from mainstay.integrations.errors.shared import LOST, MISUSE, NO_ANSWER
 
@@ -123,6 +123,7 @@ TABLE = Table(
         " `status_forcelist`; `retries=False` turns it off"
     ),
     request=_request,
+    own_retries=OwnRetries(shared.sent_by_urllib3, "pass retries=False"),
 )
 OTHER_VERSIONS = (
     _OTHER_HOST_BEFORE,

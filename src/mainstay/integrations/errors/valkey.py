@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
-from mainstay.core.known.table import Row, Same, Table
+from mainstay.core.known.table import OwnRetries, Row, Same, Table
 from mainstay.integrations.errors.redis import ENTRIES
+from mainstay.integrations.errors.shared import counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,4 +43,8 @@ TABLE = Table(
         ),
     },
     retries="none but a `Retry` that is handed over, and one repetition with retry_on_timeout",
+    own_retries=OwnRetries(
+        lambda error: counted(error, "failures", "valkey.retry", "valkey.asyncio.retry"),
+        "leave out retry= and retry_on_timeout= of the client",
+    ),
 )

@@ -1,0 +1,219 @@
+"""Table 23: by how much transactions and calls of gRPC pass their deadline if nothing answers.
+
+PostgreSQL is behind a proxy that swallows everything once the transaction has begun: its own
+statement_timeout cannot be heard then, and the client has to give up. The server of gRPC accepts
+a call and never answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from bench.http_deadlines import machine
+from bench.measure import Effort, reason
+from bench.table import Row, Table, at_most
+from mainstay import RetryPolicy, deadline
+from mainstay.testing.proxy.proxy import FaultProxy
+
+ORDER = 23
+DEADLINE = 0.3
+GOAL = at_most(50.0)
+
+
+def run(effort: Effort) -> Table:
+    """Every client."""
+    rounds = 10 if effort.is_quick else 100
+    rows: list[Row] = []
+    with ExitStack() as servers:
+        for names, opened in (_DATABASES, _postgres), (_CALLS, _grpc):
+            try:
+                server = servers.enter_context(opened())
+            except Exception as error:
+                rows += [Row(name, None, GOAL, "ms", note=reason(error)) for name in names]
+                continue
+            for name, client in names.items():
+                rows.append(_measured(name, client, server, rounds))
+    rows.append(machine(rounds, DEADLINE))
+    method = (
+        f"A deadline of {DEADLINE:g} s. The 99th percentile of the time past it, of {rounds} calls."
+    )
+    return Table("client_deadlines", "Deadlines of databases and gRPC", method, rows)
+
+
+def _measured(name: str, client: Callable[..., list[float]], server: Any, rounds: int) -> Row:
+    try:
+        late = client(server, rounds)
+    except Exception as error:
+        return Row(name, None, GOAL, "ms", note=reason(error))
+    return Row(name, sorted(late)[int(0.99 * (len(late) - 1))] * 1000.0, GOAL, "ms")
+
+
+def _policy() -> RetryPolicy:
+    return RetryPolicy(max_attempts=3)
+
+
+class _Late:
+    """The times past the deadline of calls that must fail."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            with deadline.within(DEADLINE):
+                yield
+        except Exception:
+            self.times.append(time.perf_counter() - began - DEADLINE)
+        else:
+            raise AssertionError("an answer that cannot have come")
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _postgres() -> Iterator[tuple[FaultProxy, str]]:
+    from tests.servers.postgres import start_postgres
+
+    server = start_postgres()
+    try:
+        port = int(server.url.rpartition(":")[2].partition("/")[0])
+        with FaultProxy("127.0.0.1", port) as proxy:
+            yield proxy, proxy.url(server.url)
+    finally:
+        server.kill()
+
+
+def _psycopg(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+    import psycopg
+
+    from mainstay.integrations.psycopg import run_transaction
+
+    proxy, url = server
+    late = _Late()
+
+    def work(connection: Any) -> None:
+        connection.execute("SELECT 1")
+        proxy.black_hole()
+        connection.execute("SELECT 1")
+
+    for _ in range(rounds):
+        connection = psycopg.connect(url)
+        with late.call():
+            run_transaction(connection, work, policy=_policy())
+        proxy.heal()
+        connection.close()
+    return late.times
+
+
+def _psycopg_async(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+    import psycopg
+
+    from mainstay.integrations.psycopg import arun_transaction
+
+    proxy, url = server
+    late = _Late()
+
+    async def work(connection: Any) -> None:
+        await connection.execute("SELECT 1")
+        proxy.black_hole()
+        await connection.execute("SELECT 1")
+
+    async def main() -> list[float]:
+        for _ in range(rounds):
+            connection = await psycopg.AsyncConnection.connect(url)
+            with late.call():
+                await arun_transaction(connection, work, policy=_policy())
+            proxy.heal()
+            await connection.close()
+        return late.times
+
+    return asyncio.run(main())
+
+
+def _sqlalchemy(server: tuple[FaultProxy, str], rounds: int) -> list[float]:
+    import sqlalchemy
+
+    from mainstay.integrations.sqlalchemy import run_transaction
+
+    proxy, url = server
+    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    late = _Late()
+
+    def work(connection: Any) -> None:
+        connection.execute(sqlalchemy.text("SELECT 1"))
+        proxy.black_hole()
+        connection.execute(sqlalchemy.text("SELECT 1"))
+
+    for _ in range(rounds):
+        with engine.connect() as connection:
+            connection.execute(sqlalchemy.text("SELECT 1"))
+        with late.call():
+            run_transaction(engine, work, policy=_policy())
+        proxy.heal()
+    engine.dispose()
+    return late.times
+
+
+_DATABASES = {
+    "psycopg, run_transaction": _psycopg,
+    "psycopg, arun_transaction": _psycopg_async,
+    "SQLAlchemy, run_transaction": _sqlalchemy,
+}
+
+
+# --- gRPC -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _grpc() -> Iterator[str]:
+    from tests.integrations.errors.grpc_server import GrpcServer
+
+    server = GrpcServer()
+    try:
+        yield server.target
+    finally:
+        server.stop()
+
+
+def _grpc_sync(target: str, rounds: int) -> list[float]:
+    import grpc
+
+    from mainstay.integrations.grpc import ClientInterceptor
+
+    late = _Late()
+    with grpc.insecure_channel(target) as plain:
+        hang = grpc.intercept_channel(plain, ClientInterceptor(_policy())).unary_unary("/t.T/hang")
+        for _ in range(rounds):
+            with late.call():
+                hang(b"")
+    return late.times
+
+
+def _grpc_async(target: str, rounds: int) -> list[float]:
+    import grpc
+
+    from mainstay.integrations.grpc import aio_interceptors
+
+    late = _Late()
+
+    async def main() -> list[float]:
+        async with grpc.aio.insecure_channel(
+            target, interceptors=aio_interceptors(_policy())
+        ) as channel:
+            hang = channel.unary_unary("/t.T/hang")
+            for _ in range(rounds):
+                with late.call():
+                    await hang(b"")
+        return late.times
+
+    return asyncio.run(main())
+
+
+_CALLS = {"gRPC, interceptor": _grpc_sync, "gRPC, aio interceptors": _grpc_async}
