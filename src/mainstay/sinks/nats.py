@@ -19,7 +19,7 @@ from mainstay.core.base.validate import Checker
 from mainstay.core.events.codec import encode
 from mainstay.errors import UsageError
 from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock
-from mainstay.runtime.nats_client import Client, NatsServers, RealTimeLoop, connect, end
+from mainstay.runtime.nats.client import Client, NatsServers, RealTimeLoop, connect, end
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:

@@ -288,7 +288,7 @@ def test_a_server_that_stands_still_is_told_in_time_and_used_again(server, opene
 def test_a_server_that_comes_later_is_used_when_it_is_there(server, opened):
     """The store needs no server to be made; it says what it tried."""
     server.stop()
-    store = opened(server.url, timeout=0.5)
+    store = opened(server.url, timeout=2)
     with pytest.raises(StoreUnavailable, match=r"tried to connect \d+ x, the last error: "):
         store.transact("s", "k", put(b"1"))
     with pytest.raises(StoreUnavailable, match="Connect call failed"):
@@ -690,7 +690,7 @@ def test_no_password_is_in_what_it_says(tmp_path, opened):
 
 def test_a_password_is_not_given_to_a_server_without_tls(server, opened):
     """Whoever writes tls:// means it."""
-    store = opened(server.url.replace("nats://", "tls://me:secret@"), timeout=0.5)
+    store = opened(server.url.replace("nats://", "tls://me:secret@"), timeout=3)
     with pytest.raises(StoreUnavailable, match="the server offers no TLS"):
         store.read("s", "k")
 

@@ -14,7 +14,7 @@ import msgspec
 
 from mainstay.core.base.change import KEEP
 from mainstay.errors import ValueTooLarge
-from mainstay.stores.nats.connection import LostError
+from mainstay.runtime.nats.connection import LostError, status, steady
 from mainstay.stores.nats.thread import Operation, measure
 from mainstay.stores.nats.url import decoded
 from mainstay.stores.nats.wire import (
@@ -31,8 +31,6 @@ from mainstay.stores.nats.wire import (
     NoResponderError,
     answer_of,
     envelopes,
-    status,
-    steady,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +40,9 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.change import Change, Decide
     from mainstay.ports import Step
-    from mainstay.stores.nats.connection import NatsConnection
+    from mainstay.runtime.nats.connection import NatsConnection
     from mainstay.stores.nats.thread import NatsThread
+    from mainstay.stores.nats.url import NatsUrl
     from mainstay.stores.nats.wire import Answer
 
 
@@ -157,7 +156,7 @@ class NatsStep(Operation):
         is_recent = found.record is None or abs(now - found.written) <= SET_BACK
         return not is_recent and self.thread.clock.is_stale(read)
 
-    async def _measured(self, connection: NatsConnection) -> None:
+    async def _measured(self, connection: NatsConnection[NatsUrl]) -> None:
         self.doing = "reading the server's clock"
         try:
             await measure(connection, self.thread.clock)
@@ -227,7 +226,7 @@ class NatsStep(Operation):
         return 0 if answer.error is not None else answer.seq
 
     def _check_size(
-        self, connection: NatsConnection, payload: bytes, headers: dict[str, str]
+        self, connection: NatsConnection[NatsUrl], payload: bytes, headers: dict[str, str]
     ) -> None:
         size = len(payload) + 12 + sum(len(name) + len(text) + 4 for name, text in headers.items())
         if size > connection.client.max_payload:
@@ -249,7 +248,7 @@ class NatsStep(Operation):
             return self._checked(connection, reply, (missing,))
 
     def _checked(
-        self, connection: NatsConnection, reply: Msg, allowed: tuple[int, ...] = ()
+        self, connection: NatsConnection[NatsUrl], reply: Msg, allowed: tuple[int, ...] = ()
     ) -> Answer:
         """The answer of the server; raises if it is an error that is not allowed."""
         try:

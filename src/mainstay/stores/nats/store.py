@@ -5,8 +5,8 @@ same; a step that lost the race reads and decides again. Records are read where 
 the leader of the bucket, so a decision to keep is as fresh as one to write.
 
 Here are the methods for callers, and the way from their threads and event loops into the store's
-own thread and back. steps.py has what a step does there, thread.py the thread, connection.py a
-connection, wire.py the messages on it, and url.py the URL and the subjects.
+own thread and back. steps.py has what a step does there, thread.py the thread, wire.py the
+messages, and url.py the URL and the subjects; the connection itself is in runtime/nats/.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainstay.errors import StoreUnavailable
 from mainstay.runtime.fork import PROCESS, leave_to_parent, make_lock, reset_in_child
-from mainstay.stores.nats.connection import CLOSE_TIMEOUT
+from mainstay.runtime.nats.connection import CLOSE_TIMEOUT
 from mainstay.stores.nats.steps import NatsStep, unwrapped
 from mainstay.stores.nats.thread import NatsThread
 from mainstay.stores.nats.url import NatsUrl

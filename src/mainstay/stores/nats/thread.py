@@ -18,9 +18,14 @@ import msgspec
 
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.fork import PROCESS
-from mainstay.runtime.nats_client import RealTimeLoop
+from mainstay.runtime.nats.client import RealTimeLoop
+from mainstay.runtime.nats.connection import (
+    CLOSE_TIMEOUT,
+    CONNECTION_ERRORS,
+    NatsConnection,
+    steady,
+)
 from mainstay.runtime.store_clock import StoreClock
-from mainstay.stores.nats.connection import CLOSE_TIMEOUT, CONNECTION_ERRORS, NatsConnection
 from mainstay.stores.nats.wire import (
     NAME_IN_USE,
     NO_STREAM,
@@ -28,7 +33,6 @@ from mainstay.stores.nats.wire import (
     answer_of,
     configuration,
     differences,
-    steady,
 )
 from mainstay.stores.options import without_secrets
 from mainstay.stores.time_left import shown
@@ -91,8 +95,8 @@ class NatsThread:
         self.measuring = asyncio.Lock()
         self.max_payload: int | None = None
         """The bytes of a message that the server takes, from the first connection on."""
-        self._connection: NatsConnection | None = None
-        self._opening: asyncio.Task[NatsConnection] | None = None
+        self._connection: NatsConnection[NatsUrl] | None = None
+        self._opening: asyncio.Task[NatsConnection[NatsUrl]] | None = None
         self._discovered: list[str] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._tidying: set[asyncio.Task[Any]] = set()
@@ -170,7 +174,7 @@ class NatsThread:
         if step.began - connection.silent_since + step.seconds >= self.address.timeout:
             self.drop(connection)
 
-    def drop(self, connection: NatsConnection) -> None:
+    def drop(self, connection: NatsConnection[NatsUrl]) -> None:
         """Ends a connection; the next operation opens another and checks the bucket again."""
         if self._connection is connection:
             self._connection = None
@@ -183,7 +187,7 @@ class NatsThread:
 
     # --- the connection --------------------------------------------------------------------------
 
-    async def connection(self, step: Operation) -> NatsConnection:
+    async def connection(self, step: Operation) -> NatsConnection[NatsUrl]:
         """The connection; if there is none, one task opens it for all that wait."""
         while self._connection is None or self._connection.is_lost:
             if self._opening is None:
@@ -201,11 +205,11 @@ class NatsThread:
                 await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 -- to spread
         return self._connection
 
-    def _opened(self, task: asyncio.Task[NatsConnection]) -> None:
+    def _opened(self, task: asyncio.Task[NatsConnection[NatsUrl]]) -> None:
         self._opening = None
         _retrieve_exception(task)
 
-    async def _open(self) -> NatsConnection:
+    async def _open(self) -> NatsConnection[NatsUrl]:
         connection = NatsConnection(self.address)
         try:
             async with asyncio.timeout(self.address.timeout):
@@ -243,7 +247,7 @@ def _text_of(error: BaseException) -> str:
 # --- the bucket -----------------------------------------------------------------------------------
 
 
-async def _prepare(connection: NatsConnection) -> None:
+async def _prepare(connection: NatsConnection[NatsUrl]) -> None:
     """Creates the bucket if it does not exist; refuses one that would lose records."""
     address = connection.address
     answer = await _api(connection, "STREAM.INFO")
@@ -263,7 +267,7 @@ async def _prepare(connection: NatsConnection) -> None:
         )
 
 
-async def measure(connection: NatsConnection, clock: Clock) -> None:
+async def measure(connection: NatsConnection[NatsUrl], clock: Clock) -> None:
     """Reads the server's clock, and where the answer took long once or twice more."""
     for _ in range(3):
         sent = steady()
@@ -276,7 +280,7 @@ async def measure(connection: NatsConnection, clock: Clock) -> None:
             return
 
 
-async def _measure_by_writing(connection: NatsConnection, clock: Clock) -> None:
+async def _measure_by_writing(connection: NatsConnection[NatsUrl], clock: Clock) -> None:
     """Writes a message, and asks when the server has written it."""
     sent = steady()
     reply = await connection.ask(
@@ -292,6 +296,6 @@ async def _measure_by_writing(connection: NatsConnection, clock: Clock) -> None:
     clock.learn(sent, received, answer.message.time.timestamp())
 
 
-async def _api(connection: NatsConnection, call: str, payload: bytes = b"") -> Answer:
+async def _api(connection: NatsConnection[NatsUrl], call: str, payload: bytes = b"") -> Answer:
     reply = await connection.ask(f"$JS.API.{call}.{connection.address.stream}", payload)
     return answer_of(reply)

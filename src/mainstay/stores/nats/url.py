@@ -12,7 +12,7 @@ import re
 from urllib.parse import urlsplit
 
 from mainstay.errors import StoreError
-from mainstay.runtime.nats_client import NatsServers
+from mainstay.runtime.nats.client import NatsServers
 from mainstay.stores.options import options_of
 
 _OPTIONS = {"timeout": 5.0, "bucket": "mainstay", "replicas": 1}

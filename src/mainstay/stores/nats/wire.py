@@ -7,12 +7,13 @@ values only: steps.py and thread.py send and receive them.
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+
+from mainstay.runtime.nats.connection import status, steady
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -28,15 +29,6 @@ _DRIFT = 200e-6
 """How far two clocks may drift apart, per second; twice what a bad quartz does."""
 
 # --- the clock ------------------------------------------------------------------------------------
-
-if hasattr(time, "CLOCK_BOOTTIME"):  # goes on while the machine sleeps
-
-    def steady() -> float:
-        """Seconds on a clock of this machine that is never set."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-else:  # pragma: no cover -- where there is none
-    steady = time.monotonic
 
 
 class Clock:
@@ -164,11 +156,6 @@ def answer_of(reply: Msg) -> Answer:
     if status(reply) == "503":
         raise NoResponderError
     return _answers.decode(reply.data)
-
-
-def status(message: Msg) -> str | None:
-    """The status of a message without content; None for any other."""
-    return message.headers.get("Status") if message.headers else None
 
 
 class NoResponderError(Exception):

@@ -1,28 +1,54 @@
 """One connection to a NATS server: requests go out, and each caller waits for its answer.
 
 It is never mended, but replaced. A request on a lost connection fails at once with LostError; its
-caller decides whether to repeat it. Only this module and runtime/nats_client.py run nats-py; others
-know its messages by type only.
+caller decides whether to repeat it. Only this folder runs nats-py; others know its messages by type
+only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from mainstay.runtime.nats_client import NatsError, connect, end
-from mainstay.stores.nats.wire import status, steady
+from mainstay.runtime.nats.client import NatsError, connect, end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nats.aio.msg import Msg
 
-    from mainstay.stores.nats.url import NatsUrl
+    from mainstay.runtime.nats.client import NatsServers
 
 CLOSE_TIMEOUT = 1.0
 """Seconds for closing a connection in good order."""
+
+if hasattr(time, "CLOCK_BOOTTIME"):  # goes on while the machine sleeps
+
+    def steady() -> float:
+        """Seconds on a clock of this machine that is never set."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:  # pragma: no cover -- where there is none
+    steady = time.monotonic
+
+
+class Address(Protocol):
+    """Where a connection leads: the servers, and seconds for each of them."""
+
+    @property
+    def servers(self) -> NatsServers: ...
+    @property
+    def timeout(self) -> float: ...
+
+
+A = TypeVar("A", bound=Address)
+
+
+def status(message: Msg) -> str | None:
+    """The status of a message without content; None for any other."""
+    return message.headers.get("Status") if message.headers else None
 
 
 class LostError(Exception):
@@ -57,10 +83,10 @@ class _Awaited:
             self.future.set_result([])  # an exception that is never retrieved would be logged
 
 
-class NatsConnection:
+class NatsConnection(Generic[A]):
     """One connection; it is never mended, but replaced."""
 
-    def __init__(self, address: NatsUrl) -> None:
+    def __init__(self, address: A) -> None:
         self.address = address
         self.client = address.servers.client()
         self.is_lost = False
@@ -71,7 +97,7 @@ class NatsConnection:
         self._tokens = itertools.count()
         self._awaited: dict[str, _Awaited] = {}
 
-    async def open(self, discovered: Iterable[str]) -> None:
+    async def open(self, discovered: Iterable[str] = ()) -> None:
         """Connects to one of the servers, or raises the error of the last one."""
         timeout = self.address.timeout
         await connect(

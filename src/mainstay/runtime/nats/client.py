@@ -1,4 +1,4 @@
-"""Connections to NATS servers, for the sink and the store: the URL, TLS, login, and the loop.
+"""Connections to NATS servers: the URL, TLS, login, and the loop.
 
 A connection is opened once and never mended: its owner replaces it, and decides what is sent again.
 """

@@ -1,0 +1,1 @@
+"""Connections to NATS servers, for store, sink and publisher: client, requests and answers."""
