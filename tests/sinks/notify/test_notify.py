@@ -10,7 +10,6 @@ from email.utils import parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from aiosmtpd.controller import Controller
 
 from mainstay import Engine, Item
 from mainstay.errors import PolicyError, UsageError
@@ -24,6 +23,7 @@ from mainstay.sinks.notify.sink import (
     signature_of,
 )
 from tests.processes import wait_until
+from tests.servers.smtp import MailServer
 
 SECRET = "0123456789abcdef-plant"
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="token=hunter2 lost")
@@ -230,10 +230,7 @@ class Mailbox:
 @pytest.fixture
 def mailbox():
     box = Mailbox()
-    controller = Controller(box, hostname="127.0.0.1", port=0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        controller.port = free.getsockname()[1]
+    controller = MailServer(box)
     controller.start()
     box.port = controller.port
     yield box

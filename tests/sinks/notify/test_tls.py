@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
 
 from mainstay import Engine, Item
 from mainstay.sinks.notify.sink import NotifyMail, NotifyWebhook
 from tests.processes import wait_until
 from tests.servers.certificate import make_certificate, server_side
+from tests.servers.smtp import MailServer
 
 ITEM = Item(kind="unknown_outcome", subject="a", operation="charge", text="lost")
 PASSWORD, SECRET = "hunter2-of-ops", "0123456789abcdef"
@@ -109,15 +109,13 @@ class Mailbox:
         return AuthResult(success=given == (b"ops", PASSWORD.encode()), handled=False)
 
 
-class _Controller(Controller):
-    """A server on a port that is free, with STARTTLS, or TLS from the start."""
+class _Controller(MailServer):
+    """A server with STARTTLS, or TLS from the start."""
 
     def __init__(self, box, context, *, from_the_start):
         self._offered = None if from_the_start else context
         self._box = box
-        super().__init__(
-            box, hostname="127.0.0.1", port=0, ssl_context=context if from_the_start else None
-        )
+        super().__init__(box, context if from_the_start else None)
 
     def factory(self):
         return SMTP(
@@ -127,10 +125,6 @@ class _Controller(Controller):
             authenticator=self._box.authenticate,
             auth_require_tls=self._offered is not None,
         )
-
-    def _trigger_server(self):
-        self.port = self.server.sockets[0].getsockname()[1]
-        super()._trigger_server()
 
 
 @pytest.fixture(params=["starttls", "tls"])

@@ -7,28 +7,23 @@ it would block everything after it.
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager, suppress
-from socket import SHUT_RDWR
-from socket import socket as Socket  # noqa: N812 -- the class, beside what is called so
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.validate import Checker
 from mainstay.core.inbox.events import InboxRaised
 from mainstay.core.inbox.items import RANKS
+from mainstay.integrations.webhooks.post import in_time
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.delivery.base import BufferedSink
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from socket import socket as Socket  # noqa: N812 -- the class, beside what is called so
 
     from mainstay.core.base.event import Event
     from mainstay.core.base.types import Seconds
-
-
-_AGAIN = 0.05
-"""Seconds until a connection is cut again."""
 
 
 class Refused(Exception):
@@ -73,36 +68,8 @@ class Notifier(BufferedSink):
                 self._sent.add(delivery_of(event))
         self._sent.clear()
 
-    @contextmanager
-    def _in_time(self, open_socket: Callable[[], Socket | None]) -> Iterator[None]:
-        """Cuts a connection when the time for the delivery is up.
-
-        A socket's own timeout is for one read: a server that answers byte by byte would hold up
-        every later notification without limit. It is cut until the delivery has ended: at first
-        there may be no connection yet, or one that TLS is just taking over.
-        """
-        is_late, is_over = threading.Event(), threading.Event()
-
-        def cut() -> None:
-            is_late.set()
-            while not is_over.is_set():
-                with suppress(OSError, AttributeError):  # it is closed, or not open yet
-                    found = open_socket()
-                    if found is not None:
-                        Socket.shutdown(found, SHUT_RDWR)
-                is_over.wait(_AGAIN)
-
-        timer = threading.Timer(self._timeout, cut)
-        timer.daemon = True
-        with suppress(RuntimeError):  # at the interpreter's end no thread can be started
-            timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            is_over.set()
-            if is_late.is_set():
-                raise TimeoutError(f"no answer within {self._timeout:g} s")
+    def _in_time(self, open_socket: Callable[[], Socket | None]) -> AbstractContextManager[None]:
+        return in_time(open_socket, self._timeout)
 
     def _send(self, event: InboxRaised) -> None:
         raise NotImplementedError("a subclass knows how")

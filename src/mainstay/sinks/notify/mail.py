@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay.core.base.printable import printable, printable_lines
 from mainstay.core.base.validate import Checker
+from mainstay.integrations.webhooks.targets import addresses_of, first_opened
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.notify.base import Notifier, Refused, delivery_of
-from mainstay.sinks.notify.targets import addresses_of, first_opened
 
 if TYPE_CHECKING:
     import os

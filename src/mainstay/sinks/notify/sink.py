@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
+from mainstay.integrations.webhooks.signature import is_genuine, signature_of
 from mainstay.ports import SinkWants
 from mainstay.runtime.reports.report_failure import report
 from mainstay.sinks.notify.base import Notifier
 from mainstay.sinks.notify.mail import NotifyMail
-from mainstay.sinks.notify.webhook import NotifyWebhook, is_genuine, signature_of
+from mainstay.sinks.notify.webhook import NotifyWebhook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

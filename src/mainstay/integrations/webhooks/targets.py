@@ -91,7 +91,7 @@ class CheckedConnection(HTTPConnection):
     >>> connection = CheckedConnection("127.0.0.1", 9)
     >>> connection.connect()
     Traceback (most recent call last):
-    mainstay.sinks.notify.targets.LocalTargetError: 127.0.0.1 leads to this machine; ...
+    mainstay.integrations.webhooks.targets.LocalTargetError: 127.0.0.1 leads to this machine; ...
     """
 
     allow_local = False
@@ -148,6 +148,7 @@ def first_opened(places: Sequence[tuple[int, Any]], timeout: float | None) -> so
 def _opened(family: int, place: Any, timeout: float | None) -> socket.socket:
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # headers, then the body
         opened.settimeout(timeout)
         opened.connect(place)
     except BaseException:
