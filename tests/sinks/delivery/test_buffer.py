@@ -200,8 +200,11 @@ def test_a_disk_that_refuses_costs_only_what_finds_no_room(buffer, other, tmp_pa
         made.put(event(number))
     lost = made.stats()["lost"]
     assert lost >= 20
-    assert not made.flush(0.05)
-    assert any("cannot be spilled either" in record.getMessage() for record in caplog.records)
+    for _ in range(1200):  # the thread reports it when it gets a turn
+        assert not made.flush(0.05)
+        if "cannot be spilled either" in caplog.text:
+            break
+    assert "cannot be spilled either" in caplog.text
     other.is_away = False
     assert made.flush(60)
     # The thread may take a batch out of the queue in between, which makes room for later ones.
@@ -389,9 +392,9 @@ def test_a_strict_buffer_returns_when_the_event_is_delivered(buffer, other):
 
 def test_a_strict_buffer_raises_rather_than_go_on(buffer, other):
     """What could not be delivered in time is said, with the reason."""
-    made = buffer(strict=True, timeout=0.05)
+    made = buffer(strict=True, timeout=1.5)
     other.is_away = True
-    with pytest.raises(SinkError, match=r"did not keep a call_succeeded within 0\.05 s") as caught:
+    with pytest.raises(SinkError, match=r"did not keep a call_succeeded within 1\.5 s") as caught:
         made.put(event(0))
     assert isinstance(caught.value.__cause__, ConnectionError)
     assert caught.value.sink == "test"

@@ -18,7 +18,7 @@ from mainstay.runtime.private_files import NotPrivateError, state_folder
 from mainstay.sinks.delivery import spill as module
 from mainstay.sinks.delivery.adopt import adopt, spill_files_in
 from mainstay.sinks.delivery.buffer import Buffer
-from mainstay.sinks.delivery.seal import NotSealedError
+from mainstay.sinks.delivery.seal import NotSealedError, Seal
 from mainstay.sinks.delivery.spill import Spill, spilled
 
 STRANGER = 54321
@@ -281,6 +281,62 @@ def test_files_whose_key_is_lost_are_adopted(places):
     assert found.state == "sealed with another key"
     assert adopt(path)
     assert delivered() == ["mine", "new"]
+
+
+def replaced(monkeypatch, tmp_path, number):
+    """The next container: a state and a temporary folder that are new, and the same volume."""
+    (tmp_path / f"tmp-{number}").mkdir(mode=0o1777)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / f"state-{number}"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / f"tmp-{number}"))
+
+
+def volume(tmp_path):
+    """A volume of a pod whose processes are not root: a group of several users can write to it."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    folder.chmod(0o2777)
+    return folder
+
+
+def test_what_waits_on_a_volume_is_delivered_by_the_next_container(tmp_path, monkeypatch):
+    """The key lies beside what it seals, in the destination's own folder."""
+    folder = volume(tmp_path)
+    path = left_behind(folder=folder)
+    replaced(monkeypatch, tmp_path, 2)
+    assert [each.state for each in spill_files_in(folder)] == ["sealed"]
+    assert delivered(folder) == ["mine", "new"]
+    key = path.parent.parent / "spill.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.parent.stat().st_mode) & 0o777 == 0o700
+
+
+def test_files_that_the_state_folder_sealed_before_are_delivered_from_a_volume(tmp_path):
+    """As an earlier version left them: its key counts as long as it is there."""
+    path = left_behind(folder=volume(tmp_path))
+    data = Seal().seal(path, [encode(event("earlier"))])
+    (path.parent.parent / "spill.key").unlink()
+    path.write_bytes(data)
+    assert delivered(tmp_path / "volume") == ["earlier", "new"]
+
+
+def test_what_is_adopted_on_a_volume_is_sealed_for_the_next_container(tmp_path, monkeypatch):
+    """With the key that lies there."""
+    folder = volume(tmp_path)
+    path = left_behind(folder=folder)
+    path.write_bytes(FORGED)
+    assert adopt(path)
+    replaced(monkeypatch, tmp_path, 2)
+    assert delivered(folder) == ["forged", "new"]
+
+
+@as_root
+@pytest.mark.parametrize("plant", ["folder", "key"])
+def test_a_key_on_a_volume_that_is_not_this_users_seals_nothing(tmp_path, plant):
+    """Another user of the volume has put it there, or the whole folder of the destination."""
+    folder = volume(tmp_path)
+    path = left_behind(folder=folder)
+    os.chown(path.parent.parent / {"folder": "", "key": "spill.key"}[plant], STRANGER, STRANGER)
+    assert delivered(folder) == ["new"]
 
 
 def test_adopting_overwrites_no_other_file(places):

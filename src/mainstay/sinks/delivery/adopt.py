@@ -93,7 +93,7 @@ def described(path: Path) -> SpillFile:
         return SpillFile(str(path), home, REFUSED, str(error), is_aside=is_aside)
     state, reason = SEALED, ""
     try:
-        Seal().lines(path.with_suffix(".jsonl"), data)
+        Seal(path.parent.parent).lines(path.with_suffix(".jsonl"), data)
     except NotSealedError as error:
         state, reason = (UNSEALED if error.is_old else FOREIGN), str(error)
     try:
@@ -117,7 +117,9 @@ def adopt(path: Path) -> bool:
         if not try_lock(guard) or not (path.parent / LOCK).exists():
             return False
         whole = _free(path)
-        data = Seal().seal(whole, _plain(read_private(path, LARGEST)))
+        home = path.parent.parent
+        seal = Seal(None if home.parent in spill_folders() else home)
+        data = seal.seal(whole, _plain(read_private(path, LARGEST)))
         draft = path.with_suffix(".new")
         with os.fdopen(create_anew(draft), "wb") as file:
             file.write(data)

@@ -3,7 +3,10 @@
 A spill file is delivered by another process than the one that wrote it. So each line has the proof
 that this user's own process wrote it, as this line of this file, for this destination. The key has
 32 bytes and lies in the state folder (`spill.key`, 0600), or in the private temporary folder if
-there is no state folder. A user who can read the key can seal: this user, and root.
+there is no state folder. If a user has named the folder of the spill, the key lies in it, in the
+destination's own folder (0700), so that it lasts as long as what it seals: a container that starts
+anew has another state folder, and the same volume. A user who can read the key can seal: this user,
+and root.
 """
 
 from __future__ import annotations
@@ -55,9 +58,14 @@ class NotSealedError(Exception):
 
 
 class Seal:
-    """Seals lines and checks seals, with the key as it was read last."""
+    """Seals lines and checks seals, with the key as it was read last.
 
-    def __init__(self) -> None:
+    Args:
+        home: the folder of a destination if a user has named where it lies; its key is there.
+    """
+
+    def __init__(self, home: Path | None = None) -> None:
+        self._home = home
         self._own: bytes | None = None
         self._known: list[bytes] = []
 
@@ -68,7 +76,7 @@ class Seal:
             OSError: there is no folder for the key.
         """
         if self._own is None:
-            self._own = own_key()
+            self._own = own_key(self._home)
         place = _place(path)
         sealed = [
             b"%s %s\n" % (_seal(self._own, place, number, line), line)
@@ -93,7 +101,7 @@ class Seal:
         if line is sealed:
             raise NotSealedError(number + 1, is_old=True)
         if not self._knows(seal, place, number, line):
-            self._known = [*known_keys(), *filter(None, [self._own])]
+            self._known = [*known_keys(self._home), *filter(None, [self._own])]
             if not self._knows(seal, place, number, line):
                 raise NotSealedError(number + 1, is_old=False)
         return line
@@ -123,31 +131,36 @@ def _seal(key: bytes, place: bytes, number: int, line: bytes) -> bytes:
 # --- the key -------------------------------------------------------------------------------------
 
 
-def own_key() -> bytes:
+def own_key(home: Path | None = None) -> bytes:
     """The key of this user, which is created if there is none.
+
+    Args:
+        home: the folder of a destination that keeps a key of its own; None for the user's places.
 
     Raises:
         OSError: it can be kept nowhere.
     """
+    if home is not None:
+        return _key_in(home, is_named=True)
     refusals: list[OSError] = []
     for folder in private_folders():
         try:
-            return _key_in(folder)
+            return _key_in(folder, is_named=False)
         except OSError as error:
             refusals.append(error)
     raise refusals[0]
 
 
-def known_keys() -> list[bytes]:
-    """The keys of this user; nothing is created.
+def known_keys(home: Path | None = None) -> list[bytes]:
+    """The keys of this user, also that of a destination's folder; nothing is created.
 
     Raises:
         OSError: there may be one, but the process has no descriptor or memory left to read it.
     """
     found = []
-    for folder in private_folders():
+    for folder in (*filter(None, [home]), *private_folders()):
         try:
-            check_private(folder, 1)
+            check_private(folder, 1, is_named=folder == home)
             found.append(_read(folder))
         except OSError as error:
             if is_shortage(error):
@@ -160,9 +173,9 @@ def is_shortage(error: Exception) -> bool:
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in _SHORTAGES
 
 
-def _key_in(folder: Path) -> bytes:
+def _key_in(folder: Path, *, is_named: bool) -> bytes:
     """The key of a folder; two processes that create it at once get the same."""
-    make_private(folder, 1)
+    make_private(folder, 1, is_named=is_named)
     with suppress(FileNotFoundError):
         return _read(folder)
     guard = open_private(folder / f"{KEY}.lock", os.O_RDWR | os.O_CREAT)

@@ -58,7 +58,7 @@ class Spill:
     def __init__(self, name: str, folder: str | os.PathLike[str] | None = None) -> None:
         self._homes = [each / _safe(name) for each in spill_folders(folder)]
         self._is_named = folder is not None
-        self._seal = Seal()
+        self._seal = Seal(self._homes[0] if self._is_named else None)
         self._own: Path | None = None
         self._locks: dict[Path, int] = {}
         self.pending: deque[Path] = deque()
