@@ -1,0 +1,1 @@
+"""`mainstay outbox`: status, list, relay, dead letters, purge, schema."""

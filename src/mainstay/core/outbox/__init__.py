@@ -1,0 +1,1 @@
+"""The outbox: messages added in a transaction, and what becomes of each after an attempt."""

@@ -1,0 +1,1 @@
+"""The outbox: adding in a transaction, the relay, dead letters, the inbox of consumers."""

@@ -1,0 +1,414 @@
+"""The relay: claims entries, publishes them, and writes what became of each.
+
+One async function. A claim of up to `batch` entries is divided into lanes, one for each aggregate:
+lanes run at once, the entries of a lane one after the other, each after the acknowledgement of the
+one before. What lanes have finished is written together by one task, while others go on. Steps of
+the table run in threads, so that no database blocks the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from os import urandom
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+import mainstay.runtime.clock as clock
+from mainstay.core.base.validate import Checker
+from mainstay.core.outbox.settle import LONGEST_WAIT, given_back
+from mainstay.errors import StoreUnavailable, UsageError
+from mainstay.runtime.reports.report_failure import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self, TypeVar
+
+    from mainstay.core.outbox.entry import Entry
+    from mainstay.core.outbox.settle import Settlement
+    from mainstay.drivers.outbox.publish import Attempts
+    from mainstay.drivers.outbox.reports import RelayCounts, Reports
+    from mainstay.drivers.outbox.table import ClaimedBatch, OutboxTable, UpkeepReport
+    from mainstay.ports import Publisher
+
+    Answer = TypeVar("Answer")
+
+_THREADS = 3
+"""Steps of the table under way at once: a claim, a settlement, a renewal."""
+_SOON = 0.02
+"""Seconds after which a claim is repeated that found only rows which others have locked."""
+_LONGEST_JOIN = 2.0
+"""Seconds for which the thread that listens is waited for: it may be connecting."""
+_PURGE_EVERY, _PURGES, _PURGED = 60.0, 10, 1000
+"""Seconds between two purges, steps of each, and entries of a step."""
+
+
+class RelayOptions(Struct, frozen=True):
+    """How a relay works."""
+
+    batch: int = 100
+    poll: float = 1.0
+    lease: float = 30.0
+    retention: float | None = None
+    """Seconds after which what was published or discarded is deleted; None for never."""
+
+    @classmethod
+    def of(
+        cls, batch: object, poll: object, lease: object, retention: object = None
+    ) -> RelayOptions:
+        """Checked; raises PolicyError for what is out of bounds."""
+        check = Checker("relay")
+        made = cls(
+            check.count("batch", batch, 10_000),
+            check.duration("poll", poll, 0.001, 3600.0),
+            check.duration("lease", lease, 0.05, LONGEST_WAIT),
+            None if retention is None else check.seconds("retention", retention),
+        )
+        check.close()
+        return made
+
+
+class _Flight(Struct):
+    """An entry that this relay has claimed."""
+
+    entry: Entry
+    until: float
+    """On the monotonic clock: the lease of the claim, or of its last renewal."""
+    is_lost: bool = False
+
+
+class Relay:
+    """Publishes what is in the outbox.
+
+    Made by `engine.outbox.relay(publish)`. Any number of them, in any number of processes, may work
+    on one database: each entry is claimed by one.
+    """
+
+    def __init__(
+        self,
+        table: OutboxTable,
+        publisher: Publisher,
+        attempts: Attempts,
+        reports: Reports,
+        options: RelayOptions,
+    ) -> None:
+        self._table = table
+        self._publisher = publisher
+        self._attempts = attempts
+        self._reports = reports
+        self._options = options
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # --- for callers ------------------------------------------------------------------------------
+
+    def drain(self) -> RelayCounts:
+        """Publishes until nothing is due, and returns counts; retries that are not due yet stay.
+
+        >>> from mainstay import Engine
+        >>> import tempfile
+        >>> with Engine(f"sqlite:///{tempfile.mkdtemp()}/app.db") as engine:
+        ...     engine.outbox.relay(print).drain().published
+        0
+        """
+        return asyncio.run(self.adrain())
+
+    async def adrain(self) -> RelayCounts:
+        """The same, awaited."""
+        return await self._work(until_empty=True)
+
+    def run(self) -> RelayCounts:
+        """Publishes until `stop()` is called, in an event loop of its own."""
+        return asyncio.run(self.arun())
+
+    async def arun(self) -> RelayCounts:
+        """Publishes until `stop()` is called or the task is cancelled."""
+        return await self._work(until_empty=False)
+
+    def start(self) -> Relay:
+        """Runs in a thread of its own; `stop()` ends it."""
+        if self._thread is not None:
+            raise UsageError("the relay is running already", hint="stop() it first")
+        self._thread = threading.Thread(target=self.run, name="mainstay-relay", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Lets the relay end: what is being published is finished, the rest is given back.
+
+        Any thread may call it, and a signal handler.
+        """
+        self._stop.set()
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self._wake.set)
+        thread = self._thread
+        if wait and thread is not None and thread is not threading.current_thread():
+            thread.join()
+            self._thread = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def publisher(self) -> Publisher:
+        """What it publishes with."""
+        return self._publisher
+
+    @property
+    def counts(self) -> RelayCounts:
+        """What this relay has done so far."""
+        return self._reports.counts
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    async def _work(self, *, until_empty: bool) -> RelayCounts:
+        if self._loop is not None:
+            raise UsageError("the relay is running already", hint="make another one")
+        self._loop = asyncio.get_running_loop()
+        self._wake, self._ended = asyncio.Event(), asyncio.Event()
+        self._flights: dict[str, _Flight] = {}
+        self._finished: list[tuple[Entry, Settlement]] = []
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._next_upkeep = self._next_purge = self._offset = 0.0
+        self._is_ending = False
+        self._failure: BaseException | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, "mainstay-relay")
+        silent = threading.Event()
+        helpers = [asyncio.create_task(self._settling())]
+        helpers.append(asyncio.create_task(self._renewing()))
+        listening = threading.Thread(
+            target=self._table.listen, args=(self._woken, silent), name="mainstay-listen",
+            daemon=True,
+        )  # fmt: skip
+        if not until_empty:
+            listening.start()
+        try:
+            await self._claiming(until_empty=until_empty)
+        finally:
+            silent.set()
+            await self._finish(helpers, listening)
+            self._loop = None
+            self._stop.clear()
+        if self._failure is not None and until_empty:
+            raise self._failure
+        return self._reports.counts
+
+    async def _claiming(self, *, until_empty: bool) -> None:
+        """Claims while there is room, until the relay is stopped or nothing is due."""
+        while not self._stop.is_set() and (self._failure is None or not until_empty):
+            self._wake.clear()
+            try:
+                wait = await self._round(until_empty=until_empty)
+            except StoreUnavailable as error:
+                if until_empty:
+                    raise
+                report(error, "the relay of %s waits for its database", self._table.url)
+                wait = self._options.poll
+            if wait is None:
+                return
+            if wait > 0.0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
+
+    async def _round(self, *, until_empty: bool) -> float | None:
+        """One claim; the seconds to wait for the next one, or None if there is nothing left."""
+        due = await self._upkeep()
+        room = self._options.batch - len(self._flights)
+        if len(self._flights) > self._options.batch // 2:
+            return self._options.poll  # a lane that ends wakes it
+        is_idle = not self._flights
+        batch = await self._claim(room, is_idle=is_idle)
+        if batch.entries or batch.parked:
+            return 0.0
+        if batch.seen:
+            return _SOON if is_idle else self._options.poll
+        if until_empty and is_idle:
+            return None
+        return min(self._options.poll, due)
+
+    async def _claim(self, room: int, *, is_idle: bool) -> ClaimedBatch:
+        token = urandom(8).hex()
+        until = clock.current.monotonic() + self._options.lease
+        step = asyncio.ensure_future(
+            self._step(lambda: self._table.claim(room, self._options.lease, token, is_idle=is_idle))
+        )
+        try:
+            batch = await asyncio.shield(step)
+        except asyncio.CancelledError:  # what the thread claims meanwhile is given back
+            self._is_ending = True
+            self._begin(await step, until)
+            raise
+        self._begin(batch, until)
+        return batch
+
+    def _begin(self, batch: ClaimedBatch, until: float) -> None:
+        """Starts a lane for each aggregate."""
+        if batch.entries:
+            self._offset = batch.now - clock.current.monotonic()
+        for entry in batch.entries:
+            self._flights[entry.id] = _Flight(entry, until)
+        lanes: dict[str, list[_Flight]] = {}
+        for entry in batch.entries:
+            lanes.setdefault(entry.aggregate or f"\0{entry.id}", []).append(self._flights[entry.id])
+        for lane in lanes.values():
+            task = asyncio.create_task(self._lane(lane))
+            self._lanes.add(task)
+            task.add_done_callback(self._lanes.discard)
+
+    async def _lane(self, flights: Sequence[_Flight]) -> None:
+        """Publishes entries one after the other, until one has to wait."""
+        for index, flight in enumerate(flights):
+            if self._is_ending or self._stop.is_set() or not self._is_ours(flight):
+                self._ends([(each.entry, given_back(each.entry, is_behind=False))
+                            for each in flights[index:]])  # fmt: skip
+                return
+            done = await self._attempts.attempt(flight.entry, self._now)
+            ended = [(flight.entry, done)]
+            if done.blocks:
+                rest = flights[index + 1 :]
+                ended += [(each.entry, given_back(each.entry, is_behind=True)) for each in rest]
+            self._ends(ended)
+            if done.blocks:
+                return
+
+    def _ends(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
+        self._finished.extend(ended)
+        self._ended.set()
+
+    def _is_ours(self, flight: _Flight) -> bool:
+        """Whether the lease is certain: a worker that was stopped publishes nothing more."""
+        return not flight.is_lost and clock.current.monotonic() < flight.until
+
+    def _now(self) -> float:
+        """The clock of the table, as of the last claim."""
+        return clock.current.monotonic() + self._offset
+
+    # --- beside the loop --------------------------------------------------------------------------
+
+    async def _settling(self) -> None:
+        """Writes what lanes have finished, all of it at once, until the relay ends."""
+        while True:
+            await self._ended.wait()
+            self._ended.clear()
+            ended, self._finished = self._finished, []
+            if not ended:
+                continue
+            try:
+                await self._settle(ended)
+            except Exception as error:  # leases run out, and others take over
+                self._failure = error
+                report(error, "the relay of %s could not write outcomes", self._table.url)
+            for entry, _ in ended:
+                self._flights.pop(entry.id, None)
+            self._wake.set()
+
+    async def _settle(self, ended: Sequence[tuple[Entry, Settlement]]) -> None:
+        entries, done = [each[0] for each in ended], [each[1] for each in ended]
+        until = clock.current.monotonic() + self._options.lease
+        kept: set[str] | None = None
+        is_repeat = False
+        while kept is None:
+            try:
+                kept = await self._step(lambda: self._table.settle(entries, done))
+            except StoreUnavailable:
+                if clock.current.monotonic() > until:
+                    raise
+                is_repeat = True
+                await asyncio.sleep(min(self._options.poll, self._options.lease / 10))
+        # A write that is repeated may find its own first attempt, whose reply was lost.
+        accepted = {each.id for each in done} if is_repeat else kept
+        self._reports.settled(ended, accepted, self._now())
+        if any(each.is_dead for each in done):
+            await self._step(self._reports.raise_items)
+
+    async def _renewing(self) -> None:
+        """Renews the leases of what is under way, at a third of their length."""
+        while True:
+            await asyncio.sleep(self._options.lease / 3)
+            flights = list(self._flights.values())
+            if not flights:
+                continue
+            began = clock.current.monotonic()
+            try:
+                renew = partial(self._table.renew, [each.entry for each in flights])
+                kept = await self._step(partial(renew, self._options.lease))
+            except StoreUnavailable as error:
+                report(error, "the relay of %s could not renew leases", self._table.url)
+                continue
+            for flight in flights:
+                if flight.entry.id in kept:
+                    flight.until = began + self._options.lease
+                else:
+                    flight.is_lost = True
+
+    async def _upkeep(self) -> float:
+        """Promotes what is due, if it is time for that; the seconds until it is next."""
+        now = clock.current.monotonic()
+        if now >= self._next_upkeep:
+            found = await self._step(lambda: self._table.upkeep(self._attempts.rules))
+            self._reports.recovered(found.recovered)
+            if found.has_unreported:
+                await self._step(self._reports.raise_items)
+            if self._options.retention is not None and now >= self._next_purge:
+                self._next_purge = now + _PURGE_EVERY
+                await self._purge(self._options.retention)
+            now = clock.current.monotonic()
+            self._next_upkeep = now + self._until_next(found)
+        return max(0.0, self._next_upkeep - now)
+
+    async def _purge(self, retention: float) -> None:
+        """Deletes what has ended long ago, in small steps; the rest in the next minute."""
+        for _ in range(_PURGES):
+            if await self._step(lambda: self._table.purge(retention, _PURGED)) < _PURGED:
+                return
+
+    def _until_next(self, found: UpkeepReport) -> float:
+        if found.next_at is None:
+            return self._options.poll
+        return min(self._options.poll, max(0.001, found.next_at - found.now))
+
+    async def _finish(
+        self, helpers: Sequence[asyncio.Task[None]], listening: threading.Thread
+    ) -> None:
+        """Lets lanes end, writes what they have finished, and closes the publisher."""
+        self._is_ending = True
+        while self._lanes or self._finished or self._flights:
+            if self._failure is not None and not self._lanes:
+                break
+            await asyncio.wait([*self._lanes, *helpers], timeout=_SOON)
+        for task in helpers:
+            task.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+        with suppress(Exception):
+            await self._publisher.close()
+        if listening.is_alive():
+            await self._step(partial(listening.join, _LONGEST_JOIN))
+        self._threads.shutdown()  # no step is under way
+
+    def _woken(self) -> None:
+        """From the thread that listens."""
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._wake.set)
+
+    async def _step(self, step: Callable[[], Answer]) -> Answer:
+        """A step of the table, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, step)

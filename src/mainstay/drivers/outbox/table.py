@@ -1,0 +1,53 @@
+"""What a relay needs of the table, as Protocols; stores/outbox/ has it for each database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mainstay.core.outbox.entry import Entry
+    from mainstay.core.outbox.settle import DeadRules, Settlement
+
+
+class ClaimedBatch(Protocol):
+    """What a claim has taken."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def seen(self) -> int: ...
+    @property
+    def parked(self) -> int: ...
+    @property
+    def wants_alone(self) -> bool: ...
+
+
+class UpkeepReport(Protocol):
+    """What was found and done besides claims."""
+
+    @property
+    def now(self) -> float: ...
+    @property
+    def next_at(self) -> float | None: ...
+    @property
+    def has_unreported(self) -> bool: ...
+    @property
+    def recovered(self) -> tuple[tuple[Entry, Settlement], ...]: ...
+
+
+class OutboxTable(Protocol):
+    """The table of entries; every method is one step, for a thread."""
+
+    @property
+    def url(self) -> str: ...
+    def claim(self, limit: int, lease: float, token: str, *, is_idle: bool) -> ClaimedBatch: ...
+    def settle(self, entries: Iterable[Entry], done: Sequence[Settlement]) -> set[str]: ...
+    def renew(self, entries: Iterable[Entry], lease: float) -> set[str]: ...
+    def upkeep(self, rules: DeadRules) -> UpkeepReport: ...
+    def purge(self, age: float, limit: int) -> int: ...
+    def listen(self, wake: Callable[[], object], stop: threading.Event) -> None: ...

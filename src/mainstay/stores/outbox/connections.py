@@ -1,0 +1,248 @@
+"""Statements on a connection of the caller's own, in the caller's transaction.
+
+Which library a connection belongs to is read from the names of its classes, so that none of them is
+imported for that. A connection that would commit by itself is refused: an entry and the change that
+it is about must be one transaction.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING
+
+from mainstay.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Rows = list[tuple[Any, ...]]
+    Values = Mapping[str, Any]
+
+_TAKES = (
+    "a Connection of sqlite3, a Connection or AsyncConnection of psycopg, a Connection, Session,"
+    " AsyncConnection or AsyncSession of SQLAlchemy, or a connection of Django"
+)
+
+
+class CallerConnection:
+    """A connection of the caller's: its dialect, and how a statement is executed on it.
+
+    Statements have `:name` for values, as SQLAlchemy's text() has them.
+    """
+
+    __slots__ = ("_connection", "_execute", "dialect", "is_async")
+
+    def __init__(
+        self, connection: Any, dialect: str, execute: Callable[..., Any], *, is_async: bool = False
+    ) -> None:
+        self._connection = connection
+        self._execute = execute
+        self.dialect = dialect
+        self.is_async = is_async
+
+    def execute(self, statement: str, values: Values) -> Rows:
+        """The rows of a statement; an empty list if it returns none."""
+        if self.is_async:
+            raise UsageError("the connection is async", hint="await the method that begins with a")
+        found: Rows = self._execute(self._connection, statement, values)
+        return found
+
+    async def aexecute(self, statement: str, values: Values) -> Rows:
+        """The same, awaited; a sync connection is used as it is."""
+        found = self._execute(self._connection, statement, values)
+        rows: Rows = await found if inspect.isawaitable(found) else found
+        return rows
+
+
+def caller_connection(connection: Any) -> CallerConnection:
+    """What a connection is; refuses one that is not under a transaction, or not known."""
+    make = _KNOWN.get(type(connection))
+    if make is None:
+        make = _known(connection)
+        _KNOWN[type(connection)] = make
+    return make(connection)
+
+
+_KNOWN: dict[type, Callable[[Any], CallerConnection]] = {}
+"""How connections of a class are used."""
+
+
+def _known(connection: Any) -> Callable[[Any], CallerConnection]:
+    for cls in type(connection).__mro__:
+        root = cls.__module__.partition(".")[0]
+        make = _BY_CLASS.get((root, cls.__name__))
+        if make is not None:
+            return make
+    raise StoreError(
+        f"a {type(connection).__module__}.{type(connection).__qualname__} is no connection that"
+        " the outbox knows",
+        hint=f"give {_TAKES}",
+    )
+
+
+# --- sqlite3 --------------------------------------------------------------------------------------
+
+
+def _of_sqlite3(connection: Any) -> CallerConnection:
+    commits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
+    if commits and not connection.in_transaction:
+        raise _no_transaction('connection.execute("BEGIN")')
+    return CallerConnection(connection, "sqlite", _on_sqlite3)
+
+
+def _on_sqlite3(connection: Any, statement: str, values: Values) -> Rows:
+    rows: Rows = connection.execute(statement, values).fetchall()
+    return rows
+
+
+# --- psycopg --------------------------------------------------------------------------------------
+
+
+def _of_psycopg(connection: Any) -> CallerConnection:
+    _check_psycopg(connection)
+    return CallerConnection(connection, "postgresql", _on_psycopg)
+
+
+def _of_async_psycopg(connection: Any) -> CallerConnection:
+    _check_psycopg(connection)
+    return CallerConnection(connection, "postgresql", _on_async_psycopg, is_async=True)
+
+
+def _check_psycopg(connection: Any) -> None:
+    if connection.autocommit and connection.pgconn.transaction_status == 0:
+        raise _no_transaction("with connection.transaction():")
+
+
+def _on_psycopg(connection: Any, statement: str, values: Values) -> Rows:
+    library = sys.modules["psycopg"]  # the caller may have set factories of its own
+    cursor = library.Cursor(connection, row_factory=library.rows.tuple_row)
+    cursor.execute(_percent(statement), values)
+    rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
+    return rows
+
+
+async def _on_async_psycopg(connection: Any, statement: str, values: Values) -> Rows:
+    library = sys.modules["psycopg"]
+    cursor = library.AsyncCursor(connection, row_factory=library.rows.tuple_row)
+    await cursor.execute(_percent(statement), values)
+    rows: Rows = await cursor.fetchall() if cursor.pgresult.nfields else []
+    return rows
+
+
+_PERCENT: dict[str, str] = {}
+
+
+def _percent(statement: str) -> str:
+    """The statement with `%(name)s` for values."""
+    known = _PERCENT.get(statement)
+    if known is None:
+        import re
+
+        known = _PERCENT[statement] = re.sub(r"(?<!:):(\w+)", r"%(\1)s", statement)
+    return known
+
+
+# --- SQLAlchemy -----------------------------------------------------------------------------------
+
+
+def _of_sqlalchemy(connection: Any) -> CallerConnection:
+    dialect = _dialect(connection.dialect)
+    if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+        raise _no_transaction("with engine.begin() as connection:, without AUTOCOMMIT")
+    return CallerConnection(connection, dialect, _on_sqlalchemy)
+
+
+def _of_session(session: Any) -> CallerConnection:
+    return _of_sqlalchemy(session.connection())
+
+
+def _of_async_sqlalchemy(connection: Any) -> CallerConnection:
+    found = _of_sqlalchemy(connection.sync_connection)
+    return CallerConnection(connection, found.dialect, _on_async_sqlalchemy, is_async=True)
+
+
+def _of_async_session(session: Any) -> CallerConnection:
+    dialect = _dialect(session.get_bind().dialect)
+    return CallerConnection(session, dialect, _on_async_session, is_async=True)
+
+
+def _on_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:
+    result = connection.execute(_text(statement), dict(values))
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+async def _on_async_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:
+    result = await connection.execute(_text(statement), dict(values))
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+async def _on_async_session(session: Any, statement: str, values: Values) -> Rows:
+    connection = await session.connection()
+    _of_sqlalchemy(connection.sync_connection)
+    return await _on_async_sqlalchemy(connection, statement, values)
+
+
+_TEXTS: dict[str, Any] = {}
+
+
+def _text(statement: str) -> Any:
+    known = _TEXTS.get(statement)
+    if known is None:
+        known = _TEXTS[statement] = sys.modules["sqlalchemy"].text(statement)
+    return known
+
+
+def _dialect(dialect: Any) -> str:
+    if dialect.name not in ("postgresql", "sqlite"):
+        raise StoreError(
+            f"there is no outbox for {dialect.name}", hint="PostgreSQL and SQLite have one"
+        )
+    return str(dialect.name)
+
+
+# --- Django ---------------------------------------------------------------------------------------
+
+
+def _of_django(connection: Any) -> CallerConnection:
+    if connection.vendor not in ("postgresql", "sqlite"):
+        raise StoreError(
+            f"there is no outbox for {connection.vendor}", hint="PostgreSQL and SQLite have one"
+        )
+    if not connection.in_atomic_block and connection.get_autocommit():
+        raise _no_transaction("with transaction.atomic():")
+    return CallerConnection(connection, connection.vendor, _on_django)
+
+
+def _on_django(connection: Any, statement: str, values: Values) -> Rows:
+    with connection.cursor() as cursor:
+        cursor.execute(_percent(statement), dict(values))
+        return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+
+def _of_proxy(proxy: Any) -> CallerConnection:
+    """`django.db.connection` leads to the connection of the current thread."""
+    return _of_django(getattr(proxy._connections, proxy._alias))  # noqa: SLF001
+
+
+def _no_transaction(instead: str) -> StoreError:
+    return StoreError(
+        "the connection commits by itself, and no transaction is under way: the entry could be"
+        " committed without the change that it is about",
+        hint=f"begin one: {instead}",
+    )
+
+
+_BY_CLASS: dict[tuple[str, str], Callable[[Any], CallerConnection]] = {
+    ("sqlite3", "Connection"): _of_sqlite3,
+    ("psycopg", "Connection"): _of_psycopg,
+    ("psycopg", "AsyncConnection"): _of_async_psycopg,
+    ("sqlalchemy", "Connection"): _of_sqlalchemy,
+    ("sqlalchemy", "Session"): _of_session,
+    ("sqlalchemy", "scoped_session"): _of_session,
+    ("sqlalchemy", "AsyncConnection"): _of_async_sqlalchemy,
+    ("sqlalchemy", "AsyncSession"): _of_async_session,
+    ("django", "BaseDatabaseWrapper"): _of_django,
+    ("django", "ConnectionProxy"): _of_proxy,
+}

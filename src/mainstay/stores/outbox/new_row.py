@@ -1,0 +1,111 @@
+"""A new message as a row, checked and encoded: what cannot be added raises before any statement."""
+
+from __future__ import annotations
+
+import time
+from os import urandom
+from typing import TYPE_CHECKING, TypedDict
+
+from mainstay.core.base.validate import Checker
+from mainstay.core.outbox.entry import aggregate_key
+from mainstay.core.outbox.payload import attributes_json, check_text, encoded
+from mainstay.errors import UsageError
+from mainstay.stores.outbox.rows import NewRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from typing import Any
+
+    from mainstay.core.base.types import Seconds, UserValue
+
+_LONGEST = 10 * 366 * 86_400.0
+"""Seconds of a delay."""
+_ATTRIBUTES = ("source", "type", "subject", "dataschema")
+
+
+class MessageFields(TypedDict, total=False):
+    """The optional fields of a message; `engine.outbox.add` explains them."""
+
+    aggregate_type: str
+    aggregate_id: str
+    ordered: bool
+    dedupe_key: str | None
+    delay: Seconds | None
+    due: datetime | None
+    id: str | None
+    content_type: str
+    source: str
+    type: str
+    subject: str
+    dataschema: str
+    extensions: Mapping[str, str] | None
+
+
+_KNOWN = frozenset(MessageFields.__annotations__)
+
+
+def new_row(topic: str, payload: UserValue, fields: MessageFields) -> NewRow:
+    """The row of a message.
+
+    >>> new_row("user.created.v1", {"id": 7}, {"aggregate_id": "u-1"}).aggregate
+    '0::u-1'
+    """
+    if not _KNOWN.issuperset(fields):
+        unknown = min(set(fields) - _KNOWN)
+        raise UsageError(
+            f"{unknown!r} is no field of a message", hint=f"known: {', '.join(sorted(_KNOWN))}"
+        )
+    given: Callable[..., Any] = fields.get
+    data, usual = encoded(payload)
+    kind = check_text("aggregate_type", given("aggregate_type", ""))
+    which = check_text("aggregate_id", given("aggregate_id", ""))
+    due = _due(given("delay"), given("due"))
+    return NewRow(
+        id=_needed("id", given("id")) or _uuid(),
+        topic=check_text("topic", topic, is_needed=True),
+        payload=data,
+        content_type=check_text("content_type", given("content_type", "")) or usual,
+        aggregate_type=kind,
+        aggregate_id=which,
+        aggregate=aggregate_key(kind, which) if given("ordered", True) else None,
+        dedupe_key=_needed("dedupe_key", given("dedupe_key")),
+        attributes=_attributes(fields),
+        phase="ready" if due is None else "scheduled",
+        next_at=due,
+    )
+
+
+def _needed(name: str, value: UserValue) -> str | None:
+    return None if value is None else check_text(name, value, is_needed=True)
+
+
+def _attributes(fields: MessageFields) -> str:
+    found: dict[str, str] = {name: fields[name] for name in _ATTRIBUTES if name in fields}  # type: ignore[literal-required]
+    extensions = fields.get("extensions")
+    return attributes_json(found, extensions) if found or extensions else ""
+
+
+def _uuid() -> str:
+    """A UUID of version 7: those made later sort later, which an index likes."""
+    moment, noise = f"{int(time.time() * 1000):012x}", urandom(10).hex()
+    variant = "89ab"[int(noise[0], 16) & 3]
+    tail = f"7{noise[1:4]}-{variant}{noise[4:7]}-{noise[7:19]}"
+    return f"{moment[:8]}-{moment[8:]}-{tail}"
+
+
+def _due(delay: Seconds | None, due: datetime | None) -> float | None:
+    """When a message is due, in Unix seconds; None for at once."""
+    if delay is not None and due is not None:
+        raise UsageError("delay and due are both given", hint="give one of them")
+    if due is not None:
+        if due.tzinfo is None:
+            raise UsageError(f"due = {due!r}: has no time zone", hint="datetime.now(UTC) + …")
+        moment = due.timestamp()
+        return moment if moment > time.time() else None
+    if delay is None:
+        return None
+    check = Checker("outbox.add")
+    seconds = check.duration("delay", delay, 0.0, _LONGEST)
+    check.close()
+    return time.time() + seconds if seconds else None

@@ -1,0 +1,36 @@
+"""Opens the outbox of a database by its URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.redact.redactor import REDACTOR
+from mainstay.errors import StoreError
+
+if TYPE_CHECKING:
+    from mainstay.ports import Store
+    from mainstay.stores.outbox.postgres import PostgresOutbox
+    from mainstay.stores.outbox.sqlite import SqliteOutbox
+
+
+def open_outbox(place: str | Store, *, creates: bool = True) -> PostgresOutbox | SqliteOutbox:
+    """The outbox of a database, by its URL or that of a store.
+
+    Its tables are created if they are missing and that is allowed.
+    """
+    url = place if isinstance(place, str) else place.url
+    scheme = url.partition("://")[0]
+    if scheme in ("postgresql", "postgres"):
+        from mainstay.stores.outbox.postgres import PostgresOutbox
+
+        address = getattr(place, "address", None)  # a store shows its URL without the password
+        return PostgresOutbox(address or url, creates=creates)
+    if scheme == "sqlite":
+        from mainstay.stores.outbox.sqlite import SqliteOutbox
+
+        return SqliteOutbox(url, creates=creates)
+    raise StoreError(
+        f"{REDACTOR.text(url)} cannot keep an outbox: it has no transactions that your own"
+        " statements take part in",
+        hint='Engine(outbox="postgresql://…") or Engine(outbox="sqlite:///app.db")',
+    )

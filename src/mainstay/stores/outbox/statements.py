@@ -1,0 +1,394 @@
+"""The steps of the outbox on PostgreSQL, as generators of round trips, without a connection.
+
+**Who locks what.** A claim locks the rows that it takes, and for each aggregate that it parks rows
+of one row before them that is claimed, waiting or holding, all with SKIP LOCKED: it never waits.
+What ends entries locks all such rows of their aggregates, in the order of their ids, and then makes
+ready what is parked before the first row that is left, in a statement of its own, which sees what
+was parked before it had the locks. So a parked row always has a row before it whose end is still to
+come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.outbox.claim import Candidate, plan_claim
+from mainstay.core.outbox.entry import Entry, Phase
+from mainstay.core.outbox.settle import LONGEST_WAIT, crashed, is_over
+from mainstay.stores.outbox.rows import COLUMNS, Batch, Look, entry_of, history_text
+from mainstay.stores.postgres.statements import CLOCK, RoundTrip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from mainstay.core.outbox.settle import DeadRules, Settlement
+    from mainstay.stores.postgres.statements import Steps
+
+_BEGIN = ("BEGIN ISOLATION LEVEL READ COMMITTED", dict[str, "Any"]())
+_COMMIT = ("COMMIT", dict[str, "Any"]())
+RELEASED = 100
+"""Parked rows that become ready at once, as many as a claim takes."""
+_UPKEEP = 0x6D73_6F75_7462_6F78
+"""The advisory lock of the one worker that promotes what is due."""
+
+
+def _least(hold: int) -> str:
+    return (
+        "(SELECT min(h.position) FROM mainstay_outbox AS h"
+        f" WHERE h.aggregate = a.aggregate AND h.hold = {hold})"
+    )
+
+
+_SELECT = (
+    f"WITH c AS MATERIALIZED (SELECT {COLUMNS} FROM mainstay_outbox WHERE phase = 'ready'"
+    " ORDER BY position LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED),"
+    " a AS MATERIALIZED (SELECT DISTINCT aggregate FROM c WHERE aggregate IS NOT NULL),"
+    " skipped AS MATERIALIZED (SELECT r.aggregate, min(r.position) AS position"
+    " FROM mainstay_outbox AS r WHERE r.phase = 'ready'"
+    " AND r.position < (SELECT max(position) FROM c) AND r.aggregate IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM c WHERE c.id = r.id) GROUP BY r.aggregate),"
+    f" f AS (SELECT a.aggregate, least({_least(0)}, {_least(2)}, skipped.position) AS first"
+    " FROM a LEFT JOIN skipped ON skipped.aggregate = a.aggregate)"
+    f" SELECT {', '.join('c.' + name.strip() for name in COLUMNS.split(','))},"
+    f" f.first, {CLOCK} FROM c LEFT JOIN f ON f.aggregate = c.aggregate ORDER BY c.position"
+)
+"""The rows, and for each the first position of a row that holds its aggregate and is not taken: it
+is parked, or busy, or another claim has locked it."""
+_LOCK_HOLDERS = (
+    "SELECT h.aggregate FROM unnest(%(aggregates)s::text[], %(positions)s::bigint[])"
+    " AS a (aggregate, position) CROSS JOIN LATERAL (SELECT o.aggregate FROM mainstay_outbox AS o"
+    " WHERE o.aggregate = a.aggregate AND o.hold = 2 AND o.position < a.position"
+    " LIMIT 1 FOR UPDATE SKIP LOCKED) AS h"
+)
+_TAKE = (
+    "UPDATE mainstay_outbox SET"
+    " phase = CASE WHEN id = ANY(%(claimed)s::text[]) THEN 'claimed' ELSE 'parked' END,"
+    " attempts = attempts + CASE WHEN id = ANY(%(claimed)s::text[]) THEN 1 ELSE 0 END,"
+    " token = CASE WHEN id = ANY(%(claimed)s::text[]) THEN %(token)s::text ELSE '' END,"
+    f" lease_until = CASE WHEN id = ANY(%(claimed)s::text[]) THEN {CLOCK} + %(lease)s::float8 END"
+    " WHERE id = ANY(%(claimed)s::text[]) OR id = ANY(%(parked)s::text[])"
+)
+_LOCK = (
+    f"SELECT {COLUMNS}, {CLOCK} FROM mainstay_outbox WHERE id = ANY(%(ids)s::text[])"
+    " OR (aggregate = ANY(%(aggregates)s::text[]) AND hold = 2) ORDER BY id FOR UPDATE"
+)
+_LOCK_IDS = _LOCK.replace(f"{COLUMNS}, {CLOCK}", "1", 1)
+_SETTLE = (
+    "UPDATE mainstay_outbox AS o SET phase = d.phase, attempts = d.attempts, crashes = d.crashes,"
+    " next_at = d.next_at, ended_at = d.ended_at, history = coalesce(d.history, o.history),"
+    " token = '', lease_until = NULL, is_replay = d.is_replay,"
+    " has_item = CASE WHEN d.phase IN ('dead', 'holding') THEN false END,"
+    " position = CASE WHEN d.is_moved THEN nextval('mainstay_outbox_position')"
+    " ELSE o.position END"
+    " FROM unnest(%(ids)s::text[], %(phases)s::text[], %(attempts)s::integer[],"
+    " %(crashes)s::integer[], %(next_at)s::float8[], %(ended_at)s::float8[],"
+    " %(history)s::text[], %(is_moved)s::boolean[], %(is_replay)s::boolean[], %(tokens)s::text[])"
+    " AS d (id, phase, attempts, crashes, next_at, ended_at, history, is_moved, is_replay, token)"
+    " WHERE o.id = d.id AND o.token = d.token AND o.phase = ANY(%(from)s::text[])"
+    " RETURNING o.id"
+)
+_RELEASE = (
+    "UPDATE mainstay_outbox SET phase = 'ready' WHERE id IN (SELECT p.id"
+    " FROM unnest(%(aggregates)s::text[]) AS a (aggregate) CROSS JOIN LATERAL ("
+    f"SELECT least({_least(1)}, {_least(2)}) AS first OFFSET 0) AS f CROSS JOIN LATERAL ("
+    "SELECT o.id FROM mainstay_outbox AS o WHERE o.aggregate = a.aggregate AND o.hold = 0"
+    " AND (f.first IS NULL OR o.position < f.first)"
+    f" ORDER BY o.position LIMIT {RELEASED}) AS p) AND phase = 'parked'"
+)
+_RENEW = (
+    f"UPDATE mainstay_outbox SET lease_until = {CLOCK} + %(lease)s::float8"
+    " WHERE phase = 'claimed' AND token = ANY(%(tokens)s::text[]) AND id = ANY(%(ids)s::text[])"
+    " RETURNING id"
+)
+_LATE = f"(%(now)s::float8 + {LONGEST_WAIT})"
+_LOOK = (
+    f"SELECT {CLOCK},"
+    " (SELECT min(next_at) FROM mainstay_outbox WHERE phase = 'scheduled' AND next_at > 0),"
+    " (SELECT min(next_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0),"
+    " (SELECT max(next_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0),"
+    " (SELECT min(lease_until) FROM mainstay_outbox WHERE lease_until > 0),"
+    " (SELECT max(lease_until) FROM mainstay_outbox WHERE lease_until > 0),"
+    " EXISTS (SELECT 1 FROM mainstay_outbox WHERE has_item = false)"
+)
+_TRY_UPKEEP = f"SELECT pg_try_advisory_xact_lock({_UPKEEP})"
+_PROMOTE = (
+    "WITH due AS MATERIALIZED (SELECT id, phase FROM mainstay_outbox"
+    " WHERE phase IN ('waiting', 'scheduled') AND next_at > 0 AND (next_at <= %(now)s::float8"
+    f" OR (phase = 'waiting' AND next_at > {_LATE}))"
+    " ORDER BY next_at, position LIMIT 1000 FOR UPDATE SKIP LOCKED),"
+    " numbered AS MATERIALIZED (SELECT id, CASE WHEN phase = 'scheduled'"
+    " THEN nextval('mainstay_outbox_position') END AS position FROM due)"
+    " UPDATE mainstay_outbox AS o SET phase = 'ready', next_at = NULL,"
+    " position = coalesce(n.position, o.position) FROM numbered AS n WHERE o.id = n.id"
+    " RETURNING o.id"
+)
+_EXPIRED = (
+    "SELECT id, aggregate FROM mainstay_outbox WHERE phase = 'claimed' AND lease_until > 0"
+    f" AND (lease_until <= %(now)s::float8 OR lease_until > {_LATE}) LIMIT 100"
+)
+_UNREPORTED = (
+    f"SELECT {COLUMNS} FROM mainstay_outbox WHERE has_item = false ORDER BY position LIMIT 100"
+)
+_REPORTED = (
+    "UPDATE mainstay_outbox SET has_item = true"
+    " WHERE id = ANY(%(ids)s::text[]) AND has_item = false"
+)
+_GET = f"SELECT {COLUMNS} FROM mainstay_outbox WHERE id = %(id)s::text"
+_LIST = (
+    f"SELECT {COLUMNS} FROM mainstay_outbox WHERE phase = ANY(%(phases)s::text[])"
+    " AND position > %(after)s::bigint AND (%(topic)s::text IS NULL OR topic = %(topic)s::text)"
+    " AND (%(aggregate_id)s::text IS NULL OR aggregate_id = %(aggregate_id)s::text)"
+    " ORDER BY position LIMIT %(limit)s::bigint"
+)
+_COUNTS = "SELECT phase, count(*) FROM mainstay_outbox GROUP BY phase"
+_OLDEST = (
+    f"SELECT {CLOCK}, (SELECT created_at FROM mainstay_outbox WHERE phase = 'ready'"
+    " ORDER BY position LIMIT 1),"
+    " (SELECT min(created_at) FROM mainstay_outbox WHERE lease_until > 0),"
+    " (SELECT min(created_at) FROM mainstay_outbox WHERE phase = 'waiting' AND next_at > 0)"
+)
+_PURGING = (
+    "UPDATE mainstay_outbox SET phase = 'purged' WHERE id IN (SELECT id FROM mainstay_outbox"
+    " WHERE phase IN ('sent', 'discarded')"
+    f" AND ended_at <= {CLOCK} - %(age)s::float8 LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED)"
+    " RETURNING id"
+)
+_PURGE = "DELETE FROM mainstay_outbox WHERE id = ANY(%(ids)s::text[])"
+_FORGET = (
+    "WITH gone AS (DELETE FROM mainstay_consumed WHERE (consumer, message_id) IN"
+    " (SELECT consumer, message_id FROM mainstay_consumed"
+    f" WHERE consumed_at <= {CLOCK} - %(age)s::float8 LIMIT %(limit)s::bigint) RETURNING 1)"
+    " SELECT count(*) FROM gone"
+)
+_HAS_SCHEMA = (  # not to_regclass: in a transaction it may answer from before a lock was waited for
+    "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'mainstay_outbox_schema'"
+    " AND pg_catalog.pg_table_is_visible(oid))"
+)
+_VERSION = "SELECT max(version) FROM mainstay_outbox_schema"
+
+
+def claim(limit: int, lease: float, token: str, *, is_idle: bool) -> Steps[Batch]:
+    """Claims the first rows that are ready, and parks those that are behind another."""
+    rows = yield RoundTrip(_SELECT, {"limit": limit}, before=_BEGIN)
+    if not rows:
+        yield RoundTrip("ROLLBACK")
+        return Batch((), token, 0.0)
+    entries = {row[0]: entry_of(row) for row in rows}
+    first = {row[6]: row[-2] for row in rows if row[-2] is not None}
+    plan = plan_claim([_candidate(each) for each in entries.values()], first, is_idle=is_idle)
+    parked = yield from _parked(plan.blocked)
+    claimed = [row.id for row in plan.claimed]
+    values = {"claimed": claimed, "parked": parked, "token": token, "lease": lease}
+    yield RoundTrip(_TAKE, values, after=_COMMIT)
+    taken = tuple(_taken(entries[each], token) for each in claimed)
+    return Batch(taken, token, rows[0][-1], len(rows), len(parked), wants_alone=plan.wants_alone)
+
+
+def _candidate(entry: Entry) -> Candidate:
+    return Candidate(entry.id, entry.aggregate, entry.position, entry.crashes)
+
+
+def _taken(entry: Entry, token: str) -> Entry:
+    from msgspec.structs import replace
+
+    message = replace(entry.message, attempt=entry.attempts + 1)
+    return replace(
+        entry, message=message, attempts=entry.attempts + 1, token=token, phase=Phase.CLAIMED
+    )
+
+
+def _parked(blocked: Sequence[Candidate]) -> Steps[list[str]]:
+    """Those of the rows whose aggregate is held by a row that could be locked."""
+    if not blocked:
+        return []
+    first: dict[str, int] = {}
+    for row in blocked:  # by position
+        if row.aggregate is not None:
+            first.setdefault(row.aggregate, row.position)
+    values = {"aggregates": list(first), "positions": list(first.values())}
+    rows = yield RoundTrip(_LOCK_HOLDERS, values)
+    locked = {row[0] for row in rows}
+    return [row.id for row in blocked if row.aggregate in locked]
+
+
+def settle(
+    entries: Iterable[Entry], done: Sequence[Settlement], phases: Sequence[str] = ("claimed",)
+) -> Steps[set[str]]:
+    """Writes what became of entries; returns the ids of those that were still ours."""
+    tokens, aggregates = _keys(entries)
+    where = {"ids": [each.id for each in done], "aggregates": aggregates}
+    yield RoundTrip(_LOCK_IDS, where, before=_BEGIN)
+    return (yield from _settled(done, tokens, aggregates, phases))
+
+
+def _keys(entries: Iterable[Entry]) -> tuple[dict[str, str], list[str]]:
+    tokens: dict[str, str] = {}
+    aggregates: set[str] = set()
+    for entry in entries:
+        tokens[entry.id] = entry.token
+        if entry.aggregate is not None:
+            aggregates.add(entry.aggregate)
+    return tokens, sorted(aggregates)
+
+
+def _settled(
+    done: Sequence[Settlement],
+    tokens: dict[str, str],
+    aggregates: list[str],
+    phases: Sequence[str],
+) -> Steps[set[str]]:
+    """Writes settlements whose rows are locked, releases what was parked behind, commits."""
+    values = {
+        "ids": [each.id for each in done],
+        "phases": [each.phase.value for each in done],
+        "attempts": [each.attempts for each in done],
+        "crashes": [each.crashes for each in done],
+        "next_at": [each.next_at for each in done],
+        "ended_at": [each.ended_at for each in done],
+        "history": [None if e.history is None else history_text(e.history) for e in done],
+        "is_moved": [each.is_moved for each in done],
+        "is_replay": [each.is_replay for each in done],
+        "tokens": [tokens[each.id] for each in done],
+        "from": list(phases),
+    }
+    if not aggregates:
+        rows = yield RoundTrip(_SETTLE, values, after=_COMMIT)
+    else:
+        rows = yield RoundTrip(_SETTLE, values)
+        yield RoundTrip(_RELEASE, {"aggregates": aggregates}, after=_COMMIT)
+    return {row[0] for row in rows}
+
+
+def renew(tokens: list[str], ids: list[str], lease: float) -> Steps[set[str]]:
+    """Renews leases; returns the ids of those that were still ours."""
+    rows = yield RoundTrip(_RENEW, {"tokens": tokens, "ids": ids, "lease": lease})
+    return {row[0] for row in rows}
+
+
+def upkeep(rules: DeadRules) -> Steps[Look]:
+    """Promotes what is due, and takes over what crashed workers have left."""
+    look = yield from _look()
+    if not look.is_due:
+        return look
+    rows = yield RoundTrip(_TRY_UPKEEP, before=_BEGIN)
+    if not rows[0][0]:
+        yield RoundTrip("ROLLBACK")
+        return look
+    yield RoundTrip(_PROMOTE, {"now": look.now}, after=_COMMIT)
+    entries, done = yield from _recovered(look.now, rules)
+    after = yield from _look()
+    return Look(
+        after.now,
+        after.next_at,
+        has_unreported=after.has_unreported,
+        recovered=tuple(zip(entries, done, strict=True)),
+    )
+
+
+def _look() -> Steps[Look]:
+    ((now, scheduled, waiting, latest, lease, last, unreported),) = yield RoundTrip(_LOOK)
+    return Look.of(now, scheduled, waiting, latest, lease, last, unreported)
+
+
+def _recovered(now: float, rules: DeadRules) -> Steps[tuple[list[Entry], list[Settlement]]]:
+    found = yield RoundTrip(_EXPIRED, {"now": now})
+    if not found:
+        return [], []
+    aggregates = sorted({row[1] for row in found if row[1] is not None})
+    where = {"ids": [row[0] for row in found], "aggregates": aggregates}
+    rows = yield RoundTrip(_LOCK, where, before=_BEGIN)
+    late = [entry for row in rows if _is_late(entry := entry_of(row), row[-1])]
+    if not late:
+        yield RoundTrip("ROLLBACK")
+        return [], []
+    done = [crashed(entry, rows[0][-1], rules) for entry in late]
+    tokens, aggregates = _keys(late)
+    yield from _settled(done, tokens, aggregates, ("claimed",))
+    return late, done
+
+
+def _is_late(entry: Entry, now: float) -> bool:
+    return entry.phase is Phase.CLAIMED and is_over(entry.lease_until or 0.0, now)
+
+
+def decide_dead(
+    entry_id: str, decide: Callable[[Entry, float], Settlement]
+) -> Steps[tuple[Entry, Settlement] | None]:
+    """Settles one entry by a decision on what it is; None if there is no such entry."""
+    rows = yield RoundTrip(_GET, {"id": entry_id})
+    if not rows:
+        return None
+    aggregates = [] if rows[0][6] is None else [rows[0][6]]
+    where = {"ids": [entry_id], "aggregates": aggregates}
+    rows = yield RoundTrip(_LOCK, where, before=_BEGIN)
+    row = next((each for each in rows if each[0] == entry_id), None)
+    if row is None:
+        yield RoundTrip("ROLLBACK")
+        return None
+    entry = entry_of(row)
+    done = decide(entry, row[-1])
+    yield from _settled([done], {entry_id: entry.token}, aggregates, (entry.phase.value,))
+    return entry, done
+
+
+def unreported() -> Steps[list[Entry]]:
+    """Dead entries of which the inbox has no item yet."""
+    rows = yield RoundTrip(_UNREPORTED)
+    return [entry_of(row) for row in rows]
+
+
+def reported(ids: list[str]) -> Steps[None]:
+    """Notes that the inbox has items of them."""
+    yield RoundTrip(_REPORTED, {"ids": ids})
+
+
+def get(entry_id: str) -> Steps[Entry | None]:
+    """One entry."""
+    rows = yield RoundTrip(_GET, {"id": entry_id})
+    return entry_of(rows[0]) if rows else None
+
+
+def listed(
+    phases: list[str], topic: str | None, aggregate_id: str | None, after: int, limit: int
+) -> Steps[list[Entry]]:
+    """Entries by position, page by page."""
+    values = {"phases": phases, "topic": topic, "aggregate_id": aggregate_id}
+    rows = yield RoundTrip(_LIST, {**values, "after": after, "limit": limit})
+    return [entry_of(row) for row in rows]
+
+
+def counts() -> Steps[dict[str, int]]:
+    """Entries by phase."""
+    rows = yield RoundTrip(_COUNTS)
+    return {row[0]: int(row[1]) for row in rows}
+
+
+def oldest_age() -> Steps[float | None]:
+    """Seconds since the oldest entry was added that is due and not published; None if none is."""
+    ((now, *found),) = yield RoundTrip(_OLDEST)
+    known = [each for each in found if each is not None]
+    return max(0.0, now - min(known)) if known else None
+
+
+def purge(age: float, limit: int) -> Steps[int]:
+    """Deletes entries that ended some time ago; how many."""
+    rows = yield RoundTrip(_PURGING, {"age": age, "limit": limit}, before=_BEGIN)
+    ids = [row[0] for row in rows]
+    yield RoundTrip(_PURGE, {"ids": ids}, after=_COMMIT)
+    return len(ids)
+
+
+def forget(age: float, limit: int) -> Steps[int]:
+    """Deletes notes of consumed messages that are older; how many."""
+    ((count,),) = yield RoundTrip(_FORGET, {"age": age, "limit": limit})
+    return int(count)
+
+
+def version() -> Steps[int]:
+    """The version of the schema; 0 if there is none."""
+    rows = yield RoundTrip(_HAS_SCHEMA)
+    if not rows[0][0]:
+        return 0
+    rows = yield RoundTrip(_VERSION)
+    return int(rows[0][0] or 0)

@@ -1,0 +1,53 @@
+"""A sample of the crash campaign of the outbox; `make crash` kills a thousand relays."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.outbox import problems
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.req("EF-14", "EF-10")
+def test_relays_that_are_killed_lose_nothing_and_keep_the_order(postgres_url):
+    """On SQLite and PostgreSQL, with 1, 2 and 4 relays; what was rolled back never arrives."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.outbox", "36"],
+        cwd=ROOT,
+        env={**os.environ, "MAINSTAY_TEST_POSTGRES_URL": postgres_url},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ok") == 6, done.stdout
+
+
+ADDED = """["a", "x", 1, true]
+["b", "x", 2, true]
+["c", "x", 3, false]
+"""
+
+
+@pytest.mark.parametrize(
+    ("received", "problem"),
+    [
+        ('["a", "x", 1]\n["a", "x", 1]\n["b", "x", 2]\n', ""),
+        ('["a", "x", 1]\n', "lost"),
+        ('["a", "x", 1]\n["b", "x", 2]\n["c", "x", 3]\n', "never committed"),
+        ('["b", "x", 2]\n["a", "x", 1]\n', "order"),
+        ('["a", "x", 1]\n["b", "y", 2]\n', "changed"),
+    ],
+)
+def test_the_oracle_finds_what_is_wrong(tmp_path, received, problem):
+    """It compares two files, and nothing of the library."""
+    (tmp_path / "added").write_text(ADDED)
+    (tmp_path / "received").write_text(received)
+    found = problems(tmp_path)
+    assert bool(found) == bool(problem)
+    assert problem in " ".join(found)
