@@ -25,15 +25,22 @@ exec /bin/sh "$SCRIPT" -noinput
 _HELP = "run tools/get-rabbitmq, or install rabbitmq-server"
 
 
-def start_rabbitmq(folder: Path) -> Server:
-    """Starts a server that keeps its files in a folder; guest may connect with `guest`."""
-    server = Server(folder)
+def start_rabbitmq(folder: Path, **settings: object) -> Server:
+    """Starts a server that keeps its files in a folder; guest may connect with `guest`.
+
+    Settings go into its configuration, such as `max_message_size=1000`.
+    """
+    server = Server(folder, settings)
     server.start()
     return server
 
 
 class Server(ServerProcess):
     """A RabbitMQ without plugins."""
+
+    def __init__(self, folder: Path, settings: dict[str, object]) -> None:
+        super().__init__(folder)
+        self._settings = settings
 
     @property
     def url(self) -> str:
@@ -44,9 +51,9 @@ class Server(ServerProcess):
         script = required(_script(root), "RabbitMQ", _HELP)
         erlang = f"{root}/usr/lib/erlang/bin:" if root else ""
         distribution, mapper = self.free_port(), self.free_port()
-        (self.folder / "rabbitmq.conf").write_text(
-            f"listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\n", encoding="utf-8"
-        )
+        settings = {"listeners.tcp.1": f"127.0.0.1:{port}", "loopback_users": "none"}
+        lines = [f"{name} = {value}\n" for name, value in (settings | self._settings).items()]
+        (self.folder / "rabbitmq.conf").write_text("".join(lines), encoding="utf-8")
         (self.folder / "plugins").write_text("[].\n", encoding="utf-8")
         self.environment = {
             "PATH": f"{erlang}{os.environ['PATH']}", "HOME": str(self.folder),
