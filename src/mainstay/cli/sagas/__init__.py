@@ -1,0 +1,1 @@
+"""`mainstay sagas`: what is open and what happened, recovery, diagrams."""

@@ -1,0 +1,78 @@
+"""`--app module:attribute`: the application that has the definitions of sagas."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mainstay.cli.errors import CommandError
+from mainstay.cli.inbox.identity import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mainstay import Engine, Saga
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_HINT = "--app module:attribute, of an Engine, a Saga or a list of Sagas"
+
+
+def app_option(function: F) -> F:
+    """Adds `--app`."""
+    add = click.option(
+        "--app", required=True, metavar="MODULE:ATTRIBUTE",
+        help="An Engine whose sagas are registered, a Saga, a list of Sagas, or a function that"
+        " returns one of these.",
+    )  # fmt: skip
+    return add(function)
+
+
+@contextmanager
+def working_engine(app: str) -> Iterator[Engine]:
+    """The engine of the application; or the one of --store, with the application's sagas."""
+    from mainstay import Engine
+
+    found = _loaded(app)
+    if isinstance(found, Engine):
+        with found:
+            yield found
+        return
+    with opened() as engine:
+        engine.sagas.register(*_sagas(app, found))
+        yield engine
+
+
+def _loaded(app: str) -> Any:
+    """What the attribute is; a function is called. Modules beside the caller are found, too."""
+    from importlib import import_module
+
+    module, _, attribute = app.partition(":")
+    if not module or not attribute:
+        raise CommandError(f"--app {app!r} names no attribute of a module", hint=_HINT)
+    here = os.getcwd()  # noqa: PTH109  pathlib loads slowly
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = import_module(module)
+        for name in attribute.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise CommandError(f"--app {app!r}: {error}", hint=_HINT) from error
+    from mainstay import Engine, Saga
+
+    is_made = isinstance(found, Engine | Saga | list | tuple)
+    return found() if not is_made and callable(found) else found
+
+
+def _sagas(app: str, found: Any) -> list[Saga]:
+    from mainstay import Saga
+
+    sagas = [found] if isinstance(found, Saga) else found
+    if not isinstance(sagas, list | tuple) or not all(isinstance(each, Saga) for each in sagas):
+        kind = type(found).__name__
+        raise CommandError(f"--app {app!r} is a {kind}, and has no sagas", hint=_HINT)
+    return list(sagas)

@@ -1,0 +1,1 @@
+"""Sagas: the reducer of their log, the flow of steps and compensations, the definition."""

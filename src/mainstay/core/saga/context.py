@@ -1,0 +1,130 @@
+"""What an action and a compensation of a saga are given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
+
+from mainstay.core.codec.outcome import Succeeded, decode_outcome
+from mainstay.core.saga.progress import DONE, NULL
+from mainstay.errors import ResultNotKept
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.saga.progress import Entry
+
+
+class SagaContext:
+    """What an action of a saga is given, if it takes an argument.
+
+    Attributes:
+        saga: the name of the saga.
+        saga_id: its id.
+        step: the name of the step.
+        input: what the saga was started with.
+        results: the results of the steps that are done, by their names.
+        key: the same for all attempts of this action, in any process: pass it to the service that
+            you call, as its idempotency key. The compensation has another.
+        attempt: the number of this attempt; it counts from 1, and begins again after a crash.
+
+    >>> context = SagaContext("transfer", "t-1", "debit", {"amount": 5}, {}, key="k")
+    >>> context.input["amount"], context.attempt
+    (5, 0)
+    """
+
+    __slots__ = ("attempt", "input", "key", "results", "saga", "saga_id", "step")
+
+    def __init__(
+        self,
+        saga: str,
+        saga_id: str,
+        step: str,
+        given: UserValue,
+        results: Mapping[str, UserValue],
+        key: str,
+    ) -> None:
+        self.saga = saga
+        self.saga_id = saga_id
+        self.step = step
+        self.input = given
+        self.results = results
+        self.key = key
+        self.attempt = 0
+
+
+class Results(Mapping[str, "UserValue"]):
+    """The results of steps, decoded when they are read.
+
+    A result that could not be kept raises ResultNotKept in a process that has recovered the saga.
+    """
+
+    __slots__ = ("_id", "_kept", "_saga", "_values")
+
+    def __init__(
+        self, saga: str, saga_id: str, names: tuple[str, ...], log: tuple[Entry, ...] = ()
+    ) -> None:
+        self._saga, self._id = saga, saga_id
+        self._kept = {names[each.step]: each for each in log if each.what is DONE}
+        self._values: dict[str, UserValue] = {}
+
+    def add(self, name: str, value: UserValue) -> None:
+        """Adds the result of a step that this process has run."""
+        self._values[name] = value
+
+    def __getitem__(self, name: str) -> UserValue:
+        if name not in self._values:
+            entry = self._kept[name]
+            if bytes(entry.data) == bytes(NULL):
+                at = datetime.fromtimestamp(entry.at, UTC)
+                raise ResultNotKept(f"{self._saga}.{name}", self._id, at, entry.note)
+            outcome = decode_outcome(bytes(entry.data))
+            assert isinstance(outcome, Succeeded)
+            self._values[name] = outcome.value
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._kept, *self._values]))
+
+    def __len__(self) -> int:
+        return len({*self._kept, *self._values})
+
+    def __repr__(self) -> str:
+        return f"Results({', '.join(self)})"
+
+
+def address_of(saga: str, saga_id: str, tenant: str | None = None) -> str:
+    """Where the record of a saga is: `transfer/t-1`, and `acme@transfer/t-1` for a tenant.
+
+    >>> address_of("transfer", "t-1"), address_of("transfer", "t-1", "a@b")
+    ('transfer/t-1', 'a%40b@transfer/t-1')
+    """
+    place = f"{saga}/{saga_id}"
+    return place if tenant is None else f"{quote(tenant, safe='')}@{place}"
+
+
+def parts_of(address: str) -> tuple[str, str, str | None]:
+    """The name, the id and the tenant of such an address.
+
+    >>> parts_of("a%40b@transfer/t/1")
+    ('transfer', 't/1', 'a@b')
+    """
+    head, _, saga_id = address.partition("/")
+    tenant, at, saga = head.rpartition("@")
+    return saga, saga_id, unquote(tenant) if at else None
+
+
+def key_of(address: str, step: str, *, is_undo: bool = False) -> str:
+    """The key of a step, the same in every process.
+
+    >>> key_of("transfer/t-1", "debit") == key_of("transfer/t-1", "debit")
+    True
+    >>> len(key_of("transfer/t-1", "debit", is_undo=True))
+    32
+    """
+    text = f"{address}\0{step}" + ("\0undo" if is_undo else "")
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

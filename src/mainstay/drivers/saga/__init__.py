@@ -1,0 +1,1 @@
+"""Sagas: carrying out steps and compensations, and the recovery of interrupted ones."""

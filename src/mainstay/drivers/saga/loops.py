@@ -1,0 +1,136 @@
+"""What differs between event loops: shielding, worker threads, steps at the same time."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, TypeVar
+
+    from mainstay.core.saga.flow import Outcome
+
+    R = TypeVar("R")
+
+
+def is_trio() -> bool:
+    """Whether this runs in a task of trio."""
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_task())
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether this is how an event loop cancels a task."""
+    if is_trio():
+        return isinstance(error, sys.modules["trio"].Cancelled)
+    return isinstance(error, sys.modules["asyncio"].CancelledError)
+
+
+async def shielded(
+    work: Callable[[], Coroutine[Any, Any, R]],
+) -> tuple[R, BaseException | None]:
+    """What the work returns, which no cancellation of this task ends; and the cancellation."""
+    if is_trio():
+        with sys.modules["trio"].CancelScope(shield=True):
+            return await work(), None
+    asyncio = sys.modules["asyncio"]
+    task, cancelled = asyncio.ensure_future(work()), None
+    while True:
+        try:
+            return await asyncio.shield(task), cancelled
+        except asyncio.CancelledError as error:
+            if task.done():
+                raise
+            cancelled = error
+
+
+async def in_thread(function: Callable[[], R]) -> R:
+    """The result of a plain function, which may wait: it runs in a thread, in this context.
+
+    A cancellation is raised when the function has ended: what comes after must not overtake it.
+    """
+    if is_trio():
+        return await sys.modules["trio"].to_thread.run_sync(function)  # type: ignore[no-any-return]
+    asyncio = sys.modules["asyncio"]
+    task, cancelled = asyncio.ensure_future(asyncio.to_thread(function)), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None and not task.cancelled():
+        task.exception()  # it was looked at
+        raise cancelled
+    return task.result()  # type: ignore[no-any-return]
+
+
+class Group:
+    """Steps at the same time: each outcome, as it comes.
+
+    What ends a step and is neither an outcome nor a cancellation, such as SystemExit, is raised
+    once the other steps have ended and their outcomes were returned.
+    """
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._raised: BaseException | None = None
+        self._tasks: list[Any] = []
+        self._queue: Any = None
+        self._scopes: list[Any] = []
+
+    def start(self, work: Callable[[], Awaitable[Outcome]]) -> None:
+        """Starts one step; its outcome is in the queue when it ends."""
+        self._running += 1
+        if is_trio():
+            self._start_on_trio(work)
+            return
+        asyncio = sys.modules["asyncio"]
+        if self._queue is None:
+            self._queue = asyncio.Queue()
+
+        async def run() -> None:
+            self._queue.put_nowait(await _ended(work))
+
+        self._tasks.append(asyncio.ensure_future(run()))
+
+    def _start_on_trio(self, work: Callable[[], Awaitable[Outcome]]) -> None:
+        trio = sys.modules["trio"]
+        if self._queue is None:
+            self._queue = trio.open_memory_channel(1000)
+        scope, (send, _) = trio.CancelScope(), self._queue
+        self._scopes.append(scope)
+
+        async def run() -> None:
+            with scope:
+                outcome = await _ended(work)
+            with trio.CancelScope(shield=True):
+                await send.send(outcome)
+
+        from contextvars import copy_context
+
+        trio.lowlevel.spawn_system_task(run, context=copy_context())
+
+    async def next(self) -> Outcome:
+        """The next outcome."""
+        while self._running:
+            found = await (self._queue[1].receive() if is_trio() else self._queue.get())
+            self._running -= 1
+            if not isinstance(found, BaseException):
+                return found  # type: ignore[no-any-return]
+            self._raised = self._raised or found
+        assert self._raised is not None
+        raise self._raised
+
+    def cancel(self) -> None:
+        """Cancels the steps that still run: each has an outcome all the same."""
+        for each in (*self._tasks, *self._scopes):
+            each.cancel()
+
+
+async def _ended(work: Callable[[], Awaitable[Outcome]]) -> Outcome | BaseException:
+    """The outcome of a step, or what ended it without one."""
+    try:
+        return await work()
+    except BaseException as error:
+        return error

@@ -1,0 +1,179 @@
+"""The records of sagas in a store: commands as steps, and the entries of those that are open.
+
+Each saga that has not ended has an entry in a space of its own, written before its record and
+removed after its end, so that recovery reads those alone. An entry holds the owner who wrote it,
+and is removed only by that text: one that was written since stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay.core.base.change import DROP, KEEP, Change
+from mainstay.core.base.spaces import Space
+from mainstay.core.saga.record import lease_of, reduce
+from mainstay.core.saga.state import decode
+from mainstay.drivers.idempotency.late_steps import LateSteps
+from mainstay.drivers.saga.entries import EntryRemoval
+from mainstay.errors import StoreUnavailable
+from mainstay.ports import many_of, takes_hints
+from mainstay.runtime.store_clock import clock_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mainstay.core.base.change import Decide
+    from mainstay.core.saga.commands import Answer, Begin, Command
+    from mainstay.core.saga.state import SagaRecord
+    from mainstay.ports import Store
+
+SPACE, OPEN_SAGAS = Space.SAGAS.value, Space.OPEN_SAGAS.value
+_TRIES, _FIRST_PAUSE, _LONGEST_PAUSE = 3, 0.1, 1.0
+PAGE = 100
+
+
+class SagaRecords:
+    """The sagas in one store."""
+
+    def __init__(self, store: Store, *, store_wait: float = 0.0) -> None:
+        self.store = store
+        self._store_wait = store_wait
+        self._takes_hints = takes_hints(store)
+        self._reads_first: bool = getattr(store, "locks", True)
+        self._look = clock_of(store.url).look
+        self._many = many_of(store)
+        self._together = getattr(store, "transact_together", self._many)
+        self._late = LateSteps(store)
+        self._removal = EntryRemoval(store)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def step(self, address: str, command: Command, hint: bytes | None = None) -> Reply:
+        """The reducer's answer, and the record as it was written."""
+        decide = self.deciding(command)
+        if hint is not None and self._takes_hints:
+            return self.store.transact(SPACE, address, decide, hint)  # type: ignore[call-arg]
+        return self.store.transact(SPACE, address, decide)
+
+    async def astep(self, address: str, command: Command) -> Reply:
+        """The same, awaited."""
+        return await self.store.atransact(SPACE, address, self.deciding(command))
+
+    def begin(self, address: str, command: Begin) -> Reply:
+        """The same for a saga that may be new: its entry comes first."""
+        if self._reads_first and self.store.read(SPACE, address)[0] is not None:
+            return self.step(address, command)
+        entry = (OPEN_SAGAS, address, _entering(command.owner))
+        _, reply = self._together([entry, (SPACE, address, self.deciding(command))])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply  # type: ignore[no-any-return]
+
+    async def abegin(self, address: str, command: Begin) -> Reply:
+        """The same, awaited."""
+        if self._reads_first and (await self.store.aread(SPACE, address))[0] is not None:
+            return await self.astep(address, command)
+        await self.store.atransact(OPEN_SAGAS, address, _entering(command.owner))
+        return await self.astep(address, command)
+
+    def deciding(self, command: Command) -> Decide[Reply]:
+        """The decision of a step, with the record that it writes."""
+        look = self._look
+
+        def decide(value: bytes | None, now: float) -> tuple[Change, Reply]:
+            change, answer = reduce(value, command, now, look(now))
+            return change, (answer, None if change is KEEP else change.value)
+
+        return decide
+
+    def patience(self) -> Patience:
+        """How long a step is tried again while the store is unavailable."""
+        return Patience(self._store_wait)
+
+    # --- entries ----------------------------------------------------------------------------------
+
+    def enter(self, address: str, owner: str) -> None:
+        """Has recovery look at a saga."""
+        self.store.transact(OPEN_SAGAS, address, _entering(owner, replaces=True))
+
+    def leave(self, address: str, entry: str) -> None:
+        """Removes an entry soon, in the background: nothing waits for it."""
+        self._removal.add((OPEN_SAGAS, address, _leaving(entry)))
+
+    def drop(self, address: str, entry: str) -> None:
+        """Removes an entry now."""
+        self.store.transact(OPEN_SAGAS, address, _leaving(entry))
+
+    def release(self, address: str, command: Command, lease: float) -> None:
+        """A step that nothing waits for."""
+        self._late.add((SPACE, address, self.deciding(command)), lease)
+
+    def entry_of(self, address: str) -> str:
+        """The entry of a saga; one that has none gets one."""
+        value, _ = self.store.read(OPEN_SAGAS, address)
+        if value is not None:
+            return value.decode("utf-8", "replace")
+        self.enter(address, "taken over")
+        return "taken over"
+
+    def entries(self) -> Iterator[tuple[str, str]]:
+        """The entries of sagas that are open: the address and the entry, page by page."""
+        after = ""
+        while page := self.store.scan(OPEN_SAGAS, after, PAGE):
+            after = page[-1][0]
+            yield from [(address, value.decode("utf-8", "replace")) for address, value in page]
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def get(self, address: str) -> tuple[SagaRecord | None, float]:
+        """The record and the store's clock."""
+        value, now = self.store.read(SPACE, address)
+        return (None if value is None else decode(value)), now
+
+    def lease_left(self, record: SagaRecord, now: float) -> float:
+        """The seconds that are left of a lease."""
+        return lease_of(record, now, self._look(now))[1]
+
+    def close(self) -> None:
+        """Removes the entries that wait, and gives other steps in the background a second."""
+        self._removal.close()
+        self._late.close()
+
+
+class Patience:
+    """The tries of one step, from its first failure on."""
+
+    __slots__ = ("_pause", "_tries", "_until")
+
+    def __init__(self, store_wait: float) -> None:
+        self._until = clock.current.monotonic() + store_wait
+        self._tries, self._pause = _TRIES, _FIRST_PAUSE
+
+    def delay(self, error: Exception) -> float:
+        """Seconds until the next try; raises the error if there is none."""
+        self._tries -= 1
+        is_over = self._tries <= 0 and clock.current.monotonic() >= self._until
+        if is_over or not isinstance(error, StoreUnavailable):
+            raise error
+        pause, self._pause = self._pause, min(self._pause * 2.0, _LONGEST_PAUSE)
+        return pause
+
+
+def _entering(owner: str, *, replaces: bool = False) -> Decide[None]:
+    def decide(value: bytes | None, _now: float) -> tuple[Change, None]:
+        return (KEEP if value is not None and not replaces else Change(owner.encode())), None
+
+    return decide
+
+
+def _leaving(entry: str) -> Decide[None]:
+    def decide(value: bytes | None, _now: float) -> tuple[Change, None]:
+        return (DROP if value == entry.encode() else KEEP), None
+
+    return decide
+
+
+if TYPE_CHECKING:
+    Reply = tuple[Answer, bytes | None]
+    Ask = Callable[[], Reply]

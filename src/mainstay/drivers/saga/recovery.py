@@ -1,0 +1,298 @@
+"""Recovery: runs sagas to their end whose processes are gone, or that a person let go on.
+
+Open sagas have entries, which are read page by page: memory does not grow with their number. A
+saga that another process runs is left to it. One whose definition is not known here is left to a
+process that knows it; if none has come for an hour, a person is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay.core.base.validate import Checker
+from mainstay.core.inbox.items import Item, damaged_item
+from mainstay.core.saga.commands import Found
+from mainstay.core.saga.context import parts_of
+from mainstay.core.saga.events import SagaStuck
+from mainstay.core.saga.state import SagaState
+from mainstay.drivers.saga.escalation import item_of
+from mainstay.drivers.saga.parts import KIND
+from mainstay.drivers.saga.session import SagaRun
+from mainstay.errors import LeaseLost, StoredValueError, StoreUnavailable, UsageError
+from mainstay.runtime.context import is_in_event_loop
+from mainstay.runtime.reports.report_failure import report
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.core.base.types import Seconds
+    from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.saga.flow import End
+    from mainstay.core.saga.state import SagaRecord
+    from mainstay.drivers.saga.parts import SagaParts
+    from mainstay.drivers.saga.runner import Runner
+
+    Progress = Callable[["Recovery"], object]
+
+_OPEN = (SagaState.RUNNING, SagaState.COMPENSATING)
+UNCLAIMED = 3600.0
+"""Seconds after which a saga whose definition no process knows is brought to a person."""
+_ABOUT_TO_BEGIN = 60.0
+"""Seconds for which an entry without a saga is left alone."""
+_MOST_UNBEGUN = 10_000
+
+
+class Recovery:
+    """What a recovery has come to, counted.
+
+    Attributes:
+        recovered: sagas that this process has taken over.
+        succeeded, compensated, stuck: what became of those.
+        busy: sagas that other processes run.
+        unknown: sagas by name and version whose definition is not known here.
+        failed: sagas that could not be taken over: their record is damaged, or the store failed.
+
+    >>> Recovery().to_dict()["recovered"]
+    0
+    """
+
+    __slots__ = ("busy", "compensated", "failed", "recovered", "stuck", "succeeded", "unknown")
+
+    def __init__(self) -> None:
+        self.recovered = self.succeeded = self.compensated = self.stuck = 0
+        self.busy = self.failed = 0
+        self.unknown: dict[str, int] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts as JSON can hold them.
+
+        >>> sorted(Recovery().to_dict())
+        ['busy', 'compensated', 'failed', 'recovered', 'stuck', 'succeeded', 'unknown']
+        """
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def _add(total: Recovery, latest: Recovery) -> None:
+    """Adds the counts of a recovery; what is left over is what the latest has left over."""
+    for name in ("recovered", "succeeded", "compensated", "stuck"):
+        setattr(total, name, getattr(total, name) + getattr(latest, name))
+    total.busy, total.failed, total.unknown = latest.busy, latest.failed, latest.unknown
+
+
+def _count(found: Recovery, end: End) -> None:
+    """Counts how one that was recovered has ended."""
+    found.recovered += 1
+    if end.state is None:  # yet another process has it
+        found.busy += 1
+    elif end.state is SagaState.SUCCEEDED:
+        found.succeeded += 1
+    elif end.state is SagaState.STUCK:
+        found.stuck += 1
+    else:
+        found.compensated += 1
+
+
+def recover(
+    runner: Runner, parts: SagaParts, limit: int | None, progress: Progress | None
+) -> Recovery:
+    """Each open saga in turn, in this thread; async ones in an event loop of their own."""
+    found = Recovery()
+    for address, entry in parts.records.entries():
+        if limit is not None and found.recovered >= limit:
+            break
+        try:
+            record = _to_take(parts, found, address, entry)
+            if record is None:
+                continue
+            run = runner.take(address, record, entry)
+            if not isinstance(run, SagaRun):
+                _count_not_taken(found, parts, address, run)
+            elif run.saga.is_async:
+                _count(found, _in_a_loop(runner, run))
+            else:
+                _count(found, runner.completed(run))
+        except (StoreUnavailable, StoredValueError, LeaseLost) as error:
+            _failed(parts, found, address, error)
+        if progress is not None:
+            progress(found)
+    return found
+
+
+async def arecover(
+    runner: Runner, parts: SagaParts, limit: int | None, progress: Progress | None
+) -> Recovery:
+    """The same in an event loop."""
+    found = Recovery()
+    for address, entry in parts.records.entries():
+        if limit is not None and found.recovered >= limit:
+            break
+        try:
+            record = _to_take(parts, found, address, entry)
+            if record is None:
+                continue
+            run = await runner.atake(address, record, entry)
+            if isinstance(run, SagaRun):
+                _count(found, await runner.acompleted(run))
+            else:
+                _count_not_taken(found, parts, address, run)
+        except (StoreUnavailable, StoredValueError, LeaseLost) as error:
+            _failed(parts, found, address, error)
+        if progress is not None:
+            progress(found)
+    return found
+
+
+def resume(runner: Runner, parts: SagaParts, address: str) -> bool:
+    """Runs one saga to its end, if it is to be had."""
+    record, _ = parts.records.get(address)
+    if record is None or record.state not in _OPEN:
+        return False
+    run = runner.take(address, record)
+    if not isinstance(run, SagaRun):
+        not_taken(parts, address, run)
+        return False
+    if run.saga.is_async:
+        _in_a_loop(runner, run)
+    else:
+        runner.completed(run)
+    return True
+
+
+def _in_a_loop(runner: Runner, run: SagaRun) -> End:
+    """Runs an async saga in an event loop of its own."""
+    import asyncio
+
+    if is_in_event_loop():
+        raise UsageError(
+            f"the saga {run.saga.name} has steps that have to be awaited, and an event loop runs",
+            hint="use `await engine.sagas.arecover()`",
+        )
+    return asyncio.run(runner.acompleted(run))
+
+
+def _to_take(parts: SagaParts, found: Recovery, address: str, entry: str) -> SagaRecord | None:
+    """The record of a saga that may be taken over; what is not, is counted or cleaned up."""
+    record, now = parts.records.get(address)
+    if record is None:  # its process ended before it was begun, or is about to begin it
+        _forget(parts, address, entry, now)
+        return None
+    if record.state not in _OPEN:
+        _finish(parts, address, entry, record)
+        return None
+    left = parts.records.lease_left(record, now)
+    if left > 0.0:
+        found.busy += 1
+        return None
+    if (record.saga, record.version) not in parts.definitions:
+        name = f"{record.saga} version {record.version}"
+        found.unknown[name] = found.unknown.get(name, 0) + 1
+        if now - max(record.lease_until, record.began) > UNCLAIMED:
+            parts.inbox.put(_unclaimed(record, address), is_new=False)
+        return None
+    return record
+
+
+def _forget(parts: SagaParts, address: str, entry: str, now: float) -> None:
+    """Removes the entry of a saga that was never begun, if it has been so for a while.
+
+    The process that wrote it may be about to write the record: an entry is removed when it is
+    found for the second time, after a while.
+    """
+    seen = parts.unbegun.setdefault((address, entry), now)
+    if now - seen > _ABOUT_TO_BEGIN:
+        del parts.unbegun[address, entry]
+        parts.records.drop(address, entry)
+    elif len(parts.unbegun) > _MOST_UNBEGUN:
+        parts.unbegun.clear()
+
+
+def _finish(parts: SagaParts, address: str, entry: str, record: SagaRecord) -> None:
+    """Does what the process that ended a saga had left to do: the item, then the entry."""
+    if record.state is SagaState.STUCK:
+        parts.inbox.put(item_of(record, parts_of(address)[1], address), is_new=False)
+    parts.records.drop(address, entry)
+
+
+def _count_not_taken(found: Recovery, parts: SagaParts, address: str, answer: object) -> None:
+    if not_taken(parts, address, answer):
+        found.recovered += 1
+        found.stuck += 1
+    else:
+        found.busy += 1
+
+
+def not_taken(parts: SagaParts, address: str, answer: object) -> bool:
+    """Another process was faster; or the definition has changed (True): a person decides."""
+    if not isinstance(answer, Found) or answer.record.state is not SagaState.STUCK:
+        return False
+    parts.emit(_stuck(answer.record, address))
+    _finish(parts, address, parts.records.entry_of(address), answer.record)
+    return True
+
+
+def _stuck(record: SagaRecord, address: str) -> SagaStuck:
+    assert record.stuck is not None
+    return SagaStuck(
+        operation=record.saga,
+        saga_id=parts_of(address)[1],
+        phase=record.stuck.phase,
+        text=record.stuck.text,
+    )
+
+
+def _unclaimed(record: SagaRecord, address: str) -> Item:
+    return Item(
+        kind=KIND,
+        subject=address,
+        operation=record.saga,
+        text=f"{record.saga} {parts_of(address)[1]}: no process has taken it over, and version"
+        f" {record.version} of its definition is not known where it is recovered: register it",
+        data={"address": address, "phase": "unclaimed"},
+    )
+
+
+def _unreadable(name: str, saga_id: str, address: str, error: StoredValueError) -> Item:
+    return Item(
+        kind=KIND,
+        subject=address,
+        operation=name,
+        text=f"{name} {saga_id}: what it was started with cannot be rebuilt where it is recovered"
+        f" ({error.message}): restore the class, or recover it where the class is known",
+        data={"address": address, "phase": "unclaimed"},
+    )
+
+
+def _failed(parts: SagaParts, found: Recovery, address: str, error: Exception) -> None:
+    """Reports a saga that could not be recovered: the others are."""
+    found.failed += 1
+    if isinstance(error, StoredValueError):
+        name, saga_id, _ = parts_of(address)
+        parts.inbox.put_damage(error, damaged_item(name, saga_id, address))
+        if not error.is_damaged:
+            parts.inbox.put(_unreadable(name, saga_id, address, error), is_new=False)
+    report(error, "the saga %s could not be recovered", address, redact=parts.redact)
+
+
+def watch(
+    recover: Callable[..., Recovery],
+    stop: threading.Event,
+    every: Seconds,
+    progress: Progress | None,
+    redact: Redactor | None = None,
+) -> Recovery:
+    """Recovers again and again until the event is set."""
+    check = Checker("watch")
+    seconds = check.duration("every", every, 0.01, 86_400.0)
+    check.close()
+    total = Recovery()
+    while not stop.is_set():
+        try:
+            _add(total, recover(progress=progress))
+        except StoreUnavailable as error:  # it may be back at the next look
+            report(error, "sagas could not be recovered", redact=redact)
+        if clock.current.sleep(seconds, stop):
+            break
+    return total

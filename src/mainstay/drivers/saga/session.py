@@ -1,0 +1,181 @@
+"""One run of a saga in this process: its flow, its lease, and what both drivers share.
+
+The lease is renewed in the background, together with those of keyed calls. From the first
+compensation on, and behind the pivot, neither a deadline nor a cancel event of the caller's counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay.core.codec.outcome import Succeeded, decode_outcome
+from mainstay.core.idempotency import record as leases
+from mainstay.core.idempotency.events import LeaseExpired
+from mainstay.core.saga.commands import Lost, Release, Renew, Written
+from mainstay.core.saga.context import Results
+from mainstay.core.saga.flow import Plan, saga_flow
+from mainstay.core.saga.state import SagaState
+from mainstay.drivers.call.emit import emit
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
+from mainstay.drivers.saga.records import SPACE
+from mainstay.drivers.saga.steps import call_of
+from mainstay.errors import LeaseLost
+from mainstay.runtime.context import BOUND, CANCEL, UNBOUND, context
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from mainstay.core.base.change import Change, Decide
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.saga.commands import Append, Claimed
+    from mainstay.core.saga.definition import Saga
+    from mainstay.core.saga.flow import Outcome
+    from mainstay.core.saga.state import SagaRecord
+    from mainstay.drivers.saga.parts import SagaParts
+    from mainstay.drivers.saga.records import Reply
+    from mainstay.drivers.saga.steps import StepCall
+    from mainstay.ports import Store
+
+_BACK = (SagaState.COMPENSATING, SagaState.COMPENSATED, SagaState.STUCK)
+GIVEN: Any = object()
+"""Stands for an input that is in the record."""
+
+
+class SagaRun:
+    """A saga that this process has the lease of."""
+
+    def __init__(
+        self,
+        parts: SagaParts,
+        saga: Saga,
+        place: tuple[str, str],
+        claimed: Claimed,
+        kept: bytes | None,
+        *,
+        sent: float,
+        given: UserValue = GIVEN,
+        entry: str = "",
+    ) -> None:
+        record = claimed.record
+        self.parts = parts
+        self.saga = saga
+        self.saga_id, self.address = place
+        self.record = record
+        self.entry = entry or record.owner
+        self.kept = kept
+        """The record as it was last written."""
+        is_recovery = given is GIVEN
+        self.given = input_of(record) if is_recovery else given
+        names = tuple(step.name for step in saga.steps)
+        self.results = Results(saga.name, self.saga_id, names, record.log)
+        plan = Plan(saga, self.saga_id, record.owner, parts.max_result)
+        self.flow = saga_flow(plan, record, claimed.left, is_recovery=is_recovery)
+        self.lease = Lease(call=self, length=saga.lease, until=sent + saga.lease)
+        self._is_free = False
+        self._tokens: tuple[Any, ...] = ()
+        self._context = context(
+            tenant_id=record.tenant, correlation_id=record.correlation, trace_id=record.trace
+        )
+
+    # --- a beginning and an end -------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._context.__enter__()
+        LEASE_RENEWAL.start(self.lease)
+        return self
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        LEASE_RENEWAL.forget(self.lease)
+        if error is not None and not isinstance(error, LeaseLost):
+            command = Release(self.record.owner, self.record.epoch)
+            self.parts.records.release(self.address, command, self.saga.lease)
+        if self._tokens:
+            BOUND.reset(self._tokens[0])
+            CANCEL.reset(self._tokens[1])
+        self._context.__exit__()
+
+    # --- steps of the store -----------------------------------------------------------------------
+
+    def sending(self, command: Append) -> float:
+        """Before a write: the time. On the way back no deadline of the caller's counts."""
+        if command.state in _BACK:
+            self.free_of_caller()
+        return clock.current.monotonic()
+
+    def free_of_caller(self) -> None:
+        """From here on, nothing of the caller's ends this run."""
+        if not self._is_free:
+            self._is_free = True
+            self._tokens = (BOUND.set(UNBOUND), CANCEL.set(None))
+
+    def free_in_task(self) -> None:
+        """The same in a task of its own that goes on with this run: its context ends with it."""
+        self._is_free = True
+        BOUND.set(UNBOUND)
+        CANCEL.set(None)
+
+    def written(self, reply: Reply, sent: float) -> object:
+        """After a write: its answer."""
+        answer, value = reply
+        if value is not None:
+            self.kept = value
+        if type(answer) is Written:
+            self.lease.until = max(self.lease.until, sent + self.lease.length)
+        return answer
+
+    # --- the lease --------------------------------------------------------------------------------
+
+    def is_certain(self) -> bool:
+        """Whether this process still has the lease without asking."""
+        return clock.current.monotonic() < self.lease.until
+
+    def renewed(self, reply: Reply, sent: float) -> None:
+        """After a renewal; raises LeaseLost if another process has the saga."""
+        if type(reply[0]) is Lost:
+            raise LeaseLost(self.saga.name, self.saga_id)
+        self.lease.until = sent + self.lease.length
+
+    def renewal(self) -> Renew:
+        return Renew(self.record.owner, self.record.epoch, self.saga.lease)
+
+    def renewing(self) -> tuple[Store, tuple[str, str, Decide[Any]]]:
+        """What renews the lease, with the answers of keyed calls."""
+        decide = self.parts.records.deciding(self.renewal())
+
+        def renew(value: bytes | None, now: float) -> tuple[Change, object]:
+            change, (answer, _) = decide(value, now)
+            return change, leases.Lost() if type(answer) is Lost else leases.Done()
+
+        return self.parts.records.store, (SPACE, self.address, renew)
+
+    def lease_ran_out(self, *, is_taken: bool) -> None:
+        """Reports that another process may have the saga, or has it."""
+        event = LeaseExpired(
+            operation=self.saga.name,
+            idempotency_key=self.saga_id,
+            lease=self.saga.lease,
+            taken=is_taken,
+        )
+        emit(event, self.parts.listeners, self.parts.redact)
+
+    # --- actions ----------------------------------------------------------------------------------
+
+    def call(self, number: int, *, is_undo: bool = False) -> StepCall:
+        """The action or the compensation of a step, ready to be called."""
+        known = self.parts.operations.of(self.saga, number, is_undo=is_undo)
+        place = (self.saga_id, self.address)
+        return call_of(self.saga, number, place, self.given, self.results, known, is_undo=is_undo)
+
+    def done(self, outcome: Outcome) -> Outcome:
+        """Keeps the result of a step for the later ones."""
+        if outcome.error is None:
+            self.results.add(self.saga.steps[outcome.step].name, outcome.value)
+        return outcome
+
+
+def input_of(record: SagaRecord) -> UserValue:
+    """What a saga was started with; StoredValueError if it cannot be rebuilt here."""
+    outcome = decode_outcome(bytes(record.given))
+    assert isinstance(outcome, Succeeded)
+    return outcome.value

@@ -1,0 +1,206 @@
+"""One action or compensation under its policy: what it is given, and whether it may have happened.
+
+An attempt counts as begun before the function is called, and as clear if it failed with what shows
+that nothing has happened. A step with an attempt that was begun and is not clear is in doubt: one
+that was cut off, timed out, or lost its connection after the request was sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.base.functions import discard, is_async, is_awaitable
+from mainstay.core.known.kind import Kind
+from mainstay.core.retry.backoff import Backoff
+from mainstay.core.saga.context import SagaContext, key_of
+from mainstay.core.saga.definition import takes_context
+from mainstay.core.saga.flow import Outcome
+from mainstay.drivers.policy import RetryPolicy
+from mainstay.errors import OutcomeUnknown, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.retry.policy import Policy
+    from mainstay.core.saga.definition import Action, Saga, SagaStep
+    from mainstay.drivers.policy import Verbs
+
+    class Operate(Protocol):
+        """Makes an operation of the engine."""
+
+        def __call__(
+            self, name: str, *, policy: RetryPolicy | None = None, idempotency: str | None = None
+        ) -> Verbs: ...
+
+
+PATIENT = RetryPolicy(
+    name="saga.patient",
+    max_attempts=8,
+    backoff=Backoff.exponential(0.5, factor=2.0, max_delay=30.0),
+    retry_on=(Exception,),
+    nested="allow",
+)
+"""Of compensations, and of steps behind the pivot, that have no policy of their own."""
+_PLAIN = RetryPolicy()
+_CUT = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, OutcomeUnknown)
+"""The other side may have carried out the request before the connection was lost."""
+_DOUBTFUL = (Kind.TIMEOUT, Kind.AMBIGUOUS)
+
+
+def is_doubtful(error: BaseException) -> bool:
+    """Whether what raised this may have happened.
+
+    >>> is_doubtful(TimeoutError()), is_doubtful(ConnectionRefusedError()), is_doubtful(KeyError())
+    (True, False, False)
+    """
+    if not isinstance(error, Exception) or isinstance(error, _CUT):
+        return True
+    verdict = _PLAIN.classification(error)
+    return verdict.is_ambiguous or verdict.kind in _DOUBTFUL
+
+
+class StepCall:
+    """One action or compensation, with the context that it is given."""
+
+    __slots__ = (
+        "_began",
+        "_clear",
+        "_function",
+        "_given",
+        "context",
+        "is_async",
+        "operation",
+        "step",
+    )
+
+    def __init__(self, number: int, known: Known, context: SagaContext) -> None:
+        self.step = number
+        self.operation = known.operation
+        self.context = context
+        self.is_async = known.is_async
+        """Whether the function is to be awaited."""
+        self._function = known.function
+        self._given = (context,) if known.takes_context else ()
+        self._began = self._clear = 0
+
+    def attempt(self) -> UserValue:
+        """One attempt of a plain function."""
+        self._begin()
+        try:
+            value = self._function(*self._given)
+        except BaseException as error:
+            self._note(error)
+            raise
+        if is_awaitable(value):
+            discard(value)
+            raise UsageError(
+                f"step {self.context.step} of {self.context.saga} has to be awaited",
+                hint="use `await engine.sagas.arun(...)`",
+            )
+        return value
+
+    async def aattempt(self) -> UserValue:
+        """One attempt of an async function."""
+        self._begin()
+        try:
+            return await self._function(*self._given)
+        except BaseException as error:
+            self._note(error)
+            raise
+
+    def _begin(self) -> None:
+        self._began += 1
+        self.context.attempt = self._began
+
+    def _note(self, error: BaseException) -> None:
+        if not is_doubtful(error):
+            self._clear += 1
+
+    def returned(self, value: UserValue) -> Outcome:
+        """How it has ended."""
+        return Outcome(self.step, value, attempts=self._began)
+
+    def failed(self, error: BaseException) -> Outcome:
+        """How it has ended."""
+        return Outcome(self.step, None, error, self._began, self._clear < self._began)
+
+
+class Known:
+    """What is known of an action or a compensation, once it was first called."""
+
+    __slots__ = ("function", "is_async", "operation", "step", "takes_context")
+
+    def __init__(self, step: SagaStep, function: Action, operation: Verbs) -> None:
+        self.step = step
+        self.function = function
+        self.operation = operation
+        self.is_async = is_async(function)
+        self.takes_context = takes_context(function)
+
+
+class Operations:
+    """The operations of steps, each made once: `transfer.debit`, `transfer.debit.undo`."""
+
+    __slots__ = ("_found", "_operate", "_policy_of")
+
+    def __init__(self, operate: Operate, policy_of: Callable[[str], RetryPolicy]) -> None:
+        self._operate = operate
+        self._policy_of = policy_of
+        self._found: dict[tuple[str, int, int, bool], Known] = {}
+
+    def of(self, saga: Saga, number: int, *, is_undo: bool) -> Known:
+        """The operation of an action or a compensation, and its function."""
+        at, step = (saga.name, saga.version, number, is_undo), saga.steps[number]
+        found = self._found.get(at)
+        if found is None or found.step is not step:
+            function = step.compensate if is_undo else step.action
+            assert function is not None
+            operation = self._made(saga, number, is_undo=is_undo)
+            found = self._found[at] = Known(step, function, operation)
+        return found
+
+    def _made(self, saga: Saga, number: int, *, is_undo: bool) -> Verbs:
+        idempotency = "keyed" if is_undo else saga.steps[number].idempotency
+        policy = self.policy_of(saga, number, is_undo=is_undo)
+        name = _operation_name(saga, number, is_undo=is_undo)
+        return self._operate(name, policy=policy, idempotency=idempotency)
+
+    def policy_of(self, saga: Saga, number: int, *, is_undo: bool) -> RetryPolicy:
+        """The policy of an action or a compensation."""
+        step = saga.steps[number]
+        if is_undo:
+            return _allowing(step.compensate_policy or PATIENT)
+        is_behind = any(each.pivot for each in saga.steps[:number])
+        name = _operation_name(saga, number, is_undo=False)
+        policy = step.policy or (PATIENT if is_behind else self._policy_of(name))
+        if step.idempotency == "unsafe" and step.policy is None:
+            policy = policy.replace(max_attempts=1)
+        return _allowing(policy)
+
+
+def _operation_name(saga: Saga, number: int, *, is_undo: bool) -> str:
+    return f"{saga.name}.{saga.steps[number].name}" + (".undo" if is_undo else "")
+
+
+def _allowing(policy: Policy) -> RetryPolicy:
+    """The policy, by which an action may also retry what it calls, unless it declares otherwise."""
+    own = policy if isinstance(policy, RetryPolicy) else RetryPolicy(**policy.to_dict())
+    return own.replace(nested="allow") if own.nested == "collapse" else own
+
+
+def call_of(
+    saga: Saga,
+    number: int,
+    place: tuple[str, str],
+    given: UserValue,
+    results: Mapping[str, UserValue],
+    known: Known,
+    *,
+    is_undo: bool = False,
+) -> StepCall:
+    """The call of a step; `place` is the id and the address of the saga."""
+    name, (saga_id, address) = saga.steps[number].name, place
+    key = key_of(address, name, is_undo=is_undo)
+    return StepCall(number, known, SagaContext(saga.name, saga_id, name, given, results, key))
