@@ -26,8 +26,7 @@ from mainstay import (
 from mainstay.core.base.change import Change
 from mainstay.core.codec.canonical import canonical
 from mainstay.errors import RetryError
-from mainstay.profiles import agents
-from mainstay.profiles.agents import file_operation, read_file, run_tool, write_file
+from mainstay.profiles.agents import file_operation, files, read_file, run_tool, write_file
 from mainstay.profiles.control_plane import IdempotencyManager, RetryCategory, RetryManager
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import scripted, virtual_time
@@ -83,7 +82,7 @@ def test_an_operation_chooses_otherwise_than_its_engine():
 def test_the_agents_front_door_escalates_by_default(tmp_path, monkeypatch, door, escalate):
     """A tool and a file operation on an engine that are given up become an item each."""
     monkeypatch.setattr("pathlib.Path.read_bytes", busy)
-    monkeypatch.setattr(agents, "_replace", busy)
+    monkeypatch.setattr(files, "replace_file", busy)
     more = {} if escalate is None else {"escalate": escalate}
     with an_engine() as engine:
         ways = {

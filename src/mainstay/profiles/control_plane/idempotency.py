@@ -1,37 +1,15 @@
-"""Results by key, on any store: a view of the engine's records that knows them by key alone."""
+"""Results by key, on any store: the document's IdempotencyManager on the engine's records."""
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
-import mainstay.runtime.clock as clock
-from mainstay.core.base.change import DROP, KEEP, Change, read_as
-from mainstay.core.base.timestamps import moment_of
-from mainstay.core.codec.canonical import canonical, fingerprint
-from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
-from mainstay.core.idempotency.events import Idempotency
-from mainstay.core.idempotency.record import Record, RecordState, encode, lease_of
-from mainstay.core.inbox.items import damaged_item
-from mainstay.core.redact.redactor import REDACTOR
-from mainstay.drivers.call.emit import emit
+from mainstay.core.codec.canonical import fingerprint
 from mainstay.drivers.call.listeners import listeners_of
-from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
-from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.idempotency.purging import Purging
-from mainstay.drivers.idempotency.records import Records
-from mainstay.errors import (
-    Conflict,
-    MainstayWarning,
-    ResultNotKept,
-    StoredValueError,
-    UsageError,
-    ValueTooLarge,
-)
-from mainstay.runtime.context import CONTEXT
+from mainstay.drivers.idempotency.results import Results
 from mainstay.sinks.logging import LoggingSink
 from mainstay.stores.open import open_store
 
@@ -39,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mainstay.ports import Sink, Store
-
-_PAYLOAD = fingerprint({})
-"""The key identifies a call: the function takes no arguments."""
 
 
 class Hit(Struct, frozen=True):
@@ -55,13 +30,10 @@ class Hit(Struct, frozen=True):
     metadata: dict[str, Any] = {}
 
 
-class RecordsByKey(Records):
-    """Records that are known by their key alone, whichever operation made them."""
+class RecordsByKey(Results):
+    """The results of the control plane."""
 
-    @staticmethod
-    def place(key: str) -> str:
-        """Where the record of a key is."""
-        return _address(key)
+    front_door = "control_plane"
 
 
 class IdempotencyManager:
@@ -108,7 +80,8 @@ class IdempotencyManager:
         >>> IdempotencyManager().send_to(())
         """
         self.sinks = sinks
-        self.records = RecordsByKey(self.store, listeners=sinks)
+        self.records = RecordsByKey(self.store, sinks)
+        self.records.ttl = self.ttl
 
     @staticmethod
     def compute_idempotency_key(
@@ -144,20 +117,8 @@ class IdempotencyManager:
         >>> asyncio.run(IdempotencyManager().check_idempotency("k")) is None
         True
         """
-        value, now = await self.store.aread(SPACE, _address(idempotency_key))
-        try:
-            record = None if value is None else read_as(Record, value, "call")
-            if record is None or not _is_result(record, now):
-                return None
-            outcome = decode_outcome(bytes(record.outcome))
-        except StoredValueError as error:
-            await self._damaged(error, "check_idempotency", idempotency_key)
-            raise
-        self._emit("hit", "check_idempotency", idempotency_key)
-        if isinstance(outcome, Failed):  # its result could not be kept
-            raise outcome.exception
-        metadata = msgspec.json.decode(record.metadata) if record.metadata else {}
-        return Hit(outcome.value, metadata)
+        found = await self.records.find(idempotency_key, "check_idempotency")
+        return None if found is None else Hit(found.value, found.metadata)
 
     async def record_result(
         self, idempotency_key: str, result: Any, metadata: Mapping[str, Any] | None = None
@@ -172,71 +133,7 @@ class IdempotencyManager:
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().record_result("k", 7, {"by": "me"}))
         """
-        encoded = canonical(dict(metadata)).decode() if metadata else ""
-        outcome, why = self._outcome_of(idempotency_key, result)
-        try:
-            is_new = await self._record(idempotency_key, outcome, encoded)
-        except ValueTooLarge as error:
-            why = str(error)
-            is_new = await self._record(idempotency_key, _not_kept(idempotency_key, why), "")
-        except StoredValueError as error:
-            await self._damaged(error, "record_result", idempotency_key)
-            raise
-        if is_new:
-            self._emit("not_kept" if why else "record", "record_result", idempotency_key)
-        self.records.count("not_kept" if why else "record")
-        if why:
-            text = f"the result of {idempotency_key!r} is not kept: {why}"
-            warnings.warn(REDACTOR.text(text), MainstayWarning, stacklevel=2)
-
-    def _outcome_of(self, key: str, result: Any) -> tuple[bytes, str]:
-        """The outcome to record, and why it is not the result, if it is not."""
-        try:
-            outcome, why = encode_outcome(Succeeded(result)), ""
-        except UsageError as error:
-            outcome, why = b"", str(error)
-        limit = self.records.size_limit(_OPTIONS, _address(key))
-        if limit is not None and len(outcome) > limit:
-            why = f"it has {len(outcome)} bytes as JSON, and {limit} are kept at most"
-        return (_not_kept(key, why) if why else outcome), why
-
-    def _emit(self, action: str, operation: str, key: str) -> None:
-        """Emits what became of a key; the operation is the method that was called."""
-        if self.sinks:
-            here = CONTEXT.get()
-            event = Idempotency(
-                operation=operation, idempotency_key=REDACTOR.text(key), action=action,
-                retry_category=here.category, tenant_id=here.tenant_id,
-                correlation_id=here.correlation_id, trace_id=here.trace_id,
-            )  # fmt: skip
-            emit(event, self.sinks)
-
-    async def _damaged(self, error: StoredValueError, operation: str, key: str) -> None:
-        item = damaged_item(operation, key, _address(key))
-        await self.records.inbox.aput_damage(error, item)
-
-    async def _record(self, idempotency_key: str, outcome: bytes, encoded: str) -> bool:
-        """Records the outcome; returns whether there was none before."""
-        owner = new_owner()
-
-        def decide(value: bytes | None, now: float) -> tuple[Change, float | None]:
-            record = None if value is None else read_as(Record, value, "call")
-            if record is not None and _is_result(record, now):
-                return KEEP, None
-            if record is not None and _is_under_way(record, now):
-                return lease_of(record, now, record.lease_until - now)
-            epoch = 1 if record is None else record.epoch + 1
-            kept = Record(
-                RecordState.SUCCEEDED, _PAYLOAD, owner, epoch, attempts=0, started=now,
-                outcome=msgspec.Raw(outcome), expires=now + self.ttl, metadata=encoded,
-                kept_for=self.ttl,
-            )  # fmt: skip
-            return Change(encode(kept), kept.expires), 0.0
-
-        busy_for = await self.store.atransact(SPACE, _address(idempotency_key), decide)
-        if busy_for:
-            raise Conflict("record_result", idempotency_key, busy_for)
-        return busy_for is not None
+        await self.records.keep(idempotency_key, result, metadata, "record_result")
 
     async def clear_idempotency(self, idempotency_key: str) -> None:
         """Forgets a result.
@@ -244,7 +141,7 @@ class IdempotencyManager:
         >>> import asyncio
         >>> asyncio.run(IdempotencyManager().clear_idempotency("k"))
         """
-        await self.store.atransact(SPACE, _address(idempotency_key), lambda *_: (DROP, None))
+        await self.records.forget(idempotency_key)
 
     def close(self) -> None:
         """Closes the store.
@@ -254,30 +151,3 @@ class IdempotencyManager:
         if self.records.purging is not None:
             self.records.purging.close()
         self.store.close()
-
-
-_OPTIONS = KeyOptions()
-
-
-def _not_kept(key: str, why: str) -> bytes:
-    error = ResultNotKept("record_result", key, moment_of(clock.current.wall()), why)
-    return encode_outcome(Failed(error))
-
-
-def _is_result(record: Record, now: float) -> bool:
-    is_kept = record.expires is None or record.expires > now
-    return record.state is RecordState.SUCCEEDED and is_kept
-
-
-def _is_under_way(record: Record, now: float) -> bool:
-    return record.state is RecordState.RUNNING and record.lease_until > now
-
-
-def _address(key: str) -> str:
-    """Where the record of a key is; refuses a key that is none."""
-    if not isinstance(key, str) or not key.strip():
-        raise UsageError(
-            f"idempotency_key = {key!r}: must be a text that is not empty",
-            hint="compute_idempotency_key() makes one",
-        )
-    return canonical(["control_plane", key]).decode()

@@ -14,23 +14,24 @@ from mainstay.audit.stream import AuditStream
 from mainstay.core.retry.events import CallFailed, RetryExhausted
 from mainstay.drivers.call.callables import check_callable
 from mainstay.drivers.inbox.resolution import exhausted_calls
+from mainstay.drivers.policy import RetryPolicy as EnginePolicy
 from mainstay.engine.engine import Engine
 from mainstay.errors import PolicyNotFoundWarning, RetryError, UsageError
 from mainstay.ports import SinkWants
 from mainstay.profiles.control_plane.categories import code_of
 from mainstay.profiles.control_plane.idempotency import IdempotencyManager
-from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy
-from mainstay.profiles.control_plane.recent import RecentEvents
+from mainstay.profiles.control_plane.policies import POLICIES, RetryPolicy, default_timeout
 from mainstay.runtime.context import context
 from mainstay.runtime.fork import make_lock
 from mainstay.sinks.logging import LoggingSink
+from mainstay.sinks.recent import RecentEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mainstay.audit.stream import Record
     from mainstay.core.base.event import Event
     from mainstay.core.retry.events import GivenUp
-    from mainstay.drivers.policy import RetryPolicy as EnginePolicy
     from mainstay.engine.operations import Operation
     from mainstay.ports import Sink, Store
     from mainstay.profiles.control_plane.categories import RetryCategory
@@ -45,6 +46,8 @@ class RetryManager:
         sinks: what receives the events; by default the log, named `mainstay`.
         ttl: seconds for which a result is kept.
         remember: how many of the latest events `audit_stream` holds.
+        attempt_timeout: seconds for one attempt, of every category and policy that has no limit of
+            its own; by default 30, and 300 for batches (EXECUTION_EXPIRATION, REPLAY_PROCESSING).
         log_level: the level at which a scheduled retry is logged: a name, or `logging.INFO`. A
             policy of the engine's own that is given for a call has its own.
         options: anything else that an Engine takes: `seed`, `breaker`, `budget`, `guards`.
@@ -66,6 +69,7 @@ class RetryManager:
         sinks: Iterable[Sink] | None = None,
         ttl: float = 86_400.0,
         remember: int = 10_000,
+        attempt_timeout: float | None = None,
         log_level: str | int = "WARNING",
         **options: Any,
     ) -> None:
@@ -73,12 +77,13 @@ class RetryManager:
         matrix = {category.value: policy for category, policy in POLICIES.items()}
         self._policies = {**matrix, **own}
         self.default_policy = RetryPolicy()
+        self.attempt_timeout = EnginePolicy(attempt_timeout=attempt_timeout).attempt_timeout
         self.log_level = self.default_policy.policy(log_level=log_level).log_level
         self.idempotency_manager = IdempotencyManager(store, ttl=ttl)
-        self._recent = RecentEvents(remember)
+        self.recent = RecentEvents(remember)
         listeners = (LoggingSink(),) if sinks is None else tuple(sinks)
         self.engine = Engine(
-            self.idempotency_manager.store, sinks=(*listeners, self._recent, _Ends()), **options
+            self.idempotency_manager.store, sinks=(*listeners, self.recent, _Ends()), **options
         )
         self.idempotency_manager.send_to(self.engine.sinks)
         records, self.engine.records = self.engine.records, self.idempotency_manager.records
@@ -97,7 +102,7 @@ class RetryManager:
         >>> len(manager.audit_stream.filter(event_type="retry_attempt"))
         0
         """
-        return AuditStream(self._recent.records)
+        return AuditStream(self.recent.records)
 
     def get_policy(self, category: RetryCategory | str) -> RetryPolicy:
         """The policy of a category or its code; an unknown one gets the default, and a warning.
@@ -147,9 +152,7 @@ class RetryManager:
         """
         check_callable(coro)
         code = code_of(category)
-        chosen = self.get_policy(category) if policy is None else policy
-        if isinstance(chosen, RetryPolicy):
-            chosen = chosen.policy(code, self.log_level)
+        chosen = self._bounded(code, self.get_policy(category) if policy is None else policy)
         metadata = dict(additional_context or {})
         work = self._operation(operation, chosen, idempotency_key, metadata)
         ends: list[GivenUp] = []
@@ -165,6 +168,14 @@ class RetryManager:
                 raise RetryError(category, ends[0].total_attempts, operation, metadata) from failure
             finally:
                 _ENDS.reset(token)
+
+    def _bounded(self, code: str, policy: RetryPolicy | EnginePolicy) -> EnginePolicy:
+        """The engine's policy, in which every attempt has an end."""
+        if isinstance(policy, RetryPolicy):
+            policy = policy.policy(code, self.log_level)
+        if policy.first_limit is not None:
+            return policy
+        return policy.replace(attempt_timeout=self.attempt_timeout or default_timeout(code))
 
     def _operation(
         self, name: str, policy: EnginePolicy, key: str | None, metadata: dict[str, Any]
@@ -237,3 +248,37 @@ def get_retry_manager(store: str | Store | None = None) -> RetryManager:
                 hint="name the store in the first call, or create a RetryManager",
             )
         return _MANAGERS[0]
+
+
+def _recent_records() -> Iterable[Record]:
+    """The events of the process's manager; none if there is no manager yet."""
+    return _MANAGERS[0].recent.records() if _MANAGERS else ()
+
+
+audit_stream = AuditStream(_recent_records)
+"""The latest events of the process's manager: what `get_retry_manager().audit_stream` is."""
+
+
+def calculate_success_rate(events: AuditStream | Iterable[Event]) -> float | None:
+    """The share of the calls in a stream that ended well; None if none has ended.
+
+    >>> from mainstay.events import CallSucceeded, RetryExhausted
+    >>> calculate_success_rate([CallSucceeded(total_attempts=2), RetryExhausted(total_attempts=3)])
+    0.5
+    """
+    return _total(events, "success_rate")
+
+
+def calculate_avg_attempts(events: AuditStream | Iterable[Event]) -> float | None:
+    """The attempts that the calls in a stream made on average; None if none has ended.
+
+    >>> from mainstay.events import CallSucceeded, RetryExhausted
+    >>> calculate_avg_attempts([CallSucceeded(total_attempts=2), RetryExhausted(total_attempts=3)])
+    2.5
+    """
+    return _total(events, "mean_attempts")
+
+
+def _total(events: AuditStream | Iterable[Event], figure: str) -> float | None:
+    stream = events if isinstance(events, AuditStream) else AuditStream(list(events))
+    return stream.stats(by=())["total"][figure]  # type: ignore[no-any-return]

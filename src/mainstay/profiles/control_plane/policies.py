@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mainstay.core.base.validate import Checker, in_seconds
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.policy import RetryPolicy as EnginePolicy
+from mainstay.errors import PolicyError
 from mainstay.profiles.control_plane.categories import RetryCategory
 
 if TYPE_CHECKING:
@@ -64,8 +65,16 @@ class RetryPolicy:
                 check.note(name, rules, "a list of exception classes, names or codes")
             else:
                 object.__setattr__(self, name, tuple(rules))
+        if not any(problem.field.endswith("exceptions") for problem in check.problems):
+            self._check_rules(check)
         check.close()
-        self.policy()  # raises if the lists are wrong
+
+    def _check_rules(self, check: Checker) -> None:
+        own = {"retry_on": "retryable_exceptions", "never_retry_on": "non_retryable_exceptions"}
+        try:
+            EnginePolicy(**{field: getattr(self, name) for field, name in own.items()})
+        except PolicyError as error:
+            check.include(error, own)
 
     def policy(self, name: str = "control_plane", log_level: str | int = "WARNING") -> EnginePolicy:
         """The engine's policy with these values; a scheduled retry is logged at the level.
@@ -112,3 +121,11 @@ POLICIES = {
     )
 }
 """The matrix: what each category is retried with, unless a manager has other policies."""
+
+BATCHES = (_CATEGORY.EXECUTION_EXPIRATION.value, _CATEGORY.REPLAY_PROCESSING.value)
+"""Categories of batches and large replays, whose attempts may take longer."""
+
+
+def default_timeout(code: str) -> float:
+    """Seconds for one attempt of a category: the document bounds all, and names no number."""
+    return 300.0 if code in BATCHES else 30.0

@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from mainstay import Backoff, PolicyError, PolicyNotFoundWarning, WrapError, events
+from mainstay import (
+    AttemptTimeout,
+    Backoff,
+    PolicyError,
+    PolicyNotFoundWarning,
+    WrapError,
+    events,
+)
 from mainstay import RetryPolicy as EnginePolicy
 from mainstay.profiles.control_plane import (
     POLICIES,
@@ -154,7 +161,7 @@ def test_a_policy_has_the_documents_fields_and_defaults():
 
 
 @pytest.mark.req("CP-03")
-def test_every_problem_of_a_policy_is_told_at_once():
+def test_every_problem_of_a_policy_is_reported_at_once():
     """Each by the document's own field name."""
     with pytest.raises(PolicyError) as caught:
         RetryPolicy(0, -1.0, float("nan"), 0.5, "yes", 2.0, OSError, "OSError")
@@ -162,8 +169,12 @@ def test_every_problem_of_a_policy_is_told_at_once():
         "max_attempts", "base_delay", "max_delay", "backoff_multiplier", "jitter_factor",
         "jitter_enabled", "retryable_exceptions", "non_retryable_exceptions",
     ]  # fmt: skip
-    with pytest.raises(PolicyError, match="retry_on"):
-        RetryPolicy(retryable_exceptions=[42])
+    with pytest.raises(PolicyError) as caught:
+        RetryPolicy(0, retryable_exceptions=[42], non_retryable_exceptions=[int, " "])
+    assert [problem.field for problem in caught.value.problems] == [
+        "max_attempts", "retryable_exceptions", "non_retryable_exceptions",
+        "non_retryable_exceptions",
+    ]  # fmt: skip
 
 
 @pytest.mark.req("CP-04")
@@ -528,3 +539,53 @@ def test_a_process_has_one_manager(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="retry manager already"):
         get_retry_manager("memory://")
     first.close()
+
+
+# --- bounded attempts -----------------------------------------------------------------------------
+
+
+def waited(manager, category, policy=None):
+    """How long one attempt that never ends was waited for, and what it ended in."""
+    own = policy or RetryPolicy(max_attempts=1)
+    with virtual_time() as time, pytest.raises(RetryError) as caught:
+        asyncio.run(
+            manager.execute_with_retry(category, "hang", lambda: asyncio.sleep(1e6), policy=own)
+        )
+    assert isinstance(caught.value.__cause__, AttemptTimeout)
+    return time.elapsed
+
+
+@pytest.mark.req("CP-14.attempt")
+@pytest.mark.parametrize("category", RetryCategory)
+def test_every_attempt_ends_without_a_policy_of_the_users(category):
+    """After 30 s; batches and large replays have five minutes."""
+    is_batch = category.name in ("EXECUTION_EXPIRATION", "REPLAY_PROCESSING")
+    assert waited(RetryManager(sinks=[]), category) == pytest.approx(300.0 if is_batch else 30.0)
+
+
+@pytest.mark.req("CP-14.attempt")
+def test_the_time_of_an_attempt_may_be_set():
+    """For a manager, or by a policy of the engine's own, which keeps what it has."""
+    manager = RetryManager(sinks=[], attempt_timeout=2.0)
+    assert waited(manager, RetryCategory.REPLAY_PROCESSING) == pytest.approx(2.0)
+    own = EnginePolicy(max_attempts=1, retry_on=Exception, attempt_timeout=7.0)
+    assert waited(manager, RetryCategory.KV_GET, own) == pytest.approx(7.0)
+    own = EnginePolicy(max_attempts=1, retry_on=Exception)
+    assert waited(manager, RetryCategory.KV_GET, own) == pytest.approx(2.0)
+    with pytest.raises(PolicyError, match="attempt_timeout"):
+        RetryManager(attempt_timeout=0)
+
+
+@pytest.mark.req("CP-14.attempt")
+def test_an_attempt_that_takes_too_long_is_followed_by_the_next():
+    """It is cancelled, and the policy of the category goes on."""
+    ends = []
+
+    async def work():
+        ends.append(1)
+        if len(ends) < 3:
+            await asyncio.sleep(1e6)
+        return "done"
+
+    assert execute(RetryManager(sinks=[]), RetryCategory.KV_GET, "slow", work) == "done"
+    assert len(ends) == 3

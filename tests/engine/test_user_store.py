@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mainstay.cli.state import default_store
+from mainstay.engine.user_store import default_store
 
 
 @pytest.fixture

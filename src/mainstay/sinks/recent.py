@@ -1,4 +1,4 @@
-"""The latest events in memory, to watch the control plane while it runs."""
+"""The latest events in memory, to watch a process while it runs."""
 
 from __future__ import annotations
 

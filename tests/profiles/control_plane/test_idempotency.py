@@ -10,14 +10,15 @@ import sys
 import pytest
 
 from mainstay import Conflict, MainstayWarning, ResultNotKept, UsageError
+from mainstay.core.codec.canonical import fingerprint
 from mainstay.core.idempotency.record import Begin, reduce
 from mainstay.profiles.control_plane import (
     Hit,
     IdempotencyManager,
     RetryCategory,
     RetryManager,
-    idempotency,
 )
+from mainstay.profiles.control_plane.idempotency import RecordsByKey
 from mainstay.testing import virtual_time
 
 KEY = IdempotencyManager.compute_idempotency_key
@@ -78,9 +79,9 @@ def test_a_key_is_the_same_in_any_order_and_process():
 def test_what_a_crash_has_cut_off_is_resumed():
     """As the document has it: the operation is declared idempotent, and runs again."""
     manager = RetryManager(sinks=[])
-    begun = Begin("ghost", idempotency._PAYLOAD, lease=0.01, max_attempts=3)
+    begun = Begin("ghost", fingerprint({}), lease=0.01, max_attempts=3)
     manager.engine.store.transact(
-        "records", idempotency._address("k"), lambda value, now: reduce(value, begun, now)
+        "records", RecordsByKey.place("k"), lambda value, now: reduce(value, begun, now)
     )
 
     async def put():

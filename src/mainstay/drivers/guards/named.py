@@ -1,0 +1,65 @@
+"""Circuits of a user's own, known by a name: each attempt is refused, or recorded as it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainstay.core.base.functions import is_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mainstay.drivers.call.callables import Function
+    from mainstay.errors import CircuitOpenError
+
+
+class NamedCircuits(Protocol):
+    """What such circuits can do."""
+
+    def is_open(self, operation_type: str, /) -> bool:
+        """Whether calls under the name are refused."""
+
+    def record_success(self, operation_type: str, /) -> None:
+        """A call under the name has succeeded."""
+
+    def record_failure(self, operation_type: str, /) -> None:
+        """A call under the name has failed."""
+
+
+def recorded(
+    function: Function,
+    circuits: NamedCircuits,
+    name: str,
+    refusal: Callable[[str], CircuitOpenError],
+) -> Function:
+    """The function, sync or async, with every call of it seen by the circuits.
+
+    A cancellation is recorded neither as a success nor as a failure.
+    """
+
+    def attempt(*args: Any) -> Any:
+        with _Attempt(circuits, name, refusal):
+            return function(*args)
+
+    async def async_attempt(*args: Any) -> Any:
+        with _Attempt(circuits, name, refusal):
+            return await function(*args)
+
+    return async_attempt if is_async(function) else attempt
+
+
+class _Attempt:
+    def __init__(
+        self, circuits: NamedCircuits, name: str, refusal: Callable[[str], CircuitOpenError]
+    ) -> None:
+        self._circuits, self._name, self._refusal = circuits, name, refusal
+
+    def __enter__(self) -> None:
+        if self._circuits.is_open(self._name):
+            raise self._refusal(self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._circuits.record_success(self._name)
+        elif issubclass(kind, Exception):
+            self._circuits.record_failure(self._name)

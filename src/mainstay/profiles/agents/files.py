@@ -1,0 +1,117 @@
+"""Operations on files: locked and busy ones are retried, missing and forbidden ones are not."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from mainstay.engine.registry import STANDARD
+from mainstay.runtime.replace_file import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ParamSpec, TypeVar
+
+    from mainstay.drivers.policy import RetryPolicy
+    from mainstay.engine.engine import Engine
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+FILE = "file"
+"""What the document's `operationPolicies` call the operations on files."""
+
+
+@overload
+def file_operation(
+    function: Callable[..., R],
+    /,
+    *args: Any,
+    engine: Engine,
+    operation: str = ...,
+    escalate: bool = ...,
+    **kwargs: Any,
+) -> R: ...
+@overload
+def file_operation(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+def file_operation(function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+    """Calls a function on files; locked and busy ones are tried again, under STANDARD.
+
+    EAGAIN, EBUSY, ETXTBSY, stale handles and the sharing violations of Windows are retried; a file
+    that is missing, forbidden or on a full disk is not. For another policy: `policy.call`.
+
+    With `engine` it is called as an operation of that engine, under that operation's policy,
+    circuit and budget, with the engine's log and audit. `operation` is the name, by default "file".
+    A call that is given up becomes an item of the engine's inbox, unless `escalate` is False.
+
+    Args:
+        function: what is called.
+        args: its arguments.
+        kwargs: its arguments by name, and the three options above if one of them is an Engine.
+
+    >>> file_operation(os.path.exists, "/")
+    True
+    """
+    if "engine" not in kwargs:
+        return STANDARD.call(function, *args, **kwargs)
+    from mainstay.engine.engine import Engine
+
+    if not isinstance(kwargs["engine"], Engine):  # a parameter of the function's own
+        return STANDARD.call(function, *args, **kwargs)
+    engine, name = kwargs.pop("engine"), kwargs.pop("operation", FILE)
+    operation = engine.operation(name, escalate=kwargs.pop("escalate", True))
+    return operation.call(function, *args, **kwargs)  # type: ignore[no-any-return]
+
+
+def read_file(
+    path: str | os.PathLike[str],
+    *,
+    policy: RetryPolicy = STANDARD,
+    engine: Engine | None = None,
+    operation: str = FILE,
+    escalate: bool = True,
+) -> bytes:
+    """The bytes of a file; tried again while it is locked or busy.
+
+    With an engine it is an operation of that engine, as in `file_operation`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_file(f"{folder}/note", b"hello")
+    ...     read_file(f"{folder}/note")
+    b'hello'
+    """
+    if engine is None:
+        return policy.call(Path(path).read_bytes)
+    read = Path(path).read_bytes
+    return file_operation(read, engine=engine, operation=operation, escalate=escalate)
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    data: bytes,
+    *,
+    policy: RetryPolicy = STANDARD,
+    engine: Engine | None = None,
+    operation: str = FILE,
+    escalate: bool = True,
+) -> None:
+    """Writes a file whole: a reader sees the old content or all of the new.
+
+    With an engine it is an operation of that engine, as in `file_operation`.
+
+    Each attempt writes a file beside it and puts it in place; what an attempt left is removed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_file(f"{folder}/note", b"hello")
+    ...     os.listdir(folder)
+    ['note']
+    """
+    if engine is None:
+        policy.call(replace_file, Path(path), data)
+        return
+    work = partial(replace_file, Path(path), data)
+    file_operation(work, engine=engine, operation=operation, escalate=escalate)

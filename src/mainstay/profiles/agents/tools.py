@@ -1,0 +1,99 @@
+"""Tools: commands that are run, bounded in time, retried, and ended with all they started."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mainstay.drivers.process.capture import stream_of
+from mainstay.drivers.process.command import name_of
+from mainstay.drivers.process.tool import Tool
+from mainstay.engine.registry import STANDARD
+from mainstay.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mainstay.drivers.policy import RetryPolicy
+    from mainstay.engine.engine import Engine
+
+
+class ToolResult(Struct, frozen=True):
+    """What a tool wrote, and how often it was run.
+
+    >>> run_tool(["echo", "hello"]).stdout.split()
+    [b'hello']
+    """
+
+    stdout: bytes
+    stderr: bytes
+    attempts: int
+    lost: str = ""
+    """Why the output is not here, if it is not: it was too long."""
+
+    @property
+    def text(self) -> str:
+        """What it wrote to stdout, as text.
+
+        >>> ToolResult(b"ok", b"", 1).text
+        'ok'
+        """
+        return self.stdout.decode(errors="replace")
+
+
+def run_tool(
+    command: Sequence[str],
+    *,
+    policy: RetryPolicy = STANDARD,
+    timeout: float | None = None,
+    engine: Engine | None = None,
+    operation: str | None = None,
+    escalate: bool = True,
+    input: bytes | None = None,  # noqa: A002  as subprocess.run has it
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    attempt_timeout: float | None = None,
+) -> ToolResult:
+    """Runs a command under a policy; what it wrote comes back.
+
+    `with mainstay.context(cancel=event):` ends it, or its wait, once the event is set.
+
+    Args:
+        command: the program and its arguments; no shell is between.
+        policy: how it is retried.
+        timeout: seconds for each attempt; then it is ended with all it started.
+        engine: runs it as an operation of this engine, under that operation's policy, circuit and
+            budget, instead.
+        operation: that operation's name; by default the command's.
+        escalate: whether a tool that is given up becomes an item of the engine's inbox.
+        input: what it reads from stdin, anew in each attempt; nothing by default.
+        cwd: the folder it is run in.
+        env: its environment; by default this process's, without the secrets of operators.
+        attempt_timeout: the same as `timeout`.
+
+    Raises:
+        CommandFailed: it failed in every attempt, or in a way that is not retried.
+        AttemptTimeout: the last attempt was cut.
+
+    >>> run_tool(["sh", "-c", "echo done"], timeout=30.0).attempts
+    1
+    """
+    if isinstance(command, str | bytes) or not command:
+        raise UsageError(
+            f"command = {command!r}: must be a list of a program and its arguments",
+            hint='["sh", "-c", "..."] runs a script of the shell\'s',
+        )
+    if timeout is not None and attempt_timeout is not None:
+        raise UsageError("timeout and attempt_timeout are one field", hint="give one of them")
+    limit = attempt_timeout if timeout is None else timeout
+    folder = None if cwd is None else os.fspath(cwd)
+    with Tool(command, limit, input, folder, env) as tool:
+        if engine is None:
+            output = policy.call(tool.attempt)
+        else:
+            name = operation or name_of(command)
+            output = engine.operation(name, escalate=escalate).call(tool.attempt)
+    tape = output["tape"]
+    return ToolResult(stream_of(tape, 1), stream_of(tape, 2), tool.attempts, output["lost"])

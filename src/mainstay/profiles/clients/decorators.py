@@ -1,0 +1,197 @@
+"""The decorators of the client document: for any configuration, for S3 and for HTTP APIs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from mainstay.core.base.validate import Checker
+from mainstay.drivers.call.guard import gate_of
+from mainstay.drivers.call.site import Site
+from mainstay.drivers.call.wrap import wrap
+from mainstay.drivers.guards.breaker import CircuitBreaker
+from mainstay.drivers.policy import Verbs
+from mainstay.errors import PolicyError
+from mainstay.profiles.clients.configuration import RetryConfiguration
+from mainstay.runtime.fork import make_lock
+from mainstay.runtime.reports import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar, overload
+
+    from mainstay.core.base.event import Event
+    from mainstay.drivers.call.callables import Function
+    from mainstay.drivers.decorated import ClassFunction, Decorated
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    F = TypeVar("F", bound=Function)
+
+
+class RetryDecorator(Verbs):
+    """Retries the functions it decorates, sync or async, and counts their attempts.
+
+    `call` and `run`, `acall` and `arun` do the same for one call; `run` and `arun` return a
+    RetryResult and do not raise.
+
+    Args:
+        config: how it is retried; by default `RetryConfiguration()`.
+        circuit_breaker: asked before and after every attempt.
+        attempt_counter: where attempts are counted, by the name of the function, at the end of
+            each call; decorators may share one. By default one of its own.
+        respect_retry_after: whether a Retry-After is waited for.
+
+    >>> from mainstay.profiles.clients import RetryPresets
+    >>> retried = RetryDecorator(RetryPresets.API_CALL)
+    >>> @retried
+    ... def fetch():
+    ...     return "page"
+    >>> fetch(), retried.attempt_counter["fetch"]
+    ('page', 1)
+    """
+
+    def __init__(
+        self,
+        config: RetryConfiguration | None = None,
+        circuit_breaker: CircuitBreaker | None = None,
+        attempt_counter: Counter[str] | None = None,
+        *,
+        respect_retry_after: bool = True,
+    ) -> None:
+        check = Checker("RetryDecorator")
+        check.instance("config", config, RetryConfiguration, "RetryPresets.S3_UPLOAD")
+        _check_rest(check, circuit_breaker, respect_retry_after)
+        check.instance("attempt_counter", attempt_counter, Counter)
+        check.close()
+        self.config = config or RetryConfiguration()
+        self.circuit_breaker = circuit_breaker
+        self.attempt_counter = Counter() if attempt_counter is None else attempt_counter
+        self._policy = self.config.policy().replace(respect_retry_after=respect_retry_after)
+        self._site = self._new_site()
+
+    def _new_site(self) -> Site:
+        gate, counting = gate_of(self.circuit_breaker), _Counting(self.attempt_counter)
+        return Site(self._policy, gate=gate, listeners=(counting,), logs=logs.LOGS)
+
+    @property
+    def _verb_site(self) -> Site:
+        return self._site
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, function: ClassFunction, /) -> ClassFunction: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> Decorated[P, R]: ...
+        @overload
+        def __call__(self, function: F, /) -> F: ...
+
+    def __call__(self, function: Any, /) -> Any:
+        """Decorates a function, sync or async."""
+        return wrap(function, self._new_site())
+
+
+class _Counting:
+    """A listener that adds the attempts of each call that has ended to a counter."""
+
+    def __init__(self, counter: Counter[str]) -> None:
+        self._counter = counter
+
+    def __call__(self, event: Event) -> None:
+        attempts = getattr(event, "total_attempts", 0)
+        if attempts:
+            with _COUNTING:
+                self._counter[event.operation] += attempts
+
+
+_COUNTING = make_lock()
+"""One for all, since decorators may share a counter."""
+
+
+def with_s3_retry(
+    max_attempts: int = 5,
+    base_delay: float = 1.0,
+    max_delay: float = 30.0,
+    jitter: float = 1.0,
+    circuit_breaker: CircuitBreaker | None = None,
+) -> RetryDecorator:
+    """Decorates a function that calls S3, sync or async.
+
+    Throttling, lost connections and S3's own errors are retried; what is missing or forbidden is
+    not. A client's own retries multiply these: `boto3.client("s3",
+    config=Config(retries={"total_max_attempts": 1}))`.
+
+    Args:
+        max_attempts: the most attempts, the first included.
+        base_delay: seconds before the first retry.
+        max_delay: the longest delay.
+        jitter: up to how many seconds are added to a delay.
+        circuit_breaker: asked before and after every attempt.
+
+    >>> @with_s3_retry(max_attempts=3)
+    ... def upload(name):
+    ...     return f"uploaded {name}"
+    >>> upload("invoice")
+    'uploaded invoice'
+    """
+    fields = {
+        "max_attempts": max_attempts, "base_delay": base_delay, "max_delay": max_delay,
+        "jitter": jitter,
+    }  # fmt: skip
+    return _decorator("with_s3_retry", fields, circuit_breaker)
+
+
+def with_api_retry(
+    max_attempts: int = 3,
+    base_delay: float = 0.5,
+    max_delay: float = 10.0,
+    jitter: float = 0.5,
+    respect_retry_after: bool = True,
+) -> RetryDecorator:
+    """Decorates a function that calls an HTTP API, sync or async.
+
+    Lost connections, timeouts, 429 and 5xx are retried, other statuses are not; the function has
+    to raise for them (`response.raise_for_status()`).
+
+    Args:
+        max_attempts: the most attempts, the first included.
+        base_delay: seconds before the first retry.
+        max_delay: the longest delay.
+        jitter: up to how many seconds are added to a delay.
+        respect_retry_after: whether a Retry-After is waited for, in seconds or as a date; one of
+            more than 60 s ends the call.
+
+    >>> @with_api_retry()
+    ... async def fetch(): ...
+    >>> fetch.mainstay.policy.max_attempts
+    3
+    """
+    fields = {
+        "max_attempts": max_attempts, "base_delay": base_delay, "max_delay": max_delay,
+        "jitter": jitter,
+    }  # fmt: skip
+    return _decorator("with_api_retry", fields, None, respect_retry_after)
+
+
+def _decorator(
+    name: str,
+    fields: dict[str, Any],
+    breaker: CircuitBreaker | None,
+    respect_retry_after: bool = True,
+) -> RetryDecorator:
+    """The decorator with these values; all problems are reported at once."""
+    check, config = Checker(name), None
+    try:
+        config = RetryConfiguration(**fields)
+    except PolicyError as error:
+        check.problems += error.problems
+    _check_rest(check, breaker, respect_retry_after)
+    check.close()
+    return RetryDecorator(config, breaker, respect_retry_after=respect_retry_after)
+
+
+def _check_rest(check: Checker, breaker: object, respect_retry_after: object) -> None:
+    check.instance("circuit_breaker", breaker, CircuitBreaker)
+    if not isinstance(respect_retry_after, bool):
+        check.note("respect_retry_after", respect_retry_after, "True or False")
