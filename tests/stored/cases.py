@@ -215,6 +215,9 @@ ERRORS = {
     "CommandKilled": lambda: errors.CommandKilled("ls", 9, "SIGKILL"),
     "CommandNotRun": lambda: errors.CommandNotRun("ls", 127, "not found"),
     "ConfigError": lambda: errors.ConfigError([errors.ConfigProblem("retry", 1, "a mapping")]),
+    "CompensationFailedError": lambda: errors.CompensationFailedError(
+        "it failed", ["debit"], [KeyError("x")]
+    ),
     "Conflict": lambda: errors.Conflict("pay", "o-1", 2.5),
     "DeadlineExceeded": lambda: errors.DeadlineExceeded(3.0),
     "DependencyError": lambda: errors.DependencyError("it broke", hint="try again"),
@@ -233,6 +236,7 @@ ERRORS = {
         "pay", "o-1", dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "it is too large"
     ),
     "RetryError": lambda: errors.RetryError("network", 3, "pay", {"order": 1}),
+    "SagaStuckError": lambda: errors.SagaStuckError("transfer", "t-1", "it failed", "3f2a"),
     "SinkError": lambda: errors.SinkError("audit", "call_failed", 2.0),
     "StoreError": lambda: errors.StoreError("no store", hint="memory://"),
     "StoreUnavailable": lambda: errors.StoreUnavailable("nats://x", "read", "away"),
@@ -303,6 +307,16 @@ PICKLED = {
     "given up": _given_up(),
     "Fallback": mainstay.Fallback({"a": 1}),
     "BulkheadSnapshot": mainstay.Bulkhead("pool", 2).snapshot(),
+    "Saga": mainstay.Saga(
+        "transfer", [mainstay.SagaStep("debit", print, print), [mainstay.SagaStep("bill", len)]]
+    ),
+    "SagaStep": mainstay.SagaStep("debit", print, pivot=True),
+    "SagaResult": mainstay.SagaResult("transfer", "t-1", {"debit": 5}),
+    "SagaView": mainstay.SagaView(
+        address="a/1", saga="a", id="1", tenant_id=None, version=1, state="running", steps=(),
+        log=(), began=0.0, ended=None, recoveries=0, cancelled="", failure="", stuck="",
+        is_leased=False,
+    ),
     "PolicyRegistry": mainstay.Engine(sinks=[], operations={"db.*": "standard"}).policies,
     "EngineExplanation": mainstay.Engine(sinks=[], operations={"a": "standard"}).explain(),
 }  # fmt: skip

@@ -31,6 +31,7 @@ from mainstay import (
 from mainstay.integrations.asgi import IdempotencyKeyMiddleware
 from tests.servers.commands import run as run_mainstay
 from tests.servers.nats import start_nats
+from tests.servers.postgres import create_database
 from tests.servers.valkey import start_valkey
 from tests.stored import cases
 
@@ -343,7 +344,7 @@ def _database(url):
     """A database of its own, in the server of the session."""
     name = f"stored_{uuid.uuid4().hex}"
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        create_database(connection, name)
     yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -215,12 +215,15 @@ def test_an_item_that_was_raised_is_the_same_when_it_is_raised_again(engine):
     assert engine.inbox.put(item).times > 2
 
 
-def test_operators_prove_who_they_are(engine, version):
+def test_operators_prove_who_they_are(engine, url, version):
     """By a secret and by a key; who is disabled is refused, and nobody new is the first."""
     verify = engine.operators.verify
     verify("ann", content.SECRET)
     verify("bob", OperatorKey(version / "key.pem"))
-    for name, proof in (("ann", "a guess"), ("eve", content.OTHER_SECRET)):
+    refused = [("ann", "a guess"), ("eve", content.OTHER_SECRET)]
+    if not url.startswith("sqlite"):  # a hash at its real cost for each; stores have no part in it
+        refused.clear()
+    for name, proof in refused:
         with pytest.raises(mainstay.IdentityRefused):
             verify(name, proof)
     with pytest.raises(mainstay.IdentityRefused, match="not the first"):
@@ -324,8 +327,9 @@ def test_a_spill_is_taken_up(version, tmp_path):
     spilled = tmp_path / "spill"
     where = content.spill(tmp_path, spilled)
     [home] = spilled.iterdir()
-    for folder in home.iterdir():
-        shutil.rmtree(folder)
+    for found in home.iterdir():  # the folders of processes; the key stays
+        if found.is_dir():
+            shutil.rmtree(found)
     shutil.copytree(version / "spilled" / "home", home, dirs_exist_ok=True)
     assert list(spilled.rglob("*.jsonl"))
     assert all(adopt(path) for path in spilled.rglob("*.jsonl"))
@@ -412,8 +416,8 @@ def test_every_public_class_of_values_is_among_the_pickles():
 HOLD_A_PROCESS = {
     "AdaptiveThrottle", "Attempt", "Attempts", "AuditLog", "AuditStream", "Bulkhead",
     "CircuitBreaker", "CircuitRegistry", "Decorated", "Engine", "Hedge", "Inbox", "KeyedOperation",
-    "MemoryGuard", "Operation", "OperatorKey", "Operators", "RateLimit", "RetryBudget",
-    "RetryStatistics",
+    "MemoryGuard", "Operation", "OperatorKey", "Operators", "RateLimit", "Recovery",
+    "RetryBudget", "RetryStatistics", "SagaContext", "SagaExecutor", "Sagas",
     "TokenBudget", "carrying", "context",
 }  # fmt: skip
 """What has locks, files, keys or calls under way, and is no value."""
