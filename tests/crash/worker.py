@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.resources.readers
 import json
 import os
 import signal
@@ -24,14 +25,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mainstay.drivers.call.result
+import mainstay.stores.sqlite.space
 from mainstay import Backoff, Engine, RetryPolicy
 from mainstay.core.idempotency.record import Busy, Done, Renew
 from mainstay.drivers.idempotency import lease_renewal
 from mainstay.drivers.idempotency.keyed_call import KeyedCall
+from mainstay.drivers.idempotency.purging import Purging
 from mainstay.stores.open import open_store
 from mainstay.stores.sqlite import statements as sqlite_steps
 from mainstay.stores.sqlite.store import SqliteStore
 
+PRELOADED = (
+    importlib.resources.readers, mainstay.drivers.call.result, mainstay.stores.sqlite.space,
+)  # fmt: skip
+"""What a call would import; a child need not, if the process that forks it has."""
 LEASE = 0.25
 MOST = 5
 LIMIT = 30.0
@@ -61,9 +69,10 @@ class Boundaries:
     A second run must find the boundaries of the first, however slow the machine is. A renewal adds
     its own, and as it changes the record it adds some to the next step of the call too; so where
     boundaries are counted a lease is not renewed when a third of it is over, but once, when the
-    scenario asks for it. A step that finds its key taken is a boundary to be killed at like any
-    other, but when it is over it does not count: how many there are depends on what is left of the
-    lease. For the steps of SQLite see `_choose_path`.
+    scenario asks for it. Nor does a thread purge, which begins with the first record: one scenario
+    purges at its end, in the thread of the call. A step that finds its key taken is a boundary to
+    be killed at like any other, but when it is over it does not count: how many there are depends
+    on what is left of the lease. For the steps of SQLite see `_choose_path`.
     """
 
     def __init__(self, crash_at: int) -> None:
@@ -317,7 +326,8 @@ def perform(job: dict[str, Any]) -> Boundaries:
     script = Script(job, boundaries)
     store = opened(job["url"], boundaries)
     how = "unsafe" if job["scenario"] == "unsafe" else "idempotent"
-    with Engine(store, policies=POLICIES, operations=OPERATIONS, sinks=[], audit=False) as engine:
+    options: dict[str, Any] = {"sinks": [], "audit": False, "purge": None}
+    with Engine(store, policies=POLICIES, operations=OPERATIONS, **options) as engine:
         operation = engine.operation(
             job["scenario"], key=job["key"], idempotency=how, lease=LEASE, wait=LIMIT / 2
         )
@@ -334,6 +344,9 @@ def perform(job: dict[str, Any]) -> Boundaries:
             seen["why"] = "; ".join([str(error), *getattr(error, "__notes__", ())])
         append(job, "seen", json.dumps(seen))
         boundaries.pass_by("after it is seen")
+        if job["scenario"] == "plain":
+            boundaries.command = "purge"
+            Purging(store).purge_if_due()
     return boundaries
 
 

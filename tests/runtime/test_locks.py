@@ -26,18 +26,23 @@ RESET = {
     "drivers/idempotency/purging.py": "Purging._reset is registered",
     "runtime/background.py": "Background's reset is registered; a job is one call's",
     "runtime/waits.py": "Waits._begin is registered",
+    "drivers/saga/entries.py": "EntryRemoval.reset is registered with the first removal",
     "drivers/guards/shared.py": "Sharing._begin_in_child makes its event anew",
 }
 """Modules that make their locks in a function that is registered by `reset_in_child`."""
 SHORT = {
     "cli/demo/tally.py": "one run of a command that does not fork",
     "cli/demo/traffic.py": "one run of a command that does not fork",
+    "cli/outbox/relay.py": "one run of a command that does not fork",
+    "cli/sagas/command.py": "one run of a command that does not fork",
+    "drivers/outbox/relay.py": "one run of a relay, which a forked child does not continue",
+    "profiles/agents/executor.py": "the token of one call",
     "drivers/call/threads.py": "one attempt in a thread",
     "drivers/layers/bulkhead.py": "one call that waits",
     "drivers/layers/race.py": "one call with a hedge",
     "drivers/process/capture.py": "one run of a subprocess",
     "drivers/process/group.py": "one run of a subprocess",
-    "sinks/notify/base.py": "one notification",
+    "integrations/webhooks/post.py": "one request",
     "stores/group_commit.py": "the steps of one thread; the writer's lock is made by make_lock",
     "sinks/telemetry/sink.py": "the thread's own",
 }

@@ -32,6 +32,7 @@ from pathlib import Path
 
 import mainstay
 from mainstay.runtime.reports.logs import print_warnings
+from tests.processes import leave
 
 PROGRAM = [sys.executable, "-m", "mainstay"]
 CHEAP = [
@@ -45,8 +46,13 @@ sys.exit(main())""",
 """The same, with hashes of secrets that cost little: a real one takes a second of each test."""
 PARTS = "audit cli config drivers engine stores".split()
 """Folders of the library that are loaded, with all below them."""
-LOADED = "asyncio nats psycopg_pool redis rich.console rich.live rich.progress rich.table".split()
+LOADED = (
+    "asyncio nats psycopg_pool redis rich._emoji_codes rich.console rich.live rich.progress"
+    " rich.table encodings.utf_8_sig"
+).split()
 HEAD = struct.Struct("!I")
+FIRST = "MAINSTAY_TEST_FIRST"
+"""An environment variable: code that a forked command runs before it begins."""
 ROOM = 16_384
 """Bytes that fit into a pipe that nobody reads yet."""
 
@@ -231,6 +237,8 @@ def _load() -> None:
             import_module(name)
     operators = import_module("mainstay.core.inbox.operators")
     operators.COST = operators.Hash(salt="", n=16)  # as CHEAP
+    redactor = import_module("mainstay.core.redact.redactor")
+    redactor.Redactor().text("password=none; token: none; https://a:none@b")  # compiles them all
     gc.collect()
     gc.freeze()
 
@@ -277,6 +285,20 @@ def become(job: dict[str, object]) -> None:
     sys.stderr = sys.__stderr__ = _stream(2, "w", sys.stderr, line_buffering=True)
 
 
+def obey() -> None:
+    """Runs the command, and ends."""
+    from mainstay.cli import main
+
+    exec(os.environ.pop(FIRST, ""), {})
+    try:
+        status = main()
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        status = end.code
+    leave(status or 0)
+
+
 def _stream(fd: int, mode: str, like: io.TextIOWrapper, **options: bool) -> io.TextIOWrapper:
     """A stream of a process that has just been started, on a pipe."""
     raw = os.fdopen(fd, f"{mode}b", closefd=False)
@@ -287,6 +309,4 @@ if __name__ == "__main__":
     given = serve(socket.socket(fileno=int(sys.argv[1])))
     if given is not None:
         become(given)
-        from mainstay.cli import main
-
-        sys.exit(main())
+        obey()

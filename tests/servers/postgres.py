@@ -20,6 +20,7 @@ import uuid
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -56,10 +57,16 @@ def postgres_database(postgres_url):
 
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        create_database(connection, name)
     yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def create_database(connection: Any, name: str) -> None:
+    """An empty database, copied as files: to write it page by page takes seven times the CPU."""
+    how = " STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
+    connection.execute(f"CREATE DATABASE {name} TEMPLATE template0{how}")
 
 
 def server_settings(*, fsync: bool = False, **settings: str) -> dict[str, str]:

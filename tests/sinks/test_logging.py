@@ -119,6 +119,9 @@ def test_security_events_have_a_logger_of_their_own(caplog):
         "operator_added",
         "operator_changed",
         "operator_refused",
+        "outbox_discarded",
+        "outbox_purged",
+        "outbox_replayed",
     }
 
 

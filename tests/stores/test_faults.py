@@ -227,7 +227,7 @@ def test_a_black_hole_is_left_in_time_and_leaves_no_connection_taken(place):
 
 def test_a_black_hole_between_claim_and_outcome_is_told_with_what_happened(place):
     """The effect ran and could not be recorded: the error says so, and nobody waits for ever."""
-    far = place.engine(place.far_url, timeout=0.5)
+    far = place.engine(place.far_url, timeout=2)
 
     def effect(name):
         place.proxy.black_hole()

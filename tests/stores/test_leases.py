@@ -72,12 +72,12 @@ def test_calls_on_a_store_that_hangs_cost_a_call_on_another_no_lease(valkey_url,
     def hold(engine, number):
         with contextlib.suppress(MainstayError):  # its lease is lost, and its outcome with it
             engine.operation(
-                "hold", key=f"{prefix}{number}", idempotency="idempotent", lease=1.0
+                "hold", key=f"{prefix}{number}", idempotency="idempotent", lease=2.0
             ).call(end.wait, SOON)
 
     def work():
         executions.append(1)
-        time.sleep(3.0)
+        time.sleep(5.0)
         return len(executions)
 
     with (
@@ -92,12 +92,12 @@ def test_calls_on_a_store_that_hangs_cost_a_call_on_another_no_lease(valkey_url,
         wait_until(lambda: len(list(hung.store.scan("records", limit=1000))) >= 8)
         proxy.black_hole()
         time.sleep(0.5)
-        operation = other.operation("work", key="k", idempotency="idempotent", lease=1.0, wait=SOON)
+        operation = other.operation("work", key="k", idempotency="idempotent", lease=2.0, wait=SOON)
         waiting = threading.Thread(target=lambda: others.append(operation.call(work)))
         threading.Timer(0.3, waiting.start).start()
         try:
             assert (
-                healthy.operation("work", key="k", idempotency="idempotent", lease=1.0).call(work)
+                healthy.operation("work", key="k", idempotency="idempotent", lease=2.0).call(work)
                 == 1
             )
         finally:

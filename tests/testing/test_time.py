@@ -163,7 +163,7 @@ import asyncio
 import mainstay.testing.time
 from concurrent.futures import ThreadPoolExecutor
 
-mainstay.testing.time._PATIENCE = 3600.0
+mainstay.testing.time._ANSWERS_WITHIN = 3600.0
 pool = ThreadPoolExecutor(1)
 pool.submit(int).result()
 if {ended}:

@@ -23,6 +23,9 @@ def section(page, heading):
         ("control-plane.md", "## Choose the policy", ["max_attempts=5", "jitter_factor"]),
         ("control-plane.md", "## Run it once", ["compute_idempotency_key"]),
         ("control-plane.md", "## Watch it", ["audit_stream", "rate_per_minute", "filter("]),
+        ("control-plane.md", "## Use NATS", ["NATS_CONNECT", "Nats-Msg-Id", "kv_watch"]),
+        ("control-plane.md", "## Watch it", ["calculate_success_rate", "AlertRule"]),
+        ("control-plane.md", "## Operating procedures", ["success_rate", "whatif", "inbox"]),
         ("monitoring.md", "## Operating procedures", ["retries", "circuit"]),
     ],
 )

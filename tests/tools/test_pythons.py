@@ -230,7 +230,8 @@ def test_a_library_without_a_wheel_is_left_out_and_named(installed, tmp_path, ca
     """What is needed to run a test comes first; the rest one by one, never from source."""
     calls = installed("--group", "psycopg[binary,pool]==3.3.8")
     assert pythons.install(Path("python"), tmp_path) == ["psycopg"]
-    assert calls[1][:3] == ["--editable", ".", "pytest==9.1.1"]
+    assert calls[1] == ["--editable", "."]
+    assert calls[2][0] == "pytest==9.1.1"
     assert ["--only-binary", ":all:", "nats-py==2.16.0"] in calls
     assert "one by one" in capsys.readouterr().out
 
@@ -246,6 +247,21 @@ def test_a_python_that_cannot_have_pytest_is_not_run(installed, tmp_path):
     assert (run.seconds, run.is_failed) == (0.0, False)
     assert pythons.is_bad(run, ["3.12"])
     assert not pythons.is_bad(run, ["3.11"])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no output"),
+        ("ERROR: Failed to build msgspec\nerror: failed-wheel\n\nhint: See above.\n",
+         "ERROR: Failed to build msgspec"),
+        ("╰─> hypothesis\n\nnote: This is not pip's.\nhint: See above for details.\n",
+         "╰─> hypothesis"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_the_line_that_names_what_failed(text, reason):
+    """Pip's last line may be a hint at those above it, which the table does not have."""
+    assert pythons.reason_in(text) == reason
 
 
 def test_an_environment_is_made_once_and_anew_after_a_change(installed, tmp_path):

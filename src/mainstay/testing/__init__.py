@@ -1,4 +1,4 @@
-"""For your own tests: virtual time, scripted failures, traces, fault proxy, store contract.
+"""For your own tests: virtual time, scripted failures, traces, sagas, fault proxy, contracts.
 
 >>> import mainstay
 >>> from mainstay.testing import scripted, virtual_time
@@ -14,7 +14,9 @@
 from __future__ import annotations
 
 from mainstay.testing.proxy import FaultProxy
+from mainstay.testing.publishers import BrokerContract, PublisherContract, Received
 from mainstay.testing.replays import assert_replays
+from mainstay.testing.sagas import ProcessDied, SagaTrace, run_saga
 from mainstay.testing.scripts import Script, ScriptEnded, Step, scripted, scripted_async, takes
 from mainstay.testing.stores import StoreContract
 from mainstay.testing.switches import no_retry
@@ -22,7 +24,12 @@ from mainstay.testing.time import VirtualTime, virtual_time
 from mainstay.testing.traces import Trace, record
 
 __all__ = [
+    "BrokerContract",
     "FaultProxy",
+    "ProcessDied",
+    "PublisherContract",
+    "Received",
+    "SagaTrace",
     "Script",
     "ScriptEnded",
     "Step",
@@ -32,6 +39,7 @@ __all__ = [
     "assert_replays",
     "no_retry",
     "record",
+    "run_saga",
     "scripted",
     "scripted_async",
     "takes",

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.crash.faults import LEASE
+from tests.crash.faults.nursery import environment
 from tests.crash.faults.places import ROOT, Place
 
 if TYPE_CHECKING:
+    from tests.crash.faults.nursery import Forked, Nursery
     from tests.crash.faults.oracle import Line, Oracle
 
 ENDS_WITHIN = 30.0
@@ -28,7 +30,7 @@ _WORKER = "tests.crash.faults.worker"
 class Worker:
     """One process under load."""
 
-    def __init__(self, process: subprocess.Popen[bytes], colour: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, colour: str) -> None:
         self.process = process
         self.colour = colour
 
@@ -51,8 +53,15 @@ class Worker:
 class Crew:
     """The workers of a trial."""
 
-    def __init__(self, place: Place, oracle: Oracle, job: dict[str, Any], log: Path) -> None:
-        self._place, self._oracle, self._job = place, oracle, job
+    def __init__(
+        self,
+        place: Place,
+        oracle: Oracle,
+        job: dict[str, Any],
+        log: Path,
+        nursery: Nursery | None = None,
+    ) -> None:
+        self._place, self._oracle, self._job, self._nursery = place, oracle, job, nursery
         self._stderr = log.open("ab")
         self.workers: list[Worker] = []
         self._all: list[Worker] = []
@@ -103,18 +112,16 @@ class Crew:
         os.killpg(worker.pid, signal.SIGKILL)
         return None
 
-    def _process(self, more: dict[str, Any]) -> subprocess.Popen[bytes]:
+    def _process(self, more: dict[str, Any]) -> subprocess.Popen[bytes] | Forked:
         job = {**self._job, "oracle": self._oracle.descriptor, **more}
+        if self._nursery is not None:
+            return self._nursery.start(job, self._stderr.fileno())
         return subprocess.Popen(
             [*self._place.prefix, sys.executable, "-m", _WORKER, json.dumps(job)],
-            cwd=ROOT, env=self._environment(), stdin=subprocess.PIPE, stdout=self._stderr,
-            stderr=self._stderr, start_new_session=True, pass_fds=[self._oracle.descriptor],
+            cwd=ROOT, env=environment(self._place.environment), stdin=subprocess.PIPE,
+            stdout=self._stderr, stderr=self._stderr, start_new_session=True,
+            pass_fds=[self._oracle.descriptor],
         )  # fmt: skip
-
-    def _environment(self) -> dict[str, str]:
-        """With the path of this package: a mount namespace has a working directory of its own."""
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        return {**os.environ, **self._place.environment, "PYTHONPATH": path}
 
     # --- ending -----------------------------------------------------------------------------------
 

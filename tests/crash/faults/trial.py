@@ -15,6 +15,7 @@ from tests.crash.faults import LEASE
 from tests.crash.faults.checker import Evidence, check
 from tests.crash.faults.crew import ENDS_WITHIN, Crew
 from tests.crash.faults.injections import KINDS
+from tests.crash.faults.nursery import Nursery
 from tests.crash.faults.oracle import Oracle
 from tests.crash.faults.places import Place
 
@@ -60,15 +61,20 @@ class Cell:
     def run(self, number: int, most: int | None = None, *, is_sample: bool = False) -> Report:
         """Runs the trial of that number, with that many rounds of faults at most.
 
-        A sample has two workers and one process that recovers, instead of three and two.
+        A sample has two workers and one process that recovers, instead of three and two, and they
+        are forked by one that has imported everything.
         """
-        return _Trial(self, number, most, is_sample=is_sample).run()
+        if not is_sample:
+            return _Trial(self, number, most).run()
+        with Nursery(self.place) as nursery:
+            return _Trial(self, number, most, nursery).run()
 
 
 class _Trial:
     def __init__(
-        self, cell: Cell, number: int, most: int | None, *, is_sample: bool = False
+        self, cell: Cell, number: int, most: int | None, nursery: Nursery | None = None
     ) -> None:
+        is_sample = nursery is not None
         self.cell, self.place = cell, cell.place
         self.report = Report(cell.fault, cell.store, number)
         self.name = f"trial-{number}"
@@ -76,7 +82,8 @@ class _Trial:
         self.folder = self.place.folder
         kind = KINDS[cell.fault]
         self.oracle = Oracle(self.folder / f"{self.name}.oracle")
-        self.crew = Crew(self.place, self.oracle, self._job(), self.folder / f"{self.name}.stderr")
+        log = self.folder / f"{self.name}.stderr"
+        self.crew = Crew(self.place, self.oracle, self._job(), log, nursery)
         self.fault = kind(self.place, self.crew, self.oracle, self.source, self.name)
         self.colours = self.fault.colours(number)[: 2 if is_sample else 3]
         self.asks = 2 if is_sample else 1

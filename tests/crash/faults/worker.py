@@ -322,9 +322,8 @@ def _lose_replies(pen: Pen) -> None:
     sqlite3.connect = connect  # type: ignore[assignment]
 
 
-def main() -> None:
-    """Runs the job that is given as an argument."""
-    job = json.loads(sys.argv[1])
+def work(job: dict[str, Any]) -> None:
+    """Runs a job."""
     if job.get("is_lossy"):
         _lose_replies(Pen(job["oracle"]))
     if job["mode"] == "witness":
@@ -338,4 +337,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    work(json.loads(sys.argv[1]))

@@ -452,9 +452,9 @@ def test_waiting_for_another_call_keeps_the_deadline(engine, colour):
     function, _ = scripted(colour, 1)
     claim(engine, "charge", "k", function, lease=600.0)
     started = time.monotonic()
-    with pytest.raises(Conflict), deadline.within(0.05):
+    with pytest.raises(Conflict), deadline.within(1.5):  # less may be over before the store answers
         colour.call(engine.operation("charge", key="k", wait=600.0), function)
-    policy = SWIFT.replace(name="bounded", deadline=0.05)
+    policy = SWIFT.replace(name="bounded", deadline=1.5)
     with Engine(engine.store, policies=[policy], default="bounded", sinks=[]) as other:
         other.store = MemoryStore()  # not for this engine to close
         with pytest.raises(Conflict):
@@ -998,7 +998,7 @@ def test_an_open_circuit_leaves_no_record(store, colour):
 def test_a_deadline_that_is_over_releases_the_key(store, colour):
     """The last failure is raised; the next call may try."""
     policy = SWIFT.replace(
-        name="bounded", deadline=0.1, backoff=Backoff.constant(0.2), max_attempts=5
+        name="bounded", deadline=60.0, backoff=Backoff.constant(120.0), max_attempts=5
     )
     with Engine(store, policies=[policy], default="bounded", sinks=[]) as engine:
         function, _ = scripted(colour, ConnectionError("down"), "done")
@@ -1093,7 +1093,7 @@ def test_where_recording_fails_the_error_says_that_it_ran(failing, colour):
     function, plain = scripted(colour, 1)
     failing.store.fails = (Settle,)
     operation = failing.operation(
-        "work", key="k", idempotency="idempotent", lease=0.4, on_conflict="raise"
+        "work", key="k", idempotency="idempotent", lease=2.0, on_conflict="raise"
     )
     with pytest.raises(StoreUnavailable) as caught:
         colour.call(operation, function)

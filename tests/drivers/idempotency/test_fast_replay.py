@@ -151,7 +151,7 @@ def test_of_a_store_that_cannot_be_read_either_the_first_trouble_is_told(chargin
 
 def test_a_file_that_somebody_else_has_locked_still_replays(charging, tmp_path):
     """With the real lock, of another connection."""
-    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=0.3&synchronous=NORMAL")
+    store = SqliteStore(f"sqlite:///{tmp_path}/kept.db?timeout=1.5&synchronous=NORMAL")
     engine, call, calls = charging(store)
     begin(call)
     other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)

@@ -95,8 +95,8 @@ def test_a_lease_is_renewed_until_it_is_forgotten(renewal, lease_of):
     """Then no more."""
     store = Kept()
     lease = lease_of(Call(store))
-    wait_until(lambda: len(store.batches) >= 3)
-    assert lease.until > time.monotonic()
+    wait_until(lambda: len(store.batches) >= 5)  # one that was not renewed is over by then
+    wait_until(lambda: lease.until > time.monotonic())
     renewal.forget(lease)
     number = len(store.batches)
     time.sleep(0.08)
@@ -182,7 +182,7 @@ def test_a_store_that_hangs_costs_the_leases_of_no_other(lease_of):
         lease_of(Call(hangs, f"k{number}"))
     assert hangs.asked.wait(30.0)
     call = Call(works)
-    lease = lease_of(call, 0.3)
+    lease = lease_of(call, 1.5)
     wait_until(lambda: len(works.batches) >= 4)
     assert lease.until > time.monotonic()
     assert call.reports == []

@@ -188,14 +188,14 @@ def test_retrying_leaves_a_circuit_that_was_forced_here(tmp_path):
 
 def test_kinds_of_which_nothing_is_here_stay_decided(engine):
     """Whoever raised them carries them out; an alert needs nobody."""
-    saga = engine.inbox.put(Item(kind="stuck_saga", subject="t-1", operation="transfer", text="?"))
+    held = engine.inbox.put(Item(kind="quarantine", subject="t-1", operation="transfer", text="?"))
     alert = engine.inbox.put(Item(kind="alert", subject="a", operation="fetch", text="failing"))
-    assert decide(engine, saga, "retry").text == "decided, and not carried out yet"
+    assert decide(engine, held, "release").text == "decided, and not carried out yet"
     assert decide(engine, alert, "mark_done", evidence="the deploy").item.status == "closed"
-    assert engine.inbox.get(saga.id).status == "decided"
-    engine.inbox.settle("stuck_saga", lambda _item, decision: f"{decision.action} it is")
+    assert engine.inbox.get(held.id).status == "decided"
+    engine.inbox.settle("quarantine", lambda _item, decision: f"{decision.action} it is")
     assert engine.inbox.carry_out_all() == 1
-    assert engine.inbox.get(saga.id).result == "retry it is"
+    assert engine.inbox.get(held.id).result == "release it is"
 
 
 # --- who wins -------------------------------------------------------------------------------------

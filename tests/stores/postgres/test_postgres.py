@@ -249,7 +249,7 @@ class TestRecords:
         for key in ("a", "b", "c"):
             store.transact("s", key, put(b"0"))
         other.execute("SELECT 1 FROM mainstay_kept WHERE key = 'b' FOR UPDATE")
-        with within(0.5):
+        with within(2.0):
             answers = store.transact_many([("s", key, put(b"1")) for key in ("a", "b", "c")])
         assert isinstance(answers.pop(1), StoreUnavailable)
         assert answers == [b"0", b"0"]

@@ -995,7 +995,7 @@ def test_closing_ends_what_is_under_way(server):
 
 def test_a_turn_that_does_not_come_is_told_of(server):
     """Two steps of one process on one record, while the server stands still."""
-    store = RedisStore(f"{server.url}?timeout=0.5")
+    store = RedisStore(f"{server.url}?timeout=3")
     in_the_end(lambda: store.transact("s", "k", put(b"1")))
 
     def decide(value, now):

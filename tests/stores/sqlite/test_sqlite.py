@@ -117,7 +117,7 @@ def test_a_wait_for_a_lock_ends_at_the_deadline_of_the_caller(store, tmp_path):
         other.execute("BEGIN IMMEDIATE")
         with (
             pytest.raises(StoreUnavailable, match="until the deadline of the call"),
-            deadline.within(0.2),
+            deadline.within(1.0),
         ):
             store.transact("s", "k", put(b"1"))
     store.transact("s", "k", put(b"1"))
