@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 ARGS  :=
 KILLS := 1000
 FORKS := 500
+BROKERS := 100
 PYTHONS :=
 RAN   := .trace.json
 COUNTED := .counted.json
@@ -48,6 +49,7 @@ test: $(READY) ## run all tests, in parallel; ARGS='-k breaker' narrows them
 test-all: $(READY) ## the tests on each Python, 3.11 to 3.14t, and the oldest libraries; PYTHONS='3.12 3.13' narrows them
 	@$(BIN)/python tools/pythons.py --only '$(PYTHONS)' -- $(ARGS)
 	@$(BIN)/python tools/oldest.py
+	@$(BIN)/python tools/apart.py
 
 check: format-check lint types layers commits test counts trace-check cover ## format, lint, types, layers, commits, tests, counts, trace, cover
 	$(call step,check,all passed)
@@ -108,9 +110,12 @@ counts: $(READY) ## the parts of the benchmark that count instead of time: frame
 	$(call step,counts,python -m bench --counted)
 	@$(BIN)/python -m bench --counted --report $(COUNTED)
 
-crash: $(READY) ## break processes, stores, disks, clocks; KILLS=0 FORKS=0 ARGS='--only pause:nats' narrows it
+crash: $(READY) ## break processes, stores, disks, clocks, brokers; KILLS=0 FORKS=0 BROKERS=0 ARGS='--only pause:nats' narrows it
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.campaign --kills $(KILLS)
+	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.sagas --kills $(KILLS)
+	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.outbox $(KILLS)
 	@test $(FORKS) = 0 || $(BIN)/python -m tests.crash.forks $(FORKS)
+	@test $(BROKERS) = 0 || $(BIN)/python -m tests.crash.brokers --trials $(BROKERS)
 	@$(BIN)/python -m tests.crash.faults --faults 2000 $(ARGS)
 
 mutate: $(VENV)/.mutate ## change the core one operator at a time; the tests must notice

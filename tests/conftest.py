@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, settings
 from mainstay.core.inbox.operators import Hash
 from mainstay.drivers.inbox.authentication import Verifier
 from mainstay.runtime.reports.logs import Logs
+from mainstay.testing import time as virtual
 from tests.servers.nats import nats_url
 from tests.servers.postgres import postgres_database, postgres_url
+from tests.servers.temporal import temporal_address
 from tests.servers.valkey import valkey_url
 from tests.tools.ran import pytest_configure, pytest_itemcollected
 
 __all__ = ["nats_url", "postgres_database", "postgres_url", "pytest_configure",
-           "pytest_itemcollected", "valkey_url"]  # fmt: skip
+           "pytest_itemcollected", "temporal_address", "valkey_url"]  # fmt: skip
 
 # What a test's engine could not deliver is not left in the home of whoever runs the tests.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mainstay-tests-")
@@ -27,17 +29,29 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="mainstay-tests-")
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job ignores Ctrl+C, and so would every program that a test starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background job ignores Ctrl+C, and one of nohup a terminal that is closed; every program
+# that a test starts would do so too.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
-# Hundreds of programs are started: what one has compiled, the next need not.
+# Hundreds of programs are started: what one has compiled, the next need not. And they buffer what
+# they write, as they do for users; a command that is to be unlike the others is not forked.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("PYTHONUNBUFFERED", None)
 sys.dont_write_bytecode = False
 
 
 # A hash of a secret at its real cost takes a tenth of a second and 128 MiB, each time.
 Verifier.cost = Hash(salt="", n=2**4)
+
+
+# In virtual time a loop gives a server this many real seconds to answer before time jumps to the
+# next timer, which may be a timeout: a busy machine needs more than the 0.02 of the library.
+virtual._ANSWERS_WITHIN = 0.5
 
 
 # pytest has a handler at the root: with it every failing call without an engine would be logged,

@@ -36,7 +36,7 @@ SCHEMES = ["https", "postgresql", "redis", "amqp", "nats", "mongodb+srv"]
 PREFIXES = """
     AIza ya29. GOCSPX- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- glrt- glcbt- glptt-
     glft- glimt- glagent- glsoat- gloas- glsa_ glc_ xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo-
-    xoxp- xoxr- xoxs- xapp- sk_live_ sk_test_ rk_live_ rk_test_ pk_live_ whsec_ sk- gsk_ xai-
+    xoxp- xoxr- xoxs- xapp- sk_live_ sk_test_ rk_live_ rk_test_ whsec_ sk- gsk_ xai-
     pplx- r8_ npm_ hf_ dckr_pat_ pypi-Ag hvs. hvb. hvr. dop_v1_ doo_v1_ dor_v1_ shpat_ shpss_
     shpca_ shppa_ dapi lin_api_ sbp_ pscale_tkn_ pscale_pw_ ATATT3 NRAK- PMAK- dp.pt. sntrys_
     figd_ tskey- CFPAT- dckr_oat_ glffct- npg_

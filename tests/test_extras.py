@@ -21,6 +21,7 @@ NO_EXTRA = {
     "_sha2": "part of the standard library from 3.12 on",
     "_sha256": "part of the standard library of 3.11",
     "aiohttp": "a client that its integration is for: who uses the one has the other",
+    "arq": "as celery",
     "botocore": "part of boto3: as aiohttp",
     "celery": "a queue that its integration is for: who uses the one has the other",
     "dramatiq": "as celery",

@@ -163,6 +163,44 @@ def long_modules(src):
     return {name: n for name, n in lengths.items() if n > MOST_LINES and name not in LONG}
 
 
+MOST_LINES_OF_A_DOOR = 400
+"""Of code: strings that stand alone, comments and blank lines are not counted."""
+
+
+def code_lines(source):
+    """How many lines of a module are code."""
+    prose = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            prose |= set(range(node.lineno, node.end_lineno + 1))
+    lines = enumerate(source.splitlines(), start=1)
+    return sum(n not in prose and not line.strip().startswith(("#",)) and bool(line.strip())
+               for n, line in lines)  # fmt: skip
+
+
+def doors():
+    """The front doors: each a module or a folder of profiles/, with the lines of its code."""
+    found = {path.stem: [path] for path in (SRC / "profiles").glob("*.py") if path.stem[0] != "_"}
+    for folder in (SRC / "profiles").glob("*/__init__.py"):
+        found[folder.parent.name] = list(folder.parent.rglob("*.py"))
+    return {
+        name: sum(code_lines(path.read_text(encoding="utf-8")) for path in paths)
+        for name, paths in found.items()
+    }
+
+
+def test_a_front_door_is_thin():
+    """What decides is in the engine: a door has at most 400 lines of code."""
+    assert {name: n for name, n in doors().items() if n > MOST_LINES_OF_A_DOOR} == {}
+    assert {"agents", "clients", "control_plane"} <= doors().keys()
+
+
+def test_prose_does_not_count_as_code():
+    """Docstrings, strings below a name, comments and blank lines."""
+    source = '"""Doc.\n\nMore."""\n\nA = 1\n"""What A is."""\n# why\nB = """a\nb"""\n'
+    assert code_lines(source) == 3
+
+
 def long_functions(source):
     """Functions over the limit, without their docstrings."""
     found = {}

@@ -3,7 +3,7 @@
     python tools/api.py            print it
     python tools/api.py --write    write api.txt
 
-Public are the names in `__all__` of `mainstay`, of `mainstay.testing` and of any module among
+Public are the names in `__all__` of `mainstay`, of the other doors below and of any module among
 them. A class shows its constructor, and below it what it defines without an underscore. What it
 inherits stands with the base that defines it, where that base is public too.
 """
@@ -28,10 +28,14 @@ FILE = ROOT / "api.txt"
 DOORS = (
     "mainstay",
     "mainstay.testing",
+    "mainstay.publishers",
     "mainstay.integrations.errors",
     "mainstay.integrations.psycopg",
     "mainstay.integrations.redis",
     "mainstay.integrations.sqlalchemy",
+    "mainstay.profiles.agents",
+    "mainstay.profiles.clients",
+    "mainstay.profiles.control_plane",
 )
 # Magic methods that a user calls by syntax, and whose absence they would notice.
 SYNTAX = frozenset(

@@ -208,7 +208,8 @@ def install(python: Path, root: Path) -> list[str]:
     print("  the group dev cannot be installed as a whole; one by one", flush=True)
     wanted = development(root)
     needed = [line for name, line in wanted.items() if name in NEEDED]
-    demand([str(python), *PIP, "--editable", ".", *needed], root)
+    demand([str(python), *PIP, "--editable", "."], root)  # first: it may be what cannot be had
+    demand([str(python), *PIP, *needed], root)
     return install_each(python, root, wanted.keys() - set(NEEDED))
 
 
@@ -235,9 +236,17 @@ def demand(command: list[str], root: Path) -> None:
     done = execute(command, cwd=root)
     if done.returncode:
         print(done.stdout + done.stderr)
-        last = [line for line in done.stderr.splitlines() if line.strip()] or ["no output"]
         shown = " ".join(Path(word).name for word in command[:4])
-        raise CannotInstall(f"{shown}: {last[-1].strip()}")
+        raise CannotInstall(f"{shown}: {reason_in(done.stderr)}")
+
+
+def reason_in(text: str) -> str:
+    """The last line of pip's that names what failed; without one, the last that is not a hint."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
+    hints = ("hint:", "note:", "warning:")
+    plain = [line for line in lines if not line.lower().startswith(hints)] or lines
+    named = [line for line in plain if line.startswith("ERROR:")]
+    return (named or plain)[-1]
 
 
 def execute(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from mainstay.core.retry.give_up import gave_up_headers
     from mainstay.core.retry.hooks import RetryInfo
     from mainstay.core.retry.policy import KindRule
+    from mainstay.core.saga.context import SagaContext
+    from mainstay.core.saga.definition import Saga, SagaStep
+    from mainstay.core.saga.view import SagaView
     from mainstay.drivers.call.blocks import Attempt, Attempts
     from mainstay.drivers.call.result import RetryResult, RetryStatistics
     from mainstay.drivers.call.threads import abandoned_threads
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
     from mainstay.drivers.layers.hedge import Hedge
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.retry import retry
+    from mainstay.drivers.saga.executor import SagaExecutor
+    from mainstay.drivers.saga.outcome import SagaResult
+    from mainstay.drivers.saga.recovery import Recovery
+    from mainstay.drivers.saga.sagas import Sagas
     from mainstay.engine.engine import Engine
     from mainstay.engine.operations import KeyedOperation, Operation
     from mainstay.engine.registry import PolicyRegistry
@@ -55,6 +62,7 @@ if TYPE_CHECKING:
         CommandFailed,
         CommandKilled,
         CommandNotRun,
+        CompensationFailedError,
         ConfigError,
         ConfigProblem,
         ConfigWarning,
@@ -78,6 +86,7 @@ if TYPE_CHECKING:
         ResultNotKept,
         ResultRejected,
         RetryError,
+        SagaStuckError,
         SinkError,
         StoredFailure,
         StoredValueError,
@@ -122,6 +131,13 @@ _HOMES = {
     "mainstay.drivers.call.result": ("RetryResult", "RetryStatistics"),
     "mainstay.drivers.decorated": ("Decorated",),
     "mainstay.drivers.retry": ("retry",),
+    "mainstay.core.saga.context": ("SagaContext",),
+    "mainstay.core.saga.definition": ("Saga", "SagaStep"),
+    "mainstay.core.saga.view": ("SagaView",),
+    "mainstay.drivers.saga.executor": ("SagaExecutor",),
+    "mainstay.drivers.saga.outcome": ("SagaResult",),
+    "mainstay.drivers.saga.recovery": ("Recovery",),
+    "mainstay.drivers.saga.sagas": ("Sagas",),
     "mainstay.drivers.call.threads": ("abandoned_threads",),
     "mainstay.engine.engine": ("Engine",),
     "mainstay.engine.operations": ("KeyedOperation", "Operation"),
@@ -136,6 +152,7 @@ _HOMES = {
         "CommandFailed",
         "CommandKilled",
         "CommandNotRun",
+        "CompensationFailedError",
         "ConfigError",
         "ConfigProblem",
         "ConfigWarning",
@@ -159,6 +176,7 @@ _HOMES = {
         "ResultNotKept",
         "ResultRejected",
         "RetryError",
+        "SagaStuckError",
         "SinkError",
         "StoreError",
         "StoreUnavailable",
@@ -195,6 +213,7 @@ __all__ = [
     "CommandFailed",
     "CommandKilled",
     "CommandNotRun",
+    "CompensationFailedError",
     "ConfigError",
     "ConfigProblem",
     "ConfigWarning",
@@ -232,6 +251,7 @@ __all__ = [
     "Problem",
     "RateLimit",
     "RateLimited",
+    "Recovery",
     "Redactor",
     "Refused",
     "ResultNotKept",
@@ -242,6 +262,14 @@ __all__ = [
     "RetryPolicy",
     "RetryResult",
     "RetryStatistics",
+    "Saga",
+    "SagaContext",
+    "SagaExecutor",
+    "SagaResult",
+    "SagaStep",
+    "SagaStuckError",
+    "SagaView",
+    "Sagas",
     "SinkError",
     "StoreError",
     "StoreUnavailable",

@@ -23,6 +23,8 @@
     │   ├── StoredFailure             a recorded failure whose class cannot be rebuilt
     │   ├── StoredValueError          (LookupError) a recorded result that cannot be rebuilt
     │   ├── ResultNotKept             (LookupError) the call was made before; its result is not kept
+    │   ├── CompensationFailedError   a saga failed, and undoing a step of it failed too
+    │   ├── SagaStuckError            a saga can go on only if a person decides how
     │   └── SinkError                 a strict sink could not keep an event
     └── Refused                       we declined to go on
         ├── DeadlineExceeded          (TimeoutError) the whole call ran out of time
@@ -528,6 +530,52 @@ class ResultNotKept(DependencyError, LookupError):
             f"{operation} was done at {at:%Y-%m-%d %H:%M:%S %Z} with the key {key!r}, and its"
             f" result is not kept: {reason}",
             hint="it is not done again; use a new key for a new request",
+        )
+
+
+class CompensationFailedError(DependencyError):
+    """A saga failed, and so did at least one compensation; the first failure is the `__cause__`.
+
+    `failed_steps` are the names of the steps that could not be undone, in the order in which that
+    was tried, and `errors` what each compensation raised. If the saga is kept in a store, `saga_id`
+    is its id, and `item_id` the id of the inbox item by which a person decides.
+
+    >>> error = CompensationFailedError("it failed", ["debit"], [OSError("down")])
+    >>> error.failed_steps, error.errors
+    (['debit'], [OSError('down')])
+    """
+
+    code = "MS215"
+    saga_id: str = ""
+    item_id: str | None = None
+
+    def __init__(
+        self, message: str, failed_steps: Iterable[str], errors: Iterable[BaseException]
+    ) -> None:
+        super().__init__(message)
+        self.failed_steps = list(failed_steps)
+        self.errors = list(errors)
+
+
+class SagaStuckError(DependencyError):
+    """A saga can go on only if a person decides how: `item_id` is the id of the inbox item.
+
+    What failed is the `__cause__`.
+
+    >>> SagaStuckError("transfer", "t-1", "step notify failed behind the pivot").saga_id
+    't-1'
+    """
+
+    code = "MS216"
+
+    def __init__(self, saga: str, saga_id: str, reason: str, item_id: str | None = None) -> None:
+        self.saga = saga
+        self.saga_id = saga_id
+        self.reason = reason
+        self.item_id = item_id
+        super().__init__(
+            f"{saga} {saga_id} is stuck: {reason}",
+            hint=f"mainstay inbox show {item_id}" if item_id else "mainstay inbox list",
         )
 
 

@@ -1,4 +1,4 @@
-"""The seams, as Protocols: Clock, Sink, Follower, Store, Journal."""
+"""The seams, as Protocols: Clock, Sink, Follower, Store, Journal, Publisher."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mainstay.core.audit.chain import Anchor, Block, Entry, Head, Tail
     from mainstay.core.base.change import Decide, Reply
     from mainstay.core.base.event import Event
+    from mainstay.core.outbox.message import Message
 
     Step: TypeAlias = tuple[str, str, Decide[Any]]
     """Space, key and decision of a step."""
@@ -276,6 +277,9 @@ class Store(Protocol):
     exception that it would have raised; it may also raise StoreUnavailable, as if each had. Each
     step is atomic by itself. A store without it is asked for one step after the other.
 
+    A store may have `transact_together(steps)`: the same for a few steps of one caller, which share
+    one commit.
+
     Example:
         >>> from mainstay.core.base.change import Change
         >>> from mainstay.stores.memory import MemoryStore
@@ -329,6 +333,32 @@ class Journal(Protocol):
     def anchor(self) -> Anchor | None: ...
     def prune(self, before: str, make: Callable[[Tail, Anchor], Entry]) -> int: ...
     def close(self) -> None: ...
+
+
+class Publisher(Protocol):
+    """Sends messages of the outbox to a broker.
+
+    `publish` returns when the broker has acknowledged the message, and raises the client library's
+    own exception if it has not: what that means is decided by the tables of known errors. The relay
+    calls it for many messages at once, for those of one aggregate one after the other. It sends
+    `message.id`, so that the broker or the consumer can drop what it has seen. `close` is called in
+    the event loop of `publish`; after it `publish` may be called again, and opens what it needs.
+
+    Attributes:
+        url: where it is, without secrets; also the name of its circuit.
+
+    Example:
+        >>> class Printer:
+        ...     url = "print:"
+        ...     async def publish(self, message): print(message.topic)
+        ...     async def close(self): ...
+        >>> publisher: Publisher = Printer()
+    """
+
+    url: str
+
+    async def publish(self, message: Message, /) -> object: ...
+    async def close(self) -> None: ...
 
 
 ABILITIES = {

@@ -72,7 +72,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.output = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TAKE_TERMINAL, *run, *arguments],
+            [sys.executable, "-I", "-S", "-c", TAKE_TERMINAL, *run, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

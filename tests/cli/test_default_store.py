@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from mainstay import Engine, Item
 from mainstay.cli.app import app
-from mainstay.cli.state import default_store
+from mainstay.engine.user_store import default_store
 
 LOOKS = [["status"], ["circuits"], ["inbox"], ["operators"], ["store", "purge"]]
 ids = pytest.mark.parametrize("words", LOOKS, ids=[words[0] for words in LOOKS])

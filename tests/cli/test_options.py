@@ -1,11 +1,10 @@
 """Options of every command: the configuration that --config and --set name is read once."""
 
 import os
-import subprocess
 
 import pytest
 
-from tests.cli.conftest import RUN
+from tests.servers import commands
 
 COUNTER = """
 import os, sys
@@ -17,17 +16,13 @@ def note(event, args):
 
 sys.addaudithook(note)
 """
-"""Python loads it at the start of each process that has it on its path."""
+"""What a command runs before it begins."""
 
 
 @pytest.fixture
 def reads(tmp_path, monkeypatch):
     """Runs a command beside a configuration; how often it opened the file, and its exit code."""
-    (tmp_path / "hook").mkdir()
-    (tmp_path / "hook" / "sitecustomize.py").write_text(COUNTER)
     (tmp_path / "mainstay.yml").write_text("store: sqlite:///app.db\nretry: {default: standard}\n")
-    path = os.pathsep.join([str(tmp_path / "hook"), os.environ.get("PYTHONPATH", "")])
-    monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("MAINSTAY_CONFIG", str(tmp_path / "mainstay.yml"))
     for name in ("MAINSTAY_NEW_SECRET", "MAINSTAY_OPERATOR_SECRET"):
@@ -36,15 +31,8 @@ def reads(tmp_path, monkeypatch):
     def reads(*arguments):
         log = tmp_path / "reads"
         log.write_text("")
-        done = subprocess.run(
-            [*RUN, *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"READS": str(log)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        env = os.environ | {"READS": str(log), commands.FIRST: COUNTER}
+        done = commands.run(*arguments, cwd=tmp_path, env=env)
         assert b"internal error" not in done.stderr, done.stderr
         return len(log.read_text()), done.returncode
 

@@ -143,7 +143,7 @@ def test_every_exit_code_is_documented():
             (
                 "there is no command 'zzz'; there are audit, circuits, config, demo, doctor, exec,"
                 " explain-error,"
-                " inbox, operators, policies, spill, status, store"
+                " inbox, operators, outbox, policies, sagas, spill, status, store"
             ),
             "mainstay --help",
         ),

@@ -45,6 +45,8 @@ def policy(**fields):
         ("json.decoder.JSONDecodError", "json.decoder.JSONDecodeError"),
         ("builtins.ConectionError", "builtins.ConnectionError"),
         ("urllib.error.UrlError", "urllib.error.URLError"),
+        ("httpx.ConnectTimeut", "httpx.ConnectTimeout"),
+        ("requests.exceptions.ConectionError", "requests.exceptions.ConnectionError"),
     ],
 )
 def test_a_name_that_is_a_slip_is_a_warning_with_what_was_meant(doubts, rule, meant):
@@ -71,6 +73,9 @@ def test_a_name_that_is_a_slip_is_a_warning_with_what_was_meant(doubts, rule, me
         "SlowDown",
         "mainstay.errors.CommandFailed",
         "antigravity.Error",
+        "httpx.ConnectTimeout",
+        "requests.ConnectTimeout",
+        "redis.MyOwnError",
         "not a name",
     ],
 )

@@ -201,6 +201,7 @@ retry:
       timeoutBy: thread
       deadlineMs: 20000
       maxRetryAfter: 30
+      respectRetryAfter: false
       onExhausted: raise
       nested: refuse
       logLevel: INFO
@@ -226,6 +227,7 @@ def test_every_field_of_a_policy_can_be_configured(put):
         timeout_by="thread",
         deadline=20.0,
         max_retry_after=30.0,
+        respect_retry_after=False,
         on_exhausted="raise",
         nested="refuse",
         log_level="INFO",

@@ -96,6 +96,10 @@ alerts: {rules: [{name: a, metric: failure_rate, above: 0.5}], intervalMs: 500}
 ---
 inbox: {notify: {webhook: "https://a.example/b", email: {host: h, from: a, to: [b]}}}
 ---
+outbox: {url: "postgresql://app@db/shop", publish: "nats://127.0.0.1:4222"}
+---
+outbox: {publish: "python:shop.events:publish"}
+---
 x-anchors: [1, 2]
 ---
 retry: {policies: {a: {maxAttempts: "${N}"}}}
@@ -165,6 +169,10 @@ audit: {spill: 5}
 alerts: {rules: [{name: a}]}
 ---
 inbox: {notify: {email: {host: h}}}
+---
+outbox: {publish: "nowhere://host"}
+---
+outbox: {url: "redis://host"}
 ---
 x: 1
 """

@@ -52,6 +52,8 @@ EXAMPLES = [
     errors.Conflict("charge", "order-7", 12.5),
     errors.IdentityRefused("wrong", hint="wait", operator="ann", retry_after=60.0),
     errors.CallAbandoned("charge", "ann", "the customer has cancelled"),
+    errors.CompensationFailedError("transfer t-1 failed", ["debit"], ()),
+    errors.SagaStuckError("transfer", "t-1", "step notify failed behind the pivot", "3f2a"),
 ]
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type)]
 ERRORS = [c for c in CLASSES if issubclass(c, errors.MainstayError)]
@@ -100,6 +102,8 @@ def test_the_codes_are_unique_and_stable():
         "CommandKilled": "MS212",
         "CommandNotRun": "MS213",
         "ResultRejected": "MS214",
+        "CompensationFailedError": "MS215",
+        "SagaStuckError": "MS216",
     }
     assert len({c.code for c in ERRORS}) == len(ERRORS)
 

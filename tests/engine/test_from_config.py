@@ -405,3 +405,12 @@ def test_an_alert_rule_is_judged_at_its_line(file):
     file("alerts:\n  rules:\n    - {name: a, metric: failure_rate}\n")
     (problem,) = read(env={}).report.problems
     assert str(problem).startswith("mainstay.yml:3: alerts.rules[0]: above and below must be one")
+
+
+def test_the_database_of_the_outbox_is_configured(tmp_path):
+    """It may be another one than that of the store."""
+    file = tmp_path / "shop.yml"
+    file.write_text(f"store: memory://\noutbox: {{url: 'sqlite:///{tmp_path}/app.db'}}\n", "utf-8")
+    with Engine.from_config(file) as engine:
+        assert engine.outbox.counts() == {}
+    assert (tmp_path / "app.db").exists()

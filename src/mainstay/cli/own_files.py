@@ -40,7 +40,7 @@ def files_of_store(url: str | None) -> Iterator[str]:
     """The SQLite files of a store and of the user's own, if they are there."""
     from urllib.parse import unquote
 
-    from mainstay.cli.state import NAME
+    from mainstay.engine.user_store import NAME
     from mainstay.runtime.private_files import state_folder
 
     if url is not None and url.startswith("sqlite:///"):

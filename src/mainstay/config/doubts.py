@@ -4,7 +4,7 @@ A rule names an exception by its class, whose module need not be there when the 
 name that nobody knows is no problem, and an engine starts. But one that is nearly that of a
 built-in exception or of a kind is a slip, and so is a class that its module does not have. Modules
 of the standard library and of mainstay are imported to look; a module of anybody else is not, since
-importing it would run its code.
+importing it would run its code. If there is a table of its exceptions, their names are in it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mainstay.config.report import Report
 from mainstay.config.retry_fields import KINDS
 from mainstay.config.shapes import Listing, NameMap, Section, Text
 from mainstay.core.known.kind import qualified_name
+from mainstay.integrations.errors import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,8 @@ class Doubts:
             wrong = None if top in _NOT_IMPORTED else _wrong_class(rule)
             if wrong is not None:
                 self._warnings.problem(node, path, wrong[0], nearest=wrong[1])
+        elif (meant := _meant_of_library(rule)) is not None:
+            self._warnings.problem(node, path, f"no exception is known as {rule!r}", nearest=meant)
         elif top not in sys.modules and find_spec(top) is None:
             text = f"{rule} is of the module {top}, which is not installed here"
             self._notes.problem(node, path, text)
@@ -155,6 +158,19 @@ def _wrong_class(rule: str) -> tuple[str, str] | None:
     known = {f"{holder.__name__}.{each}": each for each in _exceptions(holder)}
     near = get_close_matches(rule, known, n=1, cutoff=0.6)
     return f"there is no exception {name} in {holder.__name__}", near[0] if near else ""
+
+
+def _meant_of_library(rule: str) -> str | None:
+    """The exception of a library with a table that is nearly of this name; None if it has none.
+
+    The table judges every class of the library, which need not be imported to look.
+    """
+    table = find(rule)
+    known = [] if table is None else sorted(table.entries, key=len, reverse=True)
+    top, last = rule.partition(".")[0], rule.rpartition(".")[2]
+    names = {each.rpartition(".")[2]: each for each in known if each.partition(".")[0] == top}
+    near = [] if last in names else get_close_matches(last, names, n=1, cutoff=_NEAR)
+    return names[near[0]] if near else None
 
 
 def _module_of(rule: str) -> tuple[ModuleType, str]:

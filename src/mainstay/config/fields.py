@@ -205,6 +205,17 @@ INBOX = Section(
     ), "where new items are sent", "nowhere"),
 )  # fmt: skip
 
+_PUBLISHED = "nats|tls|kafka|amqps?|rediss?|valkeys?|https?"
+OUTBOX = Section(
+    Field("url", Text(pattern=r"(?:sqlite|postgresql|postgres)://[^\s]*",
+                      expected="the URL of a database: sqlite:///file.db or postgresql://…"),
+          "the database of your application that has the outbox", "that of the store"),
+    Field("publish", Text(pattern=rf"(?:{_PUBLISHED})://[^\s]+|python:[^\s]+",
+                          expected="the URL of a broker: nats://…, kafka://…, amqp://…, redis://…,"
+                          " https://… or python:module:function"),
+          "the broker that `mainstay outbox relay` publishes to", "none"),
+)  # fmt: skip
+
 CONFIG = Section(
     Field("retry", RETRY, "policies, and which operation runs under which"),
     Field("circuit_breaker", BREAKER, _BREAKER_MEANS, "none"),
@@ -216,6 +227,7 @@ CONFIG = Section(
     Field("redaction", REDACTION, "what is secret in your data, besides the usual"),
     Field("alerts", ALERTS, "rules that raise alerts"),
     Field("inbox", INBOX, "items that an operator must decide about"),
+    Field("outbox", OUTBOX, "messages that are added in a transaction and published"),
     has_extras=True,
 )
 """The whole of it. Keys that begin with `x-` are passed over: they may hold anchors."""

@@ -24,8 +24,8 @@ _CHAIN = ("delays", "then")
 _CURVE = ("kind", "initial", "factor", "step", "max_delay", *_CHAIN)
 _RULES = ("retry_on", "never_retry_on", "classify")
 _DIRECT = (
-    "max_attempts", "attempt_timeout", "timeout_by", "deadline", "max_retry_after", "nested",
-    "log_level", "on_exhausted",
+    "max_attempts", "attempt_timeout", "timeout_by", "deadline", "max_retry_after",
+    "respect_retry_after", "nested", "log_level", "on_exhausted",
 )  # fmt: skip
 _STANDS_AS: dict[str, tuple[tuple[str, ...], ...]] = {
     "initial": (("initial_delay",), ("backoff", "initial")),

@@ -137,6 +137,7 @@ POLICY = Section(
     duration("deadline", "the time of the whole call, waits included", "none", above=True,
              optional=True),
     duration("max_retry_after", "the longest Retry-After that is waited for", "60 s"),
+    Field("respect_retry_after", Flag(), "whether a Retry-After is waited for", "true"),
     Field("on_exhausted", Text(choices=EXHAUSTED_MODES),
           "what becomes of a result that no attempt improved", "return"),
     Field("nested", Text(choices=NESTED_MODES), "a failure that a retry inside gave up on",

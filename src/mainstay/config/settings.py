@@ -73,6 +73,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     redaction: Any = EMPTY
     alerts: Any = EMPTY
     inbox: Any = EMPTY
+    outbox: Any = EMPTY
 
 
 def settings_of(
@@ -102,6 +103,7 @@ def settings_of(
         redaction=_frozen(checked.get("redaction", EMPTY)),
         alerts=_frozen(checked.get("alerts", EMPTY)),
         inbox=_frozen(checked.get("inbox", EMPTY)),
+        outbox=_frozen(checked.get("outbox", EMPTY)),
     )
 
 

@@ -19,7 +19,6 @@ from mainstay.drivers.idempotency.keys import KeyOptions
 from mainstay.drivers.idempotency.purging import EVERY
 from mainstay.drivers.idempotency.records import MAX_RESULT, Records
 from mainstay.drivers.inbox.escalation import Escalation
-from mainstay.drivers.inbox.resolution import exhausted_calls
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
 from mainstay.engine.operations import KeyedOperation, Operation, check_operation
@@ -30,6 +29,7 @@ from mainstay.engine.wiring import (
     check_arguments,
     flush_all,
     seconds_of,
+    settle_rooms,
     start_purging,
     start_sharing,
 )
@@ -100,6 +100,7 @@ class Engine(EngineView):
         redact: a Redactor of your own, for what is secret in your data besides the usual.
         escalate: brings every call that is given up to a person, as an item of the inbox; an
             operation may choose otherwise.
+        outbox: the URL of your application's database, if the outbox is not in the store's.
 
     >>> from mainstay import Engine, RetryPolicy
     >>> with Engine(policies=[RetryPolicy(name="network", max_attempts=5)]) as engine:
@@ -133,6 +134,7 @@ class Engine(EngineView):
         audit: AuditLog | str | os.PathLike[str] | bool | None = None,
         redact: Redactor | None = None,
         escalate: bool = False,
+        outbox: str | None = None,
     ) -> None:
         check_arguments(seed, redact)
         self.escalate = escalate
@@ -144,7 +146,6 @@ class Engine(EngineView):
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
         self._operations: dict[str, Operation] = {}
-        self._is_closed = False
         self._counts: CallCounts | None = None
         interval, patience, every = seconds_of(share, store_wait, purge, max_result)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
@@ -155,10 +156,11 @@ class Engine(EngineView):
             max_result=max_result,
         )  # fmt: skip
         self.records.purging = start_purging(self.store, every)
-        self.inbox.settle("exhausted", exhausted_calls(self.store, self.circuits))
+        settle_rooms(self)
         self._escalation = Escalation(self.inbox, redact)
         self._sharing = start_sharing(self.store, self.circuits, self._guards, interval)
         self._waits = Waits(self.store) if "durable" in self.store.abilities else None
+        self._start_outbox(outbox)
 
     def _start_audit(
         self, audit: AuditLog | str | os.PathLike[str] | bool | None, store: Store
@@ -436,7 +438,7 @@ class Engine(EngineView):
         name: str,
         idempotency: str | None,
         cancel: threading.Event | None,
-        policy: RetryPolicy | None = None,
+        policy: Policy | None = None,
         escalate: bool | None = None,
     ) -> Site:
         if self._is_closed:
@@ -478,13 +480,11 @@ class Engine(EngineView):
             return
         self._is_closed = True
         self._operations.clear()
-        if self._waits is not None:
-            self._waits.close()
-        if self._sharing is not None:
-            self._sharing.close()
-        if self.records.purging is not None:
-            self.records.purging.close()
+        for part in (self._outbox, self._waits, self._sharing, self.records.purging):
+            if part is not None:
+                part.close()
         self._escalation.flush()
+        self._close_views()
         flush_all(self._sinks)
         if self.audit is not None:
             if self._counts is not None:

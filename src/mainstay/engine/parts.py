@@ -123,6 +123,8 @@ class Parts:
         }
         if "escalate" in settings.inbox:
             made["escalate"] = settings.inbox["escalate"]
+        if "url" in settings.outbox:
+            made["outbox"] = settings.outbox["url"]
         for name, argument in _OF_THE_STORE.items():
             if name in settings.store:
                 made[argument] = settings.store[name]

@@ -1,17 +1,29 @@
-"""What an engine consists of, to look at: inbox, operators, sinks, guards, circuits."""
+"""What an engine consists of: inbox, operators, sagas, sinks, guards, circuits."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from typing import Any
+
+    from mainstay.core.inbox.items import Decision, Item
+    from mainstay.core.redact.redactor import Redactor
+    from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
+    from mainstay.drivers.call.site import Entropy, Site
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.idempotency.records import Records
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.drivers.inbox.operators import Operators
-    from mainstay.ports import Sink
+    from mainstay.drivers.saga.sagas import Sagas
+    from mainstay.engine.operations import Operation
+    from mainstay.engine.outbox import Consumed, Outbox
+    from mainstay.engine.registry import PolicyRegistry
+    from mainstay.ports import Sink, Store
 
 
 class EngineView:
@@ -19,8 +31,16 @@ class EngineView:
 
     records: Records
     circuits: CircuitRegistry
+    store: Store
+    policies: PolicyRegistry
     _sinks: tuple[Sink, ...]
+    _redact: Redactor | None
+    _entropy: Entropy
+    _is_closed = False
+    _outbox: Outbox | None = None
+    _outbox_place: str | None = None
     _guards: tuple[Guard, ...]
+    operation: Callable[..., Operation]
 
     @property
     def inbox(self) -> Inbox:
@@ -39,6 +59,30 @@ class EngineView:
         []
         """
         return self.inbox.operators
+
+    @property
+    def sagas(self) -> Sagas:
+        """The sagas: run, look at, cancel, recover.
+
+        >>> list(Engine().sagas.open())
+        []
+        """
+        found: Sagas | None = self.__dict__.get("_sagas")
+        if found is None:
+            from mainstay.drivers.saga.parts import SagaParts
+            from mainstay.drivers.saga.sagas import Sagas
+
+            parts = SagaParts(
+                self.store, self.inbox, self.operation, self.policies.of,
+                listeners=self._sinks, redact=self._redact, store_wait=self.records.store_wait,
+            )  # fmt: skip
+            found = self.__dict__.setdefault("_sagas", Sagas(parts))
+        return found
+
+    def _close_views(self) -> None:
+        """Closes what was made when it was first used."""
+        if "_sagas" in self.__dict__:
+            self.sagas.close()
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -67,3 +111,87 @@ class EngineView:
         'CLOSED'
         """
         return self.circuits[name]
+
+    @property
+    def outbox(self) -> Outbox:
+        """Messages that are published if a transaction of your own commits.
+
+        >>> import sqlite3
+        >>> connection = sqlite3.connect(":memory:")
+        >>> Engine().outbox.add(connection, topic="user.created.v1", payload={"id": 7}, id="8d0f")
+        '8d0f'
+        >>> connection.close()
+        """
+        found = self._outbox
+        if found is None:
+            from mainstay.engine.outbox import Outbox, OutboxWiring
+
+            has_policy = OUTBOX in self.policies.operations or OUTBOX in self.policies
+            wiring = OutboxWiring(
+                store=self.store,
+                inbox=self.inbox,
+                listeners=self._sinks,
+                redact=self._redact,
+                entropy=self._entropy,
+                policy=self.policies.of(OUTBOX) if has_policy else None,
+                site=self._outbox_site,
+            )
+            found = self._outbox = Outbox(wiring, self._outbox_place)
+        return found
+
+    def consumed(self, connection: Any, consumer: str, message_id: str) -> Consumed:
+        """Notes in the transaction of a connection that a consumer has a message.
+
+        `with` it, or `async with` on an async connection: it yields whether this is the first time.
+        If the effect is part of the same transaction, each message has it once.
+
+        Args:
+            connection: yours, to the database of the effect; as `outbox.add` takes it.
+            consumer: the name of the consumer: each has every message once.
+            message_id: the id of the message.
+
+        >>> import sqlite3
+        >>> connection = sqlite3.connect(":memory:")
+        >>> for _ in range(2):
+        ...     with connection, Engine().consumed(connection, "mailer", "8d0f") as fresh:
+        ...         print(fresh)
+        True
+        False
+        >>> connection.close()
+        """
+        return self.outbox.consumed(connection, consumer, message_id)
+
+    def _start_outbox(self, place: str | None) -> None:
+        """Opens the outbox if it has a database of its own; decides who settles dead letters."""
+        self.inbox.settle("dead_letter", self._settle_dead_letter)
+        self._outbox_place = place
+        if place is not None:
+            try:
+                self._outbox = self.outbox
+            except BaseException:
+                self.close()
+                raise
+
+    def _settle_dead_letter(self, item: Item, decision: Decision) -> str | None:
+        return self.outbox.settle(item, decision)
+
+    def close(self) -> None:
+        """Ends what is open."""
+        raise NotImplementedError
+
+    def _outbox_site(self, name: str, policy: Policy) -> Site:
+        return self._site(name, "idempotent", None, policy, escalate=False)
+
+    def _site(
+        self,
+        name: str,
+        idempotency: str | None,
+        cancel: threading.Event | None,
+        policy: Policy | None = None,
+        escalate: bool | None = None,
+    ) -> Site:
+        raise NotImplementedError
+
+
+OUTBOX = "outbox"
+"""The operation whose policy relays use."""

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from mainstay.audit.log import AuditLog
     from mainstay.core.base.types import Seconds
+    from mainstay.core.inbox.items import Decision, Item
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.idempotency.purging import Purging
+    from mainstay.engine.views import EngineView
     from mainstay.ports import Sink, Store
 
 
@@ -114,6 +116,17 @@ def start_purging(store: Store, every: float | None) -> Purging | None:
     from mainstay.drivers.idempotency.purging import Purging
 
     return Purging(store, every)
+
+
+def settle_rooms(engine: EngineView) -> None:
+    """Has decisions on items carried out by the features that raise them; sagas when needed."""
+    from mainstay.drivers.inbox.resolution import exhausted_calls
+
+    def settle_saga(item: Item, decision: Decision) -> str | None:
+        return engine.sagas.settle(item, decision)
+
+    engine.inbox.settle("exhausted", exhausted_calls(engine.store, engine.circuits))
+    engine.inbox.settle("stuck_saga", settle_saga)
 
 
 def flush_all(sinks: tuple[Sink, ...]) -> None:

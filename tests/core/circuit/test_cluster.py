@@ -113,6 +113,15 @@ def test_an_opening_that_is_over_is_no_vote():
     assert is_voted_open(table(a=OPEN), "stranger", 105.0, SILENCE) == 0.0
 
 
+def test_a_quorum_may_be_a_number_of_nodes():
+    """One open node opens all, however many have it closed; two are more than there are."""
+    found = table(a=OPEN, b=CLOSED, c=CLOSED)
+    assert is_voted_open(found, "b", 105.0, SILENCE, 1) == 25.0
+    assert is_voted_open(found, "b", 105.0, SILENCE, 2) == 0.0
+    assert prospect(found, "stranger", 105.0, SILENCE, 1).open_until == 130.0
+    assert prospect(found, "stranger", 105.0, SILENCE).open_until == 0.0
+
+
 def test_a_newcomer_takes_over_where_nobody_is_left():
     """After a restart or a kill it goes on with what the last one knew; not beside the living."""
     failing = Circuit(failures=4, since=50.0, probes=((1, 2.0),))

@@ -92,6 +92,12 @@ OWN = {
     "inbox_decided": {
         "item", "item_kind", "decision", "operator", "why", "decided_evidence", "revision",
     },
+    "outbox_dead": {"message", "topic", "total_attempts", "reason"},
+    "outbox_discarded": {"message", "topic", "operator", "why"},
+    "outbox_lease_lost": {"message", "topic"},
+    "outbox_purged": {"purged", "older_than_seconds"},
+    "outbox_replayed": {"message", "topic", "operator", "is_out_of_order"},
+    "outbox_retry": {"message", "topic", "attempt_number", "delay_seconds", "reason"},
     "inbox_closed": {"item", "item_kind", "decision", "operator", "result"},
     "circuit_ordered": {"order", "operator", "why"},
     "circuit_call": {
@@ -102,6 +108,13 @@ OWN = {
     "operator_changed": {"operator", "change", "authorised_by"},
     "plan_declared": {"plan", "fields", "idempotency", "guards"},
     "records_lost": {"records", "first_at", "last_at", "reason"},
+    "saga_step_failed": {
+        "saga_id", "step", "exception_type", "exception_message", "completed", "in_doubt",
+    },
+    "saga_step_undone": {"saga_id", "step", "success", "exception_type", "exception_message"},
+    "saga_recovered": {"saga_id", "state", "recoveries"},
+    "saga_stuck": {"saga_id", "step", "phase", "text"},
+    "saga_ended": {"saga_id", "state", "recoveries"},
 }  # fmt: skip
 
 # The three examples of the control-plane document, word by word.
@@ -208,6 +221,8 @@ def test_the_examples_of_the_control_plane_are_our_events(example):
         ("hook_failed", "ERROR"),
         ("idempotency", "DEBUG"),
         ("lease_expired", "WARNING"),
+        ("saga_step_failed", "WARNING"),
+        ("saga_stuck", "ERROR"),
     ],
 )
 def test_an_event_has_its_level(name, level):

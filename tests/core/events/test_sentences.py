@@ -14,7 +14,43 @@ GAVE_UP = {
 }  # fmt: skip
 ALERT = {"alert": "storm", "metric": "failure_rate", "value": 0.51234, "threshold": 0.5}
 ITEM = {"item": "3f2a", "item_kind": "exhausted"}
+MESSAGE = {"message": "8d0f", "topic": "user.created.v1"}
 SENTENCES = [
+    (
+        events.OutboxRetry(attempt_number=1, delay_seconds=1.5, reason="no route", **MESSAGE),
+        "pay: message 8d0f (user.created.v1) failed at attempt 1; the next is in 1.5 s: no route",
+    ),
+    (
+        events.OutboxDead(total_attempts=4, reason="OSError: no route", **MESSAGE),
+        "pay: message 8d0f (user.created.v1) is dead after 4 attempts: OSError: no route",
+    ),
+    (
+        events.OutboxReplayed(operator="ann", is_out_of_order=True, **MESSAGE),
+        "pay: message 8d0f (user.created.v1) was replayed by ann, out of order",
+    ),
+    (
+        events.OutboxReplayed(**MESSAGE),
+        "pay: message 8d0f (user.created.v1) was replayed by unnamed",
+    ),
+    (
+        events.OutboxDiscarded(operator="ann", why="a test", **MESSAGE),
+        "pay: message 8d0f (user.created.v1) was discarded by ann: a test",
+    ),
+    (
+        events.OutboxDiscarded(**MESSAGE),
+        "pay: message 8d0f (user.created.v1) was discarded by unnamed",
+    ),
+    (
+        events.OutboxPurged(purged=7, older_than_seconds=604800.0),
+        "pay: 7 messages that ended more than 604800 s ago were deleted",
+    ),
+    (
+        events.OutboxLeaseLost(**MESSAGE),
+        (
+            "pay: message 8d0f (user.created.v1) was taken over by another worker, because its"
+            " lease had run out; it may be published twice, with the same id"
+        ),
+    ),
     (
         events.AttemptFailed(
             attempt_number=1, max_attempts=3, kind="transient", reason="retry_on: OSError", **FAILED
@@ -120,6 +156,31 @@ SENTENCES = [
         "pay: the identity of the store was renewed",
     ),
     (
+        events.SagaStepFailed(saga_id="t-1", step="credit", **FAILED),
+        "pay: saga t-1: step credit failed: OSError: no route",
+    ),
+    (
+        events.SagaStepFailed(saga_id="t-1", step="credit", in_doubt=True, **FAILED),
+        "pay: saga t-1: step credit failed, and may have happened: OSError: no route",
+    ),
+    (
+        events.SagaStepUndone(saga_id="t-1", step="debit", success=True),
+        "pay: saga t-1: step debit is undone",
+    ),
+    (
+        events.SagaStepUndone(saga_id="t-1", step="debit", **FAILED),
+        "pay: saga t-1: step debit could not be undone: OSError: no route",
+    ),
+    (
+        events.SagaRecovered(saga_id="t-1", state="running", recoveries=2),
+        "pay: saga t-1: recovered while running (recovery 2)",
+    ),
+    (
+        events.SagaStuck(saga_id="t-1", text="step notify failed behind the pivot"),
+        "pay: saga t-1: stuck: step notify failed behind the pivot",
+    ),
+    (events.SagaEnded(saga_id="t-1", state="compensated"), "pay: saga t-1: compensated"),
+    (
         events.AlertFired(window_seconds=60.0, **ALERT),
         "pay: alert storm fired: failure_rate is 0.5123, threshold 0.5, over 60 s",
     ),
@@ -168,3 +229,17 @@ def test_every_event_has_a_sentence_here():
 def test_an_event_without_a_wording_of_its_own_has_its_name():
     """So a listener can print any event."""
     assert Event.sentence(events.CallsCounted(operation="pay")) == "pay: calls_counted"
+
+
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [
+        (events.SagaStepUndone(success=True), "INFO"),
+        (events.SagaStepUndone(), "ERROR"),
+        (events.SagaEnded(state="succeeded"), "DEBUG"),
+        (events.SagaEnded(state="compensated"), "WARNING"),
+    ],
+)
+def test_a_saga_is_logged_by_what_it_came_to(event, level):
+    """A success is no news; a compensation is, and one that failed is an error."""
+    assert event.logged_at == level

@@ -100,10 +100,14 @@ def _fields(policy: RetryPolicy) -> list[tuple[str, str]]:
         ("retried", _retried(policy)),
         ("attempt timeout", seconds(policy.attempt_timeout)),
         ("deadline", seconds(policy.deadline)),
-        ("longest Retry-After", seconds(policy.max_retry_after)),
+        ("longest Retry-After", _longest_asked(policy)),
         ("a retry inside it", policy.nested),
         ("a result that stays rejected", {"return": "returned"}.get(policy.on_exhausted, "raised")),
     ]
+
+
+def _longest_asked(policy: RetryPolicy) -> str:
+    return seconds(policy.max_retry_after) if policy.respect_retry_after else "ignored"
 
 
 def _retried(policy: RetryPolicy) -> str:

@@ -10,11 +10,11 @@ from mainstay.cli.exec.circuit import circuit_of
 from mainstay.cli.exec.exit_codes import rules_of
 from mainstay.cli.exec.problems import problems_in, store_for_one_run
 from mainstay.cli.exits import Exit
-from mainstay.cli.state import default_store
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.engine import Engine
 from mainstay.engine.from_config import build_from, settings_in
 from mainstay.engine.registry import PolicyRegistry
+from mainstay.engine.user_store import default_store
 from mainstay.errors import StoreUnavailable, UsageError
 
 if TYPE_CHECKING:

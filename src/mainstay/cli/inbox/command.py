@@ -31,6 +31,7 @@ _ACTIONS = {
     "done": ("mark_done", "Mark it as done, with --evidence: the outcome, as JSON."),
     "abandon": ("abandon", "Give it up, with --why."),
     "release": ("release", "Release it from quarantine."),
+    "skip": ("skip", "Let a saga go on without the step, with --why."),
 }
 
 

@@ -63,11 +63,18 @@ def who_options(function: F) -> F:
 
 
 @contextmanager
-def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
+def opened(
+    *,
+    makes: bool = False,
+    looks: bool = False,
+    outbox: str | None = None,
+    is_configured: bool = False,
+) -> Iterator[Engine]:
     """The engine on the store; one that is not there yet is made only if that is wanted.
 
     If none is named, it is the user's own, where `mainstay exec` keeps things; until that exists,
-    an empty one. Who only looks audits nothing.
+    an empty one. Who only looks audits nothing. With `is_configured` it has the policies, guards
+    and sinks of the configuration.
     """
     from urllib.parse import unquote
 
@@ -81,8 +88,24 @@ def opened(*, makes: bool = False, looks: bool = False) -> Iterator[Engine]:
     if is_file and not makes and not os.path.exists(path):  # noqa: PTH110  pathlib loads slowly
         raise CommandError(f"{path}: no such file", hint="check --store")
     meta[_PLACE] = "" if named else _place_of_exec(exists=is_file)
-    with Engine(url, sinks=[], share=None, audit=False if looks else None) as engine:
+    options: dict[str, Any] = {"sinks": [], "share": None, "audit": False if looks else None}
+    if is_configured:
+        options = _configured_options()
+    with Engine(**{**options, "store": url, "outbox": outbox}) as engine:
         yield engine
+
+
+def _configured_options() -> dict[str, Any]:
+    from mainstay.cli.options import configuration
+    from mainstay.engine.parts import Parts
+
+    configured()  # raises ConfigError with all problems
+    return dict(Parts(configuration()).made())
+
+
+def is_store_named() -> bool:
+    """Whether `--store` names the store."""
+    return bool(click.get_current_context().meta.get(_STORE))
 
 
 def default_place() -> str:
@@ -98,7 +121,7 @@ def write_default_place() -> None:
 
 
 def _place_of_exec(*, exists: bool) -> str:
-    from mainstay.cli.state import NAME
+    from mainstay.engine.user_store import NAME
     from mainstay.runtime.private_files import state_folder
 
     return f"{state_folder() / NAME}" + ("" if exists else ", which does not exist yet")
@@ -106,7 +129,7 @@ def _place_of_exec(*, exists: bool) -> str:
 
 def _store_to_be(*, makes: bool) -> str:
     """The user's own store, which is made only if that is wanted; otherwise an empty one."""
-    from mainstay.cli.state import default_store
+    from mainstay.engine.user_store import default_store
 
     try:
         return default_store() if makes else "memory://"
@@ -122,7 +145,7 @@ def _configured_store() -> str:
 
 def _own_store() -> str:
     """The user's own, where `mainstay exec` has made it."""
-    from mainstay.cli.state import NAME, default_store
+    from mainstay.engine.user_store import NAME, default_store
     from mainstay.runtime.private_files import state_folder
 
     return default_store() if (state_folder() / NAME).exists() else ""

@@ -187,8 +187,12 @@ def without_ended(table: Table, ended: frozenset[str]) -> Table:
     return Table(seats, table.order)
 
 
-def is_voted_open(table: Table, node: str, now: float, silence: float) -> float:
+def is_voted_open(
+    table: Table, node: str, now: float, silence: float, quorum: int | None = None
+) -> float:
     """For how long most of the nodes have the circuit open, by their own evidence; 0.0 if not.
+
+    If a quorum is given, that many are enough, whatever their share.
 
     A node that has no seat yet counts as one that has it closed. What opened before a probe
     succeeded has no vote: it is about to close.
@@ -197,7 +201,8 @@ def is_voted_open(table: Table, node: str, now: float, silence: float) -> float:
     voters, since = _up_to_date(table, live), _last_recovery(table, table.seats)
     waits = sorted(_open_for(seat, now, since) for seat in voters)
     votes = [wait for wait in waits if wait > 0.0]
-    if len(votes) * 2 <= len({*live, node}):
+    needed = len({*live, node}) // 2 + 1 if quorum is None else quorum
+    if len(votes) < needed:
         return 0.0
     return votes[len(votes) // 2]
 
@@ -234,10 +239,12 @@ def _up_to_date(table: Table, seats: dict[str, Seat]) -> list[Seat]:
     return [seat for seat in seats.values() if last in (0, seat.obeyed)]
 
 
-def prospect(table: Table, node: str, now: float, silence: float) -> Prospect:
+def prospect(
+    table: Table, node: str, now: float, silence: float, quorum: int | None = None
+) -> Prospect:
     """What a new node begins with."""
     left = _left_behind(table, node, now, silence)
-    seconds = is_voted_open(table, node, now, silence)
+    seconds = is_voted_open(table, node, now, silence, quorum)
     return Prospect(
         circuit=_merged([circuit for circuit, _ in left.values()]),
         places=frozenset(left),

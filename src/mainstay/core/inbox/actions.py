@@ -137,8 +137,8 @@ def problem_with(item: Item, action: str, why: str, evidence: str) -> str:
     """
     if action not in item.actions:
         return f"{action!r} is no action for {item.kind}"
-    if action == "abandon" and not why.strip():
-        return "to abandon needs a reason"
+    if action in ("abandon", "skip") and not why.strip():
+        return f"to {action} needs a reason"
     if action == "mark_done" and not evidence.strip():
         return "to mark it done needs evidence"
     if action == "mark_done" and item.kind in OUTCOMES and not is_json(evidence):

@@ -23,7 +23,7 @@ SPACE = Space.INBOX.value
 ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("mark_done", "retry", "abandon"),
     "exhausted": ("retry", "abandon"),
-    "stuck_saga": ("retry", "mark_done", "abandon"),
+    "stuck_saga": ("retry", "skip", "mark_done"),
     "dead_letter": ("retry", "abandon"),
     "quarantine": ("release", "abandon"),
     "governance": ("mark_done", "abandon"),

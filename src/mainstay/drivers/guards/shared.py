@@ -78,6 +78,7 @@ class Sharing:
         interval: float = 1.0,
         *,
         expects: bool = False,
+        quorum: int | None = None,
     ) -> None:
         self.interval = interval
         self.longest_hold = interval
@@ -90,6 +91,8 @@ class Sharing:
         self._budgets = [guard for guard in several if isinstance(guard, RetryBudget)]
         self._tokens = [guard for guard in several if isinstance(guard, TokenBudget)]
         self._expects = expects
+        self._quorum = quorum
+        """How many open nodes open this one; by default most of them."""
         self._jobs = Background("mainstay-circuits")
         self._counts = {result: Tally() for result in RESULTS}
         self._lock = make_lock()
@@ -217,7 +220,7 @@ class Sharing:
         if core.has_recovered(table, self.node, opened):
             circuit.recover(mine.generation)
             return
-        seconds = core.is_voted_open(table, self.node, now, self.silence)
+        seconds = core.is_voted_open(table, self.node, now, self.silence, self._quorum)
         # If many start at once, those with a seat already may not be most of them.
         if seconds > 0.0 and not is_new:
             circuit.vote_open(seconds)
@@ -254,7 +257,7 @@ class Sharing:
         value, now = self._store.read(CIRCUITS, circuit.name)
         table = core.Table() if value is None else core.decode(value)
         if not self._has_begun.is_set():
-            prospect = prospect_of(table, self.node, now, self.silence)
+            prospect = prospect_of(table, self.node, now, self.silence, quorum=self._quorum)
         else:  # it has let calls through: no vote, and no process that was killed meanwhile
             prospect = core.prospect(table, self.node, now, self.silence)
             prospect = replace(prospect, open_until=0.0)

@@ -112,10 +112,14 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         level, logger = LEVELS[event.logged_at], self.security if event.is_security else self.logger
         if logger.isEnabledFor(level):
-            fields, text = {"mainstay": event.to_dict()}, event.sentence()
+            fields, text = {"mainstay": event.to_dict()}, self.text_of(event)
             if not text.isprintable():
                 text = _shown(text)
             write(logger.log, level, "%s", text, extra=fields)
+
+    def text_of(self, event: Event) -> str:
+        """The message of an event; a front door may have words of its own."""
+        return event.sentence()
 
 
 class _NotLoaded:

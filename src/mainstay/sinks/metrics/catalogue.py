@@ -83,6 +83,11 @@ METRICS: dict[str, Metric] = {
         _counted("mainstay_hedges_total", "operation", "Hedges started"),
         _counted("mainstay_fallbacks_total", "operation", "Calls that a fallback answered for"),
         _counted("mainstay_hook_failures_total", "operation", "Hooks that raised"),
+        _counted(
+            "mainstay_outbox_total",
+            "result",
+            "Messages of the outbox: retry, dead, replayed, discarded, lost (a lease)",
+        ),
         _counted("mainstay_alerts_total", "alert state", "Alerts that fired or cleared"),
         _counted(
             "mainstay_store_seconds", "store step outcome", "What a step of the store took", STEPS

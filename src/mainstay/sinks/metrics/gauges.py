@@ -54,7 +54,7 @@ class WatchingMeter(Meter):
             engine: an Engine.
             name: the label `engine` of its metrics; two engines have two names.
             outbox_age: gives the age in seconds of the oldest message that is not published, or
-                None if there is none.
+                None if there is none; by default that of the engine's own outbox.
         """
         with self._watching:
             known = self._engines.get(name)
@@ -87,7 +87,8 @@ class WatchingMeter(Meter):
         for name, (engine, outbox_age) in watched:
             for read in (self._circuits, _sharing, _budgets, _records, self._sinks):
                 yield from self._tried(read, engine, name)
-            yield from self._tried(_outbox, outbox_age, name)
+            used = getattr(engine, "_outbox", None)  # one that was never used has no age
+            yield from self._tried(_outbox, outbox_age or getattr(used, "age", None), name)
 
     def _watched(self) -> list[tuple[str, tuple[Any, Callable[[], float | None] | None]]]:
         with self._watching:

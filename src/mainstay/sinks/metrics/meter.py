@@ -244,6 +244,23 @@ def _counted(name: str) -> Callable[[Meter, Any], tuple[Addition, ...]]:
     return lambda meter, e: ((name, (meter.operation(e.operation),), 1.0),)
 
 
+def _outbox(result: str) -> Callable[[Meter, Any], tuple[Addition, ...]]:
+    addition = (("mainstay_outbox_total", (result,), 1.0),)
+    return lambda _meter, _event: addition
+
+
+def _saga_step_failed(meter: Meter, event: events.SagaStepFailed) -> tuple[Addition, ...]:
+    """A part of the saga was applied: a step before, or perhaps this one."""
+    if not event.completed and not event.in_doubt:
+        return ()
+    return (("effect_partial_failure_total", (meter.operation(event.operation),), 1.0),)
+
+
+def _saga_step_undone(meter: Meter, event: events.SagaStepUndone) -> tuple[Addition, ...]:
+    outcome = meter.outcome("success" if event.success else "failure")
+    return (("effect_compensation_total", (meter.operation(event.operation), outcome), 1.0),)
+
+
 RULES: dict[type[events.Event], Callable[[Meter, Any], tuple[Addition, ...]]] = {
     events.AttemptFailed: _attempt_failed,
     events.RetryAttempt: _retry_attempt,
@@ -256,7 +273,14 @@ RULES: dict[type[events.Event], Callable[[Meter, Any], tuple[Addition, ...]]] = 
     events.AttemptHedged: _counted("mainstay_hedges_total"),
     events.FallbackUsed: _counted("mainstay_fallbacks_total"),
     events.HookFailed: _counted("mainstay_hook_failures_total"),
+    events.OutboxRetry: _outbox("retry"),
+    events.OutboxDead: _outbox("dead"),
+    events.OutboxReplayed: _outbox("replayed"),
+    events.OutboxDiscarded: _outbox("discarded"),
+    events.OutboxLeaseLost: _outbox("lost"),
     events.AlertFired: _alert,
     events.AlertCleared: _alert,
+    events.SagaStepFailed: _saga_step_failed,
+    events.SagaStepUndone: _saga_step_undone,
 }
 """What an event adds to which metric."""

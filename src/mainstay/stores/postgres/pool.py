@@ -295,9 +295,11 @@ class AsyncPool:
 class Pools:
     """The pools of a store: of this process's threads, and of each event loop."""
 
-    def __init__(self, params: dict[str, Any], size: int, timeout: float) -> None:
+    def __init__(
+        self, params: dict[str, Any], size: int, timeout: float, session: str = ""
+    ) -> None:
         self.is_closed = False
-        self._settings = _Settings(params, timeout)
+        self._settings = _Settings(params, timeout, session)
         self._size = size
         self._by_process: dict[int, tuple[Pool, dict[AbstractEventLoop, AsyncPool]]] = {}
         reset_in_child(self, Pools._reset)
@@ -347,9 +349,9 @@ class Pools:
 class _Settings:
     """How connections are made."""
 
-    def __init__(self, params: dict[str, Any], timeout: float) -> None:
+    def __init__(self, params: dict[str, Any], timeout: float, session: str) -> None:
         self._params = params
-        self.session = _SESSION.format(
+        self.session = session + _SESSION.format(
             milliseconds=math.ceil(timeout * 1000), patience=patience(timeout)
         )
 
