@@ -210,7 +210,7 @@ class Server:
         if guard is not None:
             guard.kill()
             guard.stdin.close()
-            guard.wait(10.0)
+            guard.wait(60.0)
 
     def _at_exit(self) -> None:
         if os.getpid() == self._maker:  # and not a forked child that ends
@@ -262,11 +262,11 @@ def _end_all(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     for pid in [process.pid, *children]:
         _signal(pid, signal.SIGCONT)
     try:
-        process.wait(10.0)
+        process.wait(60.0)
     except subprocess.TimeoutExpired:
         for pid in [process.pid, *_children(process.pid)]:
             _signal(pid, signal.SIGKILL)
-        process.wait(10.0)
+        process.wait(60.0)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

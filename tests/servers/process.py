@@ -115,15 +115,15 @@ class ServerProcess:
                 os.killpg(process.pid, how)
                 os.killpg(process.pid, signal.SIGCONT)
             try:
-                process.wait(10.0)
+                process.wait(60.0)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10.0)
+                process.wait(60.0)
         guard, self._guard = self._guard, None
         if guard is not None and guard.stdin is not None:
             guard.kill()
             guard.stdin.close()
-            guard.wait(10.0)
+            guard.wait(60.0)
 
     def _kill_at_the_end(self) -> None:
         if os.getpid() == self._owner:  # and not a forked child's end

@@ -1,16 +1,23 @@
-"""The drivers of PostgreSQL behind one sync interface: a connection that is in a transaction."""
+"""The drivers of PostgreSQL behind one sync interface: a connection that is in a transaction.
+
+Each takes the seconds that it may take to connect: a busy machine may take some to fork a backend.
+"""
 
 import asyncio
 from urllib.parse import urlsplit
+
+CONNECTS_WITHIN = 60
+EXPIRES = 2
+"""The least that the libpq waits, for a test of what a connection attempt that expires raises."""
 
 
 class Psycopg:
     """psycopg, its sync half."""
 
-    def __init__(self, url):
+    def __init__(self, url, within=CONNECTS_WITHIN):
         import psycopg
 
-        self.connection = psycopg.connect(url, connect_timeout=2)
+        self.connection = psycopg.connect(url, connect_timeout=within)
 
     def execute(self, sql):
         cursor = self.connection.execute(sql)
@@ -27,10 +34,10 @@ class Psycopg:
 
 
 class Psycopg2(Psycopg):
-    def __init__(self, url):
+    def __init__(self, url, within=CONNECTS_WITHIN):
         import psycopg2
 
-        self.connection = psycopg2.connect(url, connect_timeout=2)
+        self.connection = psycopg2.connect(url, connect_timeout=within)
 
     def execute(self, sql):
         with self.connection.cursor() as cursor:
@@ -41,11 +48,11 @@ class Psycopg2(Psycopg):
 class _Async:
     """An event loop of its own; `close` ends it."""
 
-    def __init__(self, url):
+    def __init__(self, url, within=CONNECTS_WITHIN):
         self.runner = asyncio.Runner()
         self.is_closed = False
         try:
-            self.connection = self.runner.run(self.connect(url))
+            self.connection = self.runner.run(self.connect(url, within))
         except BaseException:
             self.runner.close()
             raise
@@ -73,10 +80,10 @@ class _Async:
 
 
 class PsycopgAsync(_Async):
-    async def connect(self, url):
+    async def connect(self, url, within):
         import psycopg
 
-        return await psycopg.AsyncConnection.connect(url, connect_timeout=2)
+        return await psycopg.AsyncConnection.connect(url, connect_timeout=within)
 
     async def aexecute(self, sql):
         cursor = await self.connection.execute(sql)
@@ -84,11 +91,11 @@ class PsycopgAsync(_Async):
 
 
 class Asyncpg(_Async):
-    async def connect(self, url):
+    async def connect(self, url, within):
         import asyncpg
 
         self.transaction = None
-        return await asyncpg.connect(url, timeout=0.5)
+        return await asyncpg.connect(url, timeout=within)
 
     async def aexecute(self, sql):
         if self.transaction is None:
@@ -108,12 +115,12 @@ class Asyncpg(_Async):
 class _Alchemy(Psycopg):
     dialect = ""
 
-    def __init__(self, url):
+    def __init__(self, url, within=CONNECTS_WITHIN):
         import sqlalchemy
 
         self.engine = sqlalchemy.create_engine(
             urlsplit(url)._replace(scheme=f"postgresql+{self.dialect}").geturl(),
-            connect_args={"connect_timeout": 2},
+            connect_args={"connect_timeout": within},
         )
         self.connection = self.engine.connect()
 
@@ -135,12 +142,12 @@ class AlchemyPsycopg2(_Alchemy):
 
 
 class AlchemyAsyncpg(_Async):
-    async def connect(self, url):
+    async def connect(self, url, within):
         from sqlalchemy.ext.asyncio import create_async_engine
 
         self.engine = create_async_engine(
             urlsplit(url)._replace(scheme="postgresql+asyncpg").geturl(),
-            connect_args={"timeout": 0.5},
+            connect_args={"timeout": within},
         )
         return await self.engine.connect()
 

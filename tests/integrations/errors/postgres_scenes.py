@@ -57,9 +57,9 @@ class Scene:
         self.driver(self.url.removesuffix("postgres") + "nowhere")
 
     def too_many_connections(self):
-        """The server has 12, and keeps some of them for superusers."""
+        """The server has 40, and keeps 34 of them for superusers."""
         with contextlib.ExitStack() as held:
-            for _ in range(13):
+            for _ in range(7):
                 held.enter_context(self.connected(self.as_user("plain")))
 
     # --- statements
@@ -74,7 +74,7 @@ class Scene:
         self.run("SET TRANSACTION READ ONLY", "INSERT INTO rows VALUES (8, 1)")
 
     def statement_timeout(self):
-        self.run("SET statement_timeout = '10ms'", "SELECT pg_sleep(5)")
+        self.run("SET statement_timeout = '10ms'", "SELECT pg_sleep(60)")
 
     def lock_timeout(self):
         with self.other.transaction():
@@ -92,6 +92,7 @@ class Scene:
         """Each waits for the row of the other; ours looks for deadlocks first."""
         with self.connected() as connection, psycopg.connect(self.url) as opponent:
             connection.execute("SET deadlock_timeout = '10ms'")
+            opponent.execute("SET deadlock_timeout = '60s'")
             connection.execute("UPDATE rows SET n = n + 1 WHERE id = 1")
             opponent.execute("UPDATE rows SET n = n + 1 WHERE id = 2")
             waits = threading.Thread(
@@ -117,7 +118,7 @@ class Scene:
             ends = threading.Thread(target=self.terminate_sleeping, args=[pid])
             ends.start()
             try:
-                connection.execute("SELECT pg_sleep(5)")
+                connection.execute("SELECT pg_sleep(60)")
             finally:
                 ends.join()
 
@@ -131,10 +132,10 @@ class Scene:
         self.terminate(pid)
 
     def terminate(self, pid):
-        self.other.execute("SELECT pg_terminate_backend(%s, 2000)", [pid])
+        self.other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
 
     def until(self, query):
-        end = time.monotonic() + 10.0
+        end = time.monotonic() + 60.0
         while time.monotonic() < end:
             if self.other.execute(query).fetchone():
                 return

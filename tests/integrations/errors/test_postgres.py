@@ -16,7 +16,7 @@ from mainstay.core.known.kind import Kind
 from mainstay.core.retry.kinds import kind_of
 from mainstay.integrations.errors.sqlstate import CONNECT_TIMEOUT, ROWS, by_sqlstate
 from mainstay.testing import FaultProxy
-from tests.integrations.errors.postgres_drivers import DRIVERS
+from tests.integrations.errors.postgres_drivers import DRIVERS, EXPIRES
 from tests.integrations.errors.postgres_scenes import Scene
 from tests.integrations.errors.walk import exception_classes
 from tests.servers.postgres import start_postgres
@@ -30,7 +30,8 @@ OWN_ERRORS = {"asyncpg": OSError, "sqlalchemy-asyncpg": OSError}
 
 @pytest.fixture(scope="module")
 def server():
-    made = start_postgres(max_connections="12")
+    # Backends of closed connections take a while to go: a superuser always finds another slot.
+    made = start_postgres(max_connections="40", superuser_reserved_connections="34")
     rules = made.folder / "data" / "pg_hba.conf"
     rules.write_text("host all secret 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
     with psycopg.connect(made.url, autocommit=True) as connection:
@@ -156,7 +157,7 @@ def test_a_wrong_password_is_sent_once(scene):
 
 @pytest.mark.parametrize(
     ("statements", "runs"),
-    [(["SELECT 1 / 0"], 1), (["SET statement_timeout = '10ms'", "SELECT pg_sleep(5)"], 3)],
+    [(["SELECT 1 / 0"], 1), (["SET statement_timeout = '10ms'", "SELECT pg_sleep(60)"], 3)],
     ids=["a mistake", "a timeout"],
 )
 def test_a_statement_runs_as_often_as_its_failure_is_worth(scene, statements, runs):
@@ -176,7 +177,7 @@ def test_a_black_hole_while_connecting_is_a_timeout(server):
     found = {}
 
     def connect(name, url):
-        _, found[name] = raised(lambda: DRIVERS[name](url))
+        _, found[name] = raised(lambda: DRIVERS[name](url, EXPIRES))
 
     with FaultProxy("127.0.0.1", server.port) as proxy:
         proxy.black_hole()
@@ -207,7 +208,7 @@ def in_sleeping_statements(server, end):
     connections = {name: driver(server.url) for name, driver in DRIVERS.items()}
 
     def run(name):
-        _, found[name] = raised(lambda: connections[name].execute("SELECT pg_sleep(30)"))
+        _, found[name] = raised(lambda: connections[name].execute("SELECT pg_sleep(120)"))
 
     threads = [threading.Thread(target=run, args=[name]) for name in connections]
     for thread in threads:
