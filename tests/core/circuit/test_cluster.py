@@ -237,6 +237,19 @@ def test_an_order_that_stands_outlives_the_day():
     assert give(value, Signal.RESET, "ann", "", 100.0)[0].expires == 100.0 + 86_400.0
 
 
+def test_a_circuit_that_is_open_for_a_week_is_remembered_for_it():
+    """A process that starts on the third day is refused; a closed one is forgotten after a day."""
+    day, week = 86_400.0, 7 * 86_400.0
+    long = Circuit(state=CircuitState.OPEN, generation=1, since=100.0, open_seconds=week)
+    change, _ = sit(None, "a", Seat(0.0, long, has_left=True), 160.0, SILENCE)
+    assert change.expires == 100.0 + week
+    change, found = sit(change.value, "b", Seat(0.0, CLOSED, has_left=True), 3 * day, SILENCE)
+    assert set(found.seats) == {"a", "b"}
+    assert inherited(change.value, "c", 4 * day, SILENCE).state is CircuitState.OPEN
+    _, found = sit(change.value, "c", Seat(0.0, CLOSED, has_left=True), 100.0 + week, SILENCE)
+    assert set(found.seats) == {"c"}
+
+
 def test_who_has_yet_to_follow_an_order_has_no_vote():
     """Or the others' evidence from before a reset would open at once what was reset."""
     old = decode(given(encode(table(a=OPEN, b=OPEN))))

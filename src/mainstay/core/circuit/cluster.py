@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.clock_jumps import Jump
 
 _KEPT = 86_400.0
-"""Seconds for which the last seats of a table are remembered."""
+"""Seconds for which the last seats of a table are remembered, at least."""
 _MOST_LEFT = 16
 """Seats of nodes that have left, kept beside those of live ones."""
 _TRIPPED = (CircuitState.OPEN, CircuitState.HALF_OPEN)
@@ -122,9 +122,8 @@ def sit(
     """
     table = Table() if value is None else decode(value)
     kept = {name: each for name, each in table.seats.items() if name not in places}
-    seats = {
-        name: each for name, each in _in_time(kept, now, jumps).items() if now - each.seen < _KEPT
-    }
+    in_time = _in_time(kept, now, jumps)
+    seats = {name: each for name, each in in_time.items() if now < _remembered_until(each)}
     seats[node] = replace(seat, seen=now)
     live = {name: each for name, each in seats.items() if is_live(each, now, silence)}
     if live:
@@ -148,9 +147,25 @@ def _in_time(seats: dict[str, Seat], now: float, jumps: tuple[Jump, ...] = ()) -
 
 
 def _kept(table: Table, now: float) -> Change:
-    """A table lasts for a day after the last one was there; an order that stands, until another."""
+    """A table lasts for a day after the last one was there, and while a circuit of it is open.
+
+    An order that stands lasts until another one.
+    """
     stands = table.order is not None and table.order.is_standing
-    return Change(encode(table), None if stands else now + _KEPT)
+    until = max((_remembered_until(seat) for seat in table.seats.values()), default=0.0)
+    return Change(encode(table), None if stands else max(now + _KEPT, until))
+
+
+def _remembered_until(seat: Seat) -> float:
+    """A day after its node was there, and not before its circuit may be probed.
+
+    A circuit that is open for a week would otherwise be closed to a process that starts on the
+    second day.
+    """
+    circuit = seat.circuit
+    if circuit is None or circuit.state is not CircuitState.OPEN:
+        return seat.seen + _KEPT
+    return max(seat.seen + _KEPT, min(circuit.since, seat.seen) + circuit.open_seconds)
 
 
 def _left_to_others(seats: dict[str, Seat], heir: str | None) -> dict[str, Seat]:

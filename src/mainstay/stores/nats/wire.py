@@ -69,7 +69,9 @@ class Clock:
         self._offset, self._half, self._measured = offset, half, received
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch; until the first measurement the last time that was given."""
+        if self._measured is None:
+            return self._floor
         now = steady() + self._offset
         if now > self._floor or self._floor - now > SET_BACK:
             self._floor = now
