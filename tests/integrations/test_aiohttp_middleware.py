@@ -11,6 +11,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.aiohttp import Middleware
 from mainstay.integrations.idempotency_key import keyed_call
+from tests.processes import wait_until
 from tests.servers.http_faults import Close, Drip, HttpFaults, Reset, Silence, Status, dead_port
 
 OK = Status(200, body=b"ok")
@@ -146,7 +147,7 @@ def test_a_post_whose_attempt_was_cut_is_not_repeated(server):
     url = server.on("/", Silence(), OK)
     with pytest.raises(aiohttp.ServerTimeoutError, match="may have been carried out"):
         send("POST", url, three(timeout=1.0), data=b"order")
-    assert server.count("/") == 1
+    wait_until(lambda: server.count("/") == 1, "the request")
 
 
 def test_a_body_of_an_attempt_that_was_cut_is_not_sent_again_if_it_was_read(server):
@@ -169,16 +170,16 @@ def test_a_post_with_a_key_is_repeated_with_the_same_key(server):
 def test_headers_go_to_listed_hosts_alone(server):
     """The time that is left, the key and the attempt are nobody else's business."""
     url = server.on("/", DOWN, OK)
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), data=b"o", trust=["other.internal"])
     ours = {"mainstay-timeout", "mainstay-attempt", "idempotency-key"}
     assert not any(ours & set(each.headers) for each in server.seen)
     server.on("/", DOWN, OK)
     server.seen.clear()
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), data=b"o", trust=[f"127.0.0.1:{server.port}"])
     assert [each.headers["mainstay-attempt"] for each in server.seen] == ["1", "2"]
-    assert all(29.0 < float(each.headers["mainstay-timeout"]) <= 30.0 for each in server.seen)
+    assert all(2900.0 < float(each.headers["mainstay-timeout"]) <= 3000.0 for each in server.seen)
 
 
 def test_our_headers_do_not_follow_a_redirect_to_another_host(server):
@@ -186,7 +187,7 @@ def test_our_headers_do_not_follow_a_redirect_to_another_host(server):
     with HttpFaults() as other:
         elsewhere = other.on("/", OK).replace("127.0.0.1", "localhost")
         url = server.on("/", Status(307, {"Location": elsewhere}))
-        with deadline.within(30.0), keyed_call("order-7"):
+        with deadline.within(3000.0), keyed_call("order-7"):
             send("POST", url, three(), data=b"o", trust=["127.0.0.1"])
         ours = {"mainstay-timeout", "mainstay-attempt", "idempotency-key"}
         assert ours <= set(server.seen[0].headers)
@@ -206,7 +207,7 @@ def test_the_deadline_ends_a_request_whatever_the_server_does(server, fault):
     url = server.on("/", fault)
     with deadline.within(1.0), pytest.raises(aiohttp.ServerTimeoutError, match="deadline"):
         send("GET", url)
-    assert server.count("/") == 1
+    wait_until(lambda: server.count("/") == 1, "the request")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -221,11 +222,11 @@ def test_a_timeout_of_aiohttp_is_its_own(server):
     """One that comes before the deadline is raised as it is."""
     url = server.on("/", Silence())
     timeout = aiohttp.ClientTimeout(sock_read=0.5)
-    with deadline.within(20.0), pytest.raises(aiohttp.SocketTimeoutError):
+    with deadline.within(60.0), pytest.raises(aiohttp.SocketTimeoutError):
         send("GET", url, three(), timeout=timeout)
-    assert server.count("/") == 3
+    wait_until(lambda: server.count("/") == 3, "the requests")
     timeout = aiohttp.ClientTimeout(total=0.05)
-    with deadline.within(20.0), pytest.raises(TimeoutError) as caught:
+    with deadline.within(60.0), pytest.raises(TimeoutError) as caught:
         send("GET", url, three(), timeout=timeout)
     assert not isinstance(caught.value, aiohttp.ClientError)
 

@@ -1072,7 +1072,7 @@ async def settled():
     """Lets steps beside a request end; nothing else of it may be left."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
-        _, left = await asyncio.wait(others, timeout=10)
+        _, left = await asyncio.wait(others, timeout=60)
         assert not left
 
 

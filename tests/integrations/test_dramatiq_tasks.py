@@ -19,7 +19,7 @@ import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 from mainstay.integrations.dramatiq import attach
 
-broker = RedisBroker(url=URL, heartbeat_timeout=1500, maintenance_chance=1_000_000)
+broker = RedisBroker(url=URL, heartbeat_timeout=4000, maintenance_chance=1_000_000)
 attach(broker, POLICY, store=STORE)
 dramatiq.set_broker(broker)
 
@@ -30,7 +30,7 @@ def actor(key, script):
 if __name__ == "__main__":
     worker = dramatiq.Worker(broker, worker_threads=1, worker_timeout=100)
     worker.start()
-    time.sleep(120)
+    time.sleep(300)
 """
 POLICY = RetryPolicy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0.0))
 WORKERS = 3
@@ -67,7 +67,7 @@ def failed(tmp_path, valkey_url, control):
         return len(control.keys("done:*")) + len(dead(control)) >= len(CASES)
 
     try:
-        wait_until(is_over, "the messages", 90.0)
+        wait_until(is_over, "the messages", 240.0)
         yield dead(control)
     finally:
         for each in workers:

@@ -17,6 +17,7 @@ from mainstay.core.known.kind import Kind
 from mainstay.integrations import http_headers
 from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.integrations.idempotency_key import keyed_call
+from tests.processes import wait_until
 from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import Drip, HttpFaults, Reset, Silence, Status, dead_port
 
@@ -42,7 +43,7 @@ class Sync:
     """Requests through Transport."""
 
     @staticmethod
-    def send(method, url, retry=None, *, timeout=5.0, inner=None, **options):
+    def send(method, url, retry=None, *, timeout=60.0, inner=None, **options):
         own = {name: options.pop(name) for name in ("trust", "operation") if name in options}
         inner = inner or httpx.HTTPTransport(verify=TLS)
         transport = Transport(retry, transport=inner, **own)
@@ -54,7 +55,7 @@ class Async:
     """The same through AsyncTransport, on asyncio."""
 
     @staticmethod
-    def send(method, url, retry=None, *, timeout=5.0, inner=None, **options):
+    def send(method, url, retry=None, *, timeout=60.0, inner=None, **options):
         own = {name: options.pop(name) for name in ("trust", "operation") if name in options}
         if "content" in options and not isinstance(options["content"], bytes):
             options["content"] = _async(options["content"])
@@ -169,7 +170,7 @@ def test_a_post_whose_attempt_was_cut_is_not_repeated(server, run):
     url = server.on("/", Silence(), OK)
     with pytest.raises(httpx.ReadTimeout):
         run("POST", url, b"order")
-    assert server.count("/") == 1
+    wait_until(lambda: server.count("/") == 1, "the request")
 
 
 def test_a_post_that_a_thread_was_late_with_is_not_repeated():
@@ -178,7 +179,7 @@ def test_a_post_that_a_thread_was_late_with_is_not_repeated():
 
     def late(request):
         sent.append(request)
-        time.sleep(0.15)
+        time.sleep(1.0)
         raise httpx.ReadTimeout("late", request=request)
 
     policy = three(timeout=0.1, timeout_by="thread", backoff=Backoff.constant(3.0))
@@ -227,16 +228,16 @@ def test_a_post_with_a_key_is_repeated_with_the_same_key(server, send):
 def test_headers_go_to_listed_hosts_alone(server, send):
     """The time that is left, the key and the attempt are nobody else's business."""
     url = server.on("/", DOWN, OK)
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), content=b"o", trust=["other.internal"])
     ours = {"mainstay-timeout", "mainstay-attempt", "idempotency-key"}
     assert not any(ours & set(each.headers) for each in server.seen)
     server.on("/", DOWN, OK)
     server.seen.clear()
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), content=b"o", trust=[f"127.0.0.1:{server.port}"])
     assert [each.headers["mainstay-attempt"] for each in server.seen] == ["1", "2"]
-    assert all(29.0 < float(each.headers["mainstay-timeout"]) <= 30.0 for each in server.seen)
+    assert all(2900.0 < float(each.headers["mainstay-timeout"]) <= 3000.0 for each in server.seen)
     assert all(ours <= set(each.headers) for each in server.seen)
 
 
@@ -256,7 +257,7 @@ def test_our_headers_do_not_follow_a_redirect_to_another_host(server, send):
     with HttpFaults() as other:
         elsewhere = other.on("/", OK).replace("127.0.0.1", "localhost")
         url = server.on("/", Status(307, {"Location": elsewhere}))
-        with deadline.within(30.0):
+        with deadline.within(3000.0):
             send("GET", url, three(), trust=["127.0.0.1"])
         assert "mainstay-timeout" in server.seen[0].headers
         assert not any(name.startswith("mainstay-") for name in other.seen[0].headers)
@@ -265,11 +266,11 @@ def test_our_headers_do_not_follow_a_redirect_to_another_host(server, send):
 def test_without_a_policy_one_attempt_is_made_and_handed_on(server, send):
     """The retry may be around the client, or nowhere."""
     url = server.on("/", DOWN, OK)
-    with deadline.within(30.0):
+    with deadline.within(3000.0):
         assert send("GET", url, trust=["127.0.0.1"]).status_code == 503
     (seen,) = server.seen
     assert seen.headers["mainstay-attempt"] == "1"
-    assert float(seen.headers["mainstay-timeout"]) > 29.0
+    assert float(seen.headers["mainstay-timeout"]) > 2900.0
 
 
 FAULTS = [
@@ -280,13 +281,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("timeout", [5.0, None], ids=["timeout", "no timeout"])
+@pytest.mark.parametrize("timeout", [60.0, None], ids=["timeout", "no timeout"])
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, send, fault, timeout):
     """The server sends a byte well within each timeout of the client; the deadline comes first."""
     url = server.on("/", fault)
     with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
         send("GET", url, timeout=timeout)
-    assert server.count("/") == 1
+    wait_until(lambda: server.count("/") == 1, "the request")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -431,7 +432,7 @@ def test_responses_of_earlier_attempts_are_closed(server, send):
     limits = httpx.Limits(max_connections=1)
     kind = httpx.AsyncHTTPTransport if send is Async.send else httpx.HTTPTransport
     assert (
-        send("GET", url, three(), inner=kind(verify=TLS, limits=limits), timeout=1.0).text == "ok"
+        send("GET", url, three(), inner=kind(verify=TLS, limits=limits), timeout=60.0).text == "ok"
     )
 
 
@@ -451,10 +452,10 @@ def test_any_transport_can_send(send):
         seen.append(request.extensions["timeout"]["read"])
         return httpx.Response(503 if len(seen) == 1 else 200)
 
-    with deadline.within(2.0):
+    with deadline.within(50.0):
         inner = httpx.MockTransport(answer)
         assert send("GET", "http://a.example/", three(), inner=inner).status_code == 200
-    assert all(0 < each <= 2.0 for each in seen)
+    assert all(0 < each <= 50.0 for each in seen)
     assert len(seen) == 2
 
 
@@ -486,9 +487,9 @@ def test_the_deadline_ends_a_request_whose_body_nobody_reads(server, send):
 def test_our_headers_are_those_of_the_deadline_of_the_attempt(server, send):
     """A policy that limits each attempt has its limit sent, and not the whole deadline."""
     url = server.on("/", DOWN, OK)
-    with deadline.within(30.0):
-        send("GET", url, three(timeout=9.0), trust=["127.0.0.1"])
-    assert all(8.0 < float(each.headers["mainstay-timeout"]) <= 9.0 for each in server.seen)
+    with deadline.within(3000.0):
+        send("GET", url, three(timeout=900.0), trust=["127.0.0.1"])
+    assert all(800.0 < float(each.headers["mainstay-timeout"]) <= 900.0 for each in server.seen)
 
 
 def test_the_deadline_ends_a_request_through_a_proxy(server):
@@ -506,7 +507,7 @@ def test_a_response_that_the_policy_does_not_accept_is_closed(server, send):
     limits = httpx.Limits(max_connections=1)
     kind = httpx.AsyncHTTPTransport if send is Async.send else httpx.HTTPTransport
     inner = kind(verify=TLS, limits=limits)
-    assert send("GET", url, policy, inner=inner, timeout=1.0).text == "ok"
+    assert send("GET", url, policy, inner=inner, timeout=60.0).text == "ok"
     assert server.count() == 2
     url = server.on("/", Status(202, body=b"x" * 100_000))
     with pytest.raises(mainstay.ResultRejected):

@@ -131,7 +131,7 @@ def test_requests_sends_one_key_a_call(service):
         @carries_key
         @patient
         def pay():
-            session.post(service.url, json={"amount": 5}, timeout=10).raise_for_status()
+            session.post(service.url, json={"amount": 5}, timeout=60).raise_for_status()
 
         pay()
         pay()
@@ -142,7 +142,7 @@ def test_requests_keeps_its_credentials(service):
     """The hook takes the place of auth, and so takes auth along."""
     with requests.Session() as session, keyed_call("order-7"):
         session.auth = KEY.requests(HTTPBasicAuth("me", "secret"))
-        session.post(service.url, timeout=10)
+        session.post(service.url, timeout=60)
     assert service.keys == ['"order-7"']
     assert service.credentials[0].startswith("Basic ")
 
@@ -185,7 +185,7 @@ def test_a_post_outside_a_keyed_call_is_not_marked(service):
         client.post(service.url)
     with requests.Session() as session:
         session.auth = KEY.requests()
-        session.post(service.url, timeout=10)
+        session.post(service.url, timeout=60)
     assert service.keys == [None, None, None]
 
 
@@ -208,7 +208,7 @@ def test_a_key_that_the_request_has_is_kept(service):
 
     with httpx.Client(event_hooks={"request": [KEY.httpx]}) as client, keyed_call("k"):
         client.post(service.url, headers=mine)
-        requests.post(service.url, headers=mine, auth=KEY.requests(), timeout=10)
+        requests.post(service.url, headers=mine, auth=KEY.requests(), timeout=60)
         asyncio.run(main())
         assert KEY.headers(mine) == mine
     assert service.keys == ["mine", "mine", "mine"]

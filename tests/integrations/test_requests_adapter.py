@@ -12,6 +12,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.idempotency_key import keyed_call
 from mainstay.integrations.requests import Adapter
+from tests.processes import wait_until
 from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import (
     Close,
@@ -136,16 +137,16 @@ def test_a_post_with_a_key_is_repeated_with_the_same_key(server):
 def test_headers_go_to_listed_hosts_alone(server):
     """The time that is left, the key and the attempt are nobody else's business."""
     url = server.on("/", DOWN, OK)
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), data=b"o", trust=["other.internal"])
     ours = {"mainstay-timeout", "mainstay-attempt", "idempotency-key"}
     assert not any(ours & set(each.headers) for each in server.seen)
     server.on("/", DOWN, OK)
     server.seen.clear()
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), data=b"o", trust=[f"127.0.0.1:{server.port}"])
     assert [each.headers["mainstay-attempt"] for each in server.seen] == ["1", "2"]
-    assert all(29.0 < float(each.headers["mainstay-timeout"]) <= 30.0 for each in server.seen)
+    assert all(2900.0 < float(each.headers["mainstay-timeout"]) <= 3000.0 for each in server.seen)
 
 
 def test_our_headers_do_not_follow_a_redirect_to_another_host(server):
@@ -153,7 +154,7 @@ def test_our_headers_do_not_follow_a_redirect_to_another_host(server):
     with HttpFaults() as other:
         elsewhere = other.on("/", OK).replace("127.0.0.1", "localhost")
         url = server.on("/", Status(307, {"Location": elsewhere}))
-        with deadline.within(30.0):
+        with deadline.within(3000.0):
             send("GET", url, three(), trust=["127.0.0.1"])
         assert "mainstay-timeout" in server.seen[0].headers
         assert not any(name.startswith("mainstay-") for name in other.seen[0].headers)
@@ -169,7 +170,7 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "timeout",
-    [5.0, (3.0, None), urllib3.Timeout(read=5.0), urllib3.Timeout(total=5.0), None],
+    [60.0, (60.0, None), urllib3.Timeout(read=60.0), urllib3.Timeout(total=60.0), None],
     ids=repr,
 )
 @pytest.mark.req("EF-07.http")
@@ -179,7 +180,7 @@ def test_the_deadline_ends_a_request_whatever_the_server_does(server, fault, tim
     with deadline.within(1.0), pytest.raises((requests.Timeout, requests.ConnectionError)) as why:
         send("GET", url, timeout=timeout)
     assert "timed out" in str(why.value) or "deadline" in str(why.value)
-    assert server.count("/") == 1
+    wait_until(lambda: server.count("/") == 1, "the request")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -205,9 +206,9 @@ def test_a_connection_is_used_again_after_an_answer_in_time(server):
     with requests.Session() as session:
         session.mount("http://", Adapter(three()))
         for _ in range(3):
-            with deadline.within(5.0):
+            with deadline.within(60.0):
                 assert session.get(url).text == "ok"
-            assert session.get(url, timeout=3.0).text == "ok"
+            assert session.get(url, timeout=60.0).text == "ok"
     assert (server.count(), server.connections) == (6, 1)
 
 
@@ -215,7 +216,7 @@ def test_a_response_without_a_length_is_read_to_its_end(server):
     """The connection is closed by http.client before the body is read; the file keeps it open."""
     whole = b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n" + b"x" * 50_000
     url = server.on("/", Raw(whole))
-    with deadline.within(5.0):
+    with deadline.within(60.0):
         assert len(send("GET", url, three()).content) == 50_000
 
 

@@ -94,6 +94,7 @@ def test_a_serialization_failure_runs_the_whole_transaction_again(world, hand):
 def test_a_deadlock_runs_the_whole_transaction_again(world, hand):
     """Ours looks for deadlocks first, so it is the one that the server rolls back."""
     opponent = psycopg.connect(world.url)
+    opponent.execute("SET deadlock_timeout = '60s'")
     waits = threading.Thread(
         target=opponent.execute, args=["UPDATE accounts SET n = 10 WHERE id = 1"]
     )
@@ -250,7 +251,7 @@ def never_answered(world, name, after):
                 if number == after:
                     proxy.black_hole()
 
-        with mainstay.deadline.within(1.0):  # it cuts nothing by itself
+        with mainstay.deadline.within(3.0):  # it cuts nothing by itself
             error = failure(lambda: hand.run(transaction, policy=mainstay.RetryPolicy(attempts=1)))
         proxy.heal()
         return error
@@ -264,7 +265,7 @@ closed."""
 @pytest.mark.req("EF-07.database")
 @pytest.mark.parametrize("phase", ["statement", "commit"])
 def test_a_server_that_never_answers_is_given_up_at_the_deadline(world, phase):
-    """All wait at once, for a second; libpq alone would wait for ever."""
+    """All wait at once, for three seconds; libpq alone would wait for ever."""
     found = {}
     names = HANDS.keys() - UNBOUNDED
 

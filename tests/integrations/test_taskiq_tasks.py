@@ -21,8 +21,8 @@ from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 from mainstay.integrations.taskiq import RetryMiddleware
 
 broker = RedisStreamBroker(
-    URL, consumer_id="0", xread_block=50, xread_count=1, idle_timeout=1500,
-    unacknowledged_lock_timeout=1.0,
+    URL, consumer_id="0", xread_block=50, xread_count=1, idle_timeout=4000,
+    unacknowledged_lock_timeout=10.0,
 )
 broker = broker.with_result_backend(RedisAsyncResultBackend(URL))
 broker = broker.with_middlewares(RetryMiddleware(POLICY, store=STORE))
@@ -95,7 +95,7 @@ def results(tmp_path, valkey_url, control):
 
     try:
         try:
-            wait_until(is_over, "the tasks", 90.0)
+            wait_until(is_over, "the tasks", 240.0)
         except AssertionError as error:
             raise AssertionError(worker.log.read_text()) from error
         yield asyncio.run(results_of(url, sent))

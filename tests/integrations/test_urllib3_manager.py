@@ -17,6 +17,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.idempotency_key import keyed_call
 from mainstay.integrations.urllib3 import PoolManager, ProxyManager
+from tests.processes import wait_until
 from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import (
     Chunks,
@@ -144,17 +145,17 @@ def test_a_post_with_a_key_is_repeated_with_the_same_key(server):
 def test_headers_go_to_listed_hosts_alone(server):
     """The time that is left, the key and the attempt; headers of the user stay as they are."""
     url, own = server.on("/", DOWN, OK), {"X-Own": "1"}
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         send("POST", url, three(), body=b"o", trust=["other.internal"], headers=own)
     ours = {"mainstay-timeout", "mainstay-attempt", "idempotency-key"}
     assert not any(ours & set(each.headers) for each in server.seen)
     server.on("/", DOWN, OK)
     server.seen.clear()
-    with deadline.within(30.0), keyed_call("order-7"):
+    with deadline.within(3000.0), keyed_call("order-7"):
         trust = [f"127.0.0.1:{server.port}"]
         send("POST", url, three(), body=b"o", trust=trust, headers=own)
     assert [each.headers["mainstay-attempt"] for each in server.seen] == ["1", "2"]
-    assert all(29.0 < float(each.headers["mainstay-timeout"]) <= 30.0 for each in server.seen)
+    assert all(2900.0 < float(each.headers["mainstay-timeout"]) <= 3000.0 for each in server.seen)
     assert all(each.headers["x-own"] == "1" for each in server.seen)
     assert own == {"X-Own": "1"}
 
@@ -164,7 +165,7 @@ def test_redirects_are_those_of_urllib3(server):
     with HttpFaults() as other:
         elsewhere = other.on("/", DOWN, OK).replace("127.0.0.1", "localhost")
         url = server.on("/", Status(307, {"Location": elsewhere}))
-        with deadline.within(30.0):
+        with deadline.within(3000.0):
             assert send("GET", url, three(), trust=["127.0.0.1"]).data == b"ok"
         assert "mainstay-timeout" in server.seen[0].headers
         assert not any(name.startswith("mainstay-") for name in other.seen[0].headers)
@@ -195,15 +196,15 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
-    "timeout", [{}, {"timeout": 5.0}, {"timeout": urllib3.Timeout(total=5.0)}, {"timeout": None}],
+    "timeout", [{}, {"timeout": 60.0}, {"timeout": urllib3.Timeout(total=60.0)}, {"timeout": None}],
     ids=repr,
 )  # fmt: skip
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, fault, timeout):
     """The server sends a byte well within each timeout of the client; the deadline comes first."""
     url = server.on("/", fault)
-    with deadline.within(0.15), pytest.raises(HTTPError):
+    with deadline.within(0.5), pytest.raises(HTTPError):
         send("GET", url, **timeout, retries=False)
-    assert server.count("/") == 1
+    wait_until(lambda: server.count("/") == 1, "the request")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -328,10 +329,10 @@ def test_an_outer_retry_stands_back_from_what_the_manager_has_given_up_on(server
 
 def test_a_thread_that_was_cut_is_not_repeated_if_it_may_have_been_applied(server):
     """The attempt may still run in its thread: a POST is not sent again, a GET is."""
-    policy = three(attempts=2, attempt_timeout=0.1, timeout_by="thread")
+    policy = three(attempts=2, attempt_timeout=0.5, timeout_by="thread")
     with pytest.raises((ReadTimeoutError, mainstay.AttemptTimeout)):
         send("POST", server.on("/", Silence()), policy, body=b"order")
-    assert server.count() == 1
+    wait_until(lambda: server.count() == 1, "the request")
 
 
 def test_requests_go_through_a_proxy(server):
@@ -339,9 +340,9 @@ def test_requests_go_through_a_proxy(server):
     server.on("http://a.example/", DOWN, OK, Drip(every=0.03))
     with ProxyManager(server.url, three()) as http:
         assert http.request("GET", "http://a.example/").data == b"ok"
-        with deadline.within(0.15), pytest.raises(HTTPError):
+        with deadline.within(0.5), pytest.raises(HTTPError):
             http.request("GET", "http://a.example/")
-    assert server.count() == 3
+    wait_until(lambda: server.count() == 3, "the requests")
 
 
 # --- as urllib3's own tests of Retry have it, with a policy instead -------------------------------

@@ -63,7 +63,7 @@ class BoltStub:
                 return
             problem = self.on.get(signature)
             if problem == SILENCE:
-                self._over.wait(5)
+                self._over.wait(60)
             if problem in (RESET, SILENCE):
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 return

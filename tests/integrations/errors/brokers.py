@@ -32,7 +32,7 @@ def seen(call, *arguments):
 
 def _run(call, arguments):
     if inspect.iscoroutinefunction(call):
-        return asyncio.run(asyncio.wait_for(call(*arguments), 20.0))
+        return asyncio.run(asyncio.wait_for(call(*arguments), 120.0))
     return call(*arguments)
 
 
@@ -60,6 +60,20 @@ def tried(call, *arguments, policy=AT_ONCE):
     is_async = inspect.iscoroutinefunction(call)
     error = seen(policy(acounted if is_async else counted))
     return error, count
+
+
+SHORT = 0.2
+"""Seconds for an answer that will not come."""
+
+
+def hurry(one):
+    """Makes a client of Redis that is connected wait for a moment only."""
+    one.connection_pool.connection_kwargs["socket_timeout"] = SHORT
+    for connection in one.connection_pool._available_connections:
+        connection.socket_timeout = SHORT
+        if hasattr(connection, "_sock"):
+            connection._sock.settimeout(SHORT)
+            connection._parser._buffer.socket_timeout = SHORT
 
 
 def dead_port():
@@ -114,4 +128,4 @@ def recipe(page, **replaced):
 
 
 async def _finished(result):
-    await asyncio.wait_for(result, 20.0)
+    await asyncio.wait_for(result, 120.0)

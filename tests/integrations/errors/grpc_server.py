@@ -68,7 +68,7 @@ class GrpcServer:
         if self.trailing:
             context.set_trailing_metadata(self.trailing)
         if does == "hang":
-            self.gate.wait(5)
+            self.gate.wait(60)
         elif does == "raise":
             raise ValueError("a defect")
         elif does != "echo":

@@ -104,7 +104,11 @@ def hanging_up():
 
 
 class HttpContract:
-    """The cases; `send(method, url, headers, timeout)` makes one request, and raises for 4xx."""
+    """The cases; `send(method, url, headers, timeout, connect)` makes one request.
+
+    It raises for 4xx. `timeout` is for an answer, and `connect` for a connection: a test of the
+    first must not fail by the second.
+    """
 
     library: str
     base: type
@@ -125,7 +129,7 @@ class HttpContract:
         """A timeout of connecting is not ambiguous."""
         with full_port() as port:
             error, calls = failure(
-                self.send, "POST", f"http://127.0.0.1:{port}/", {}, SHORT, max_attempts=2
+                self.send, "POST", f"http://127.0.0.1:{port}/", {}, PATIENT, SHORT, max_attempts=2
             )
         assert judged(error) == (Kind.TIMEOUT, False)
         assert calls == 2

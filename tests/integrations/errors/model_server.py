@@ -67,7 +67,7 @@ class ModelServer:
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     self.connection.close()
                 elif given == SILENCE:
-                    server._ended.wait(10)
+                    server._ended.wait(60)
                 elif given != CLOSED:
                     self._write(*given)
 

@@ -114,7 +114,7 @@ class ServiceStub:
                 if answer is None:
                     answer = self.passed_on(body)
                 if answer == SILENCE:
-                    stub._over.wait(5)
+                    stub._over.wait(60)
                 if answer in (RESET, SILENCE):
                     self.reset()
                 elif answer == TRICKLE:
@@ -122,7 +122,7 @@ class ServiceStub:
                 elif answer in (CUT, BROKEN, HALF):
                     self.send(Answer(200, b"half"), length=1000)
                     if answer == HALF:
-                        stub._over.wait(5)
+                        stub._over.wait(60)
                     self.close_connection = True
                     if answer == BROKEN:
                         self.reset()
@@ -130,7 +130,7 @@ class ServiceStub:
                     self.send(answer, len(answer.body))
 
             def passed_on(self, body):
-                connection = http.client.HTTPConnection(*stub.upstream, timeout=5)
+                connection = http.client.HTTPConnection(*stub.upstream, timeout=60)
                 connection.request(self.command, self.path, body, dict(self.headers))
                 got = connection.getresponse()
                 headers = {k: v for k, v in got.getheaders() if k.lower() not in HOP}

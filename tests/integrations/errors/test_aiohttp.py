@@ -27,8 +27,8 @@ class TestAiohttp(HttpContract):
     each_get = 2
 
     @staticmethod
-    async def send(method, url, headers, timeout=PATIENT):  # noqa: ASYNC109 -- the client's own
-        limits = aiohttp.ClientTimeout(sock_connect=timeout, sock_read=timeout)
+    async def send(method, url, headers, timeout=PATIENT, connect=PATIENT):  # noqa: ASYNC109 -- the client's own
+        limits = aiohttp.ClientTimeout(sock_connect=connect, sock_read=timeout)
         async with (
             aiohttp.ClientSession(timeout=limits, raise_for_status=True) as session,
             session.request(method, url, headers=headers) as answer,

@@ -16,10 +16,11 @@ from mainstay.core.known.kind import Kind
 from mainstay.integrations.errors.aiokafka import TABLE
 from mainstay.testing import FaultProxy
 from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, seen, tried
+from tests.processes import wait_until
 from tests.servers.kafka import MockCluster
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
-SOON = {"request_timeout_ms": 1500, "retry_backoff_ms": 5, "metadata_max_age_ms": 100}
+SOON = {"request_timeout_ms": 60_000, "retry_backoff_ms": 5, "metadata_max_age_ms": 100}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,19 +40,28 @@ def cluster():
         yield cluster
 
 
-def sending(bootstrap, topic="news", ready=None, **settings):
+@pytest.fixture
+def expiring(monkeypatch):
+    """Sets when aiokafka repeats a message no longer; it does so until its time is over."""
+    name = "aiokafka.producer.message_accumulator.MessageBatch.expired"
+    return lambda is_over: monkeypatch.setattr(name, lambda _: is_over())
+
+
+def sending(bootstrap, topic="news", started=None, ready=None, **settings):
     """A function that sends one message with a producer of its own.
 
-    `ready` is called when the producer is connected.
+    `started` gets the producer when it has started; `ready` does when it knows the topic.
     """
 
     async def send():
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **{**SOON, **settings})
         try:
             await producer.start()
+            if started is not None:
+                started(producer)
             if ready is not None:
                 await producer.partitions_for(topic)
-                ready()
+                ready(producer)
             await producer.send_and_wait(topic, b"x")
         finally:
             await producer.stop()
@@ -75,26 +85,33 @@ def test_a_black_hole_is_not_reached(cluster):
         run = sending(f"127.0.0.1:{proxy.port}", request_timeout_ms=50)
         error, count = tried(run, policy=BY_DEFAULT)
         assert (judged(error), count) == (("transient", "aiokafka"), 3)
-        assert proxy.connections == 3
+        wait_until(lambda: proxy.connections == 3, "the connections at the proxy")
 
 
-def test_a_broker_that_goes_away_under_a_producer(cluster):
+def test_a_broker_that_goes_away_under_a_producer(cluster, expiring):
     """The last failure of many is raised; when the broker is back, the same call works."""
+    repeated = []
+    expiring(lambda: repeated.append(1) or len(repeated) > 5)
     try:
-        error = seen(sending(cluster.bootstrap, ready=cluster.down))
+        error = seen(sending(cluster.bootstrap, ready=lambda _: cluster.down()))
         assert judged(error) == (LOST, "aiokafka")
     finally:
         cluster.up()
-    asyncio.run(sending(cluster.bootstrap, request_timeout_ms=5000)())
+    asyncio.run(sending(cluster.bootstrap)())
 
 
-def test_a_connection_that_is_lost_after_sending(cluster):
+def test_a_connection_that_is_lost_after_sending(cluster, expiring):
     """The broker has had the message when the connection ends."""
     cluster.forget()
+    expiring(lambda: True)
 
-    def lose():
-        cluster.slow(5.0)
-        threading.Timer(0.1, cluster.down).start()
+    def lose(_):
+        cluster.slow(60.0)
+        threading.Thread(target=end).start()
+
+    def end():
+        wait_until(lambda: cluster.requests("Produce") == 1, "the message at the broker")
+        cluster.down()
 
     try:
         error = seen(sending(cluster.bootstrap, ready=lose))
@@ -105,15 +122,22 @@ def test_a_connection_that_is_lost_after_sending(cluster):
         cluster.up()
 
 
-def test_an_answer_that_comes_too_late(cluster):
+def test_an_answer_that_comes_too_late(cluster, expiring):
     """The broker has had the message: a timeout after sending."""
     cluster.forget()
+    expiring(lambda: True)
+
+    def hurry(producer):
+        cluster.slow(30.0)
+        for connection in producer.client._conns.values():
+            connection._request_timeout = 0.3
+
     try:
-        error = seen(sending(cluster.bootstrap, ready=lambda: cluster.slow(3.0)))
+        error = seen(sending(cluster.bootstrap, ready=hurry))
+        wait_until(lambda: cluster.requests("Produce") >= 1, "the message at the broker")
     finally:
         cluster.slow(0)
     assert judged(error) == (SLOW, "aiokafka")
-    assert cluster.requests("Produce") >= 1
 
 
 # --- what a broker answers ------------------------------------------------------------------------
@@ -141,11 +165,12 @@ def test_messages_that_a_broker_refuses(code, kind, requests, cluster):
 @pytest.mark.parametrize(
     ("code", "kind"), [(7, SLOW), (19, "overload"), (20, "overload ambiguous"), (6, "transient")]
 )
-def test_what_the_library_repeats_by_itself_until_its_time_is_over(code, kind, cluster):
+def test_what_the_library_repeats_by_itself_until_its_time_is_over(code, kind, cluster, expiring):
     """Many requests for one attempt of ours."""
     cluster.forget()
     cluster.fail("Produce", *[code] * 500)
-    error = seen(sending(cluster.bootstrap, request_timeout_ms=1000))
+    expiring(lambda: cluster.requests("Produce") > 1)
+    error = seen(sending(cluster.bootstrap))
     cluster.fail("Produce")
     assert judged(error) == (kind, "aiokafka")
     assert cluster.requests("Produce") > 1
@@ -153,9 +178,13 @@ def test_what_the_library_repeats_by_itself_until_its_time_is_over(code, kind, c
 
 def test_topics_that_are_not_there_or_not_allowed(cluster):
     """After aiokafka's own waiting: final."""
+
+    def hurry(producer):
+        producer.client._request_timeout_ms = 50
+
     for code, kind in ((3, "permanent"), (29, "auth")):
         cluster.topic_error("closed", code)
-        error, count = tried(sending(cluster.bootstrap, "closed", request_timeout_ms=100))
+        error, count = tried(sending(cluster.bootstrap, "closed", started=hurry))
         assert (judged(error), count) == ((kind, "aiokafka"), 1)
 
 
@@ -167,7 +196,7 @@ def test_consumers(cluster):
 
     async def story():
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=cluster.bootstrap, group_id="g", request_timeout_ms=2000
+            bootstrap_servers=cluster.bootstrap, group_id="g", request_timeout_ms=60_000
         )
         part = TopicPartition("news", 0)
         failures = []

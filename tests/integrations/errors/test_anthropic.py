@@ -25,6 +25,7 @@ from tests.integrations.errors.model_server import (
     free_port,
 )
 from tests.integrations.errors.recipe import run_recipe
+from tests.processes import wait_until
 
 anthropic = pytest.importorskip("anthropic")
 
@@ -67,7 +68,7 @@ def server():
 @pytest.fixture(scope="module")
 def client(server):
     """A client that repeats nothing itself."""
-    with anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0, timeout=20) as client:
+    with anthropic.Anthropic(api_key="k", base_url=server.url, max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -162,7 +163,7 @@ def test_a_message_whose_answer_was_lost_is_asked_for_again(client, server, give
     known = kind_of(caught.value)
     assert known.kind is (Kind.TIMEOUT if given == SILENCE else Kind.TRANSIENT)
     assert (known.is_ambiguous, known.unsafe) == (True, "")
-    assert len(server.requests) == 3
+    wait_until(lambda: len(server.requests) == 3, "the requests")
 
 
 def test_a_get_is_repeated_after_a_reset(client, server):

@@ -29,6 +29,7 @@ from tests.integrations.errors.service_stub import (
     in_json,
     seen,
 )
+from tests.processes import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def error(status, code, **headers):
     return in_json(status, body, x_ms_error_code=code, **headers)
 
 
-def send(url, method="GET", timeout=10, retries=0):
+def send(url, method="GET", timeout=60, retries=0):
     """A request as the clients of Azure send it: the status is mapped to an error."""
     client = PipelineClient(url, policies=[RetryPolicy(retry_total=retries)])
     response = client.send_request(HttpRequest(method, url), read_timeout=timeout)
@@ -97,10 +98,11 @@ def test_what_azure_answers(azure_stub, status, code, kind, ambiguous, count):
 def test_an_answer_that_does_not_come_leaves_it_in_doubt(azure_stub, answer, raised, kind):
     """The request was sent."""
     azure_stub.answers(answer)
-    timeout = 0.2 if answer is SILENCE else 10
+    timeout = 0.2 if answer is SILENCE else 60
     problem = seen(lambda: send(azure_stub.url, timeout=timeout), attempts=2)
     known = kind_of(problem)
     assert isinstance(problem, raised)
+    wait_until(lambda: azure_stub.count >= 2, "the requests")
     assert (known.kind, known.is_ambiguous, azure_stub.count) == (kind, True, 2)
 
 

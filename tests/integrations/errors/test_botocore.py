@@ -37,12 +37,13 @@ from tests.integrations.errors.service_stub import (
     dead_port,
     seen,
 )
+from tests.processes import wait_until
 
 BUCKET = "shop"
 ONE_ATTEMPT = {"total_max_attempts": 1}
 
 
-def client(service, url, retries=ONE_ATTEMPT, timeout=10):
+def client(service, url, retries=ONE_ATTEMPT, timeout=60):
     config = Config(retries=retries, read_timeout=timeout, s3={"addressing_style": "path"})
     return boto3.client(
         service, endpoint_url=url, region_name="us-east-1", config=config,
@@ -190,9 +191,10 @@ def test_the_call_succeeds_when_s3_has_recovered(front, s3):
 def test_an_answer_that_does_not_come_leaves_a_write_in_doubt(front, answer, error, kind):
     """A PUT is idempotent, so it is repeated."""
     front.answers(answer, answer, answer)
-    s3 = client("s3", front.url, timeout=0.2 if answer is SILENCE else 10)
+    s3 = client("s3", front.url, timeout=0.2 if answer is SILENCE else 60)
     raised = seen(lambda: s3.put_object(Bucket=BUCKET, Key="new", Body=b"x"), attempts=2)
     known = kind_of(raised)
+    wait_until(lambda: front.count >= 2, "the requests")
     assert isinstance(raised, error)
     assert (known.kind, known.is_ambiguous, front.count) == (kind, True, 2)
 
@@ -201,15 +203,15 @@ def test_an_answer_that_does_not_come_leaves_a_write_in_doubt(front, answer, err
 def test_a_lost_answer_to_a_post_is_asked_for_again_only_if_it_reads(dynamodb, answer):
     """Every call to DynamoDB is a POST; the operation is in a header of the request."""
     stub, _ = dynamodb
-    db = client("dynamodb", stub.url, timeout=0.2 if answer is SILENCE else 10)
+    db = client("dynamodb", stub.url, timeout=0.2 if answer is SILENCE else 60)
     stub.answers(answer, answer)
     error = seen(lambda: db.delete_item(TableName="t", Key={"id": {"S": "1"}}), attempts=2)
     assert kind_of(error).unsafe == "POST without an Idempotency-Key"
-    assert stub.count == 1
+    wait_until(lambda: stub.count == 1, "the request")
     stub.answers(answer, answer)
     error = seen(lambda: db.get_item(TableName="t", Key={"id": {"S": "1"}}), attempts=2)
     assert (kind_of(error).is_ambiguous, kind_of(error).unsafe) == (True, "")
-    assert stub.count == 2
+    wait_until(lambda: stub.count == 2, "the requests")
 
 
 def test_a_body_that_ends_early_is_read_again(front, s3):

@@ -18,7 +18,7 @@ from tests.servers.kafka import MockCluster
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
 SOON = {
     "log_level": 0, "retry.backoff.ms": 1, "retry.backoff.max.ms": 2, "retries": 0,
-    "message.timeout.ms": 2000, "socket.timeout.ms": 1000, "linger.ms": 0,
+    "message.timeout.ms": 60_000, "socket.timeout.ms": 60_000, "linger.ms": 0,
 }  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def produced(bootstrap, topic="news", **settings):
     producer = Producer({"bootstrap.servers": bootstrap, **SOON, **settings})
     reports = []
     producer.produce(topic, b"x", on_delivery=lambda error, _message: reports.append(error))
-    producer.flush(10)
+    producer.flush(120)
     if reports[0] is not None:
         raise KafkaException(reports[0])
 
@@ -92,12 +92,12 @@ def test_an_answer_that_comes_too_late(cluster):
     """The broker has had the message; the report is a timeout."""
     cluster.forget()
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **SOON, "message.timeout.ms": 300})
-    producer.list_topics(timeout=5)
-    cluster.slow(5.0)
+    producer.list_topics(timeout=60)
+    cluster.slow(30.0)
     reports = []
     try:
         producer.produce("news", b"x", on_delivery=lambda error, _: reports.append(error))
-        producer.flush(5)
+        producer.flush(120)
     finally:
         cluster.slow(0)
     assert judged(KafkaException(reports[0])) == (SLOW, "confluent_kafka")
@@ -192,13 +192,13 @@ def test_a_producer_that_is_fenced_is_fatal(cluster):
     """Another instance has the transactional id: nothing it is asked for can succeed."""
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "transactional.id": "one",
-         "message.timeout.ms": 2000, "transaction.timeout.ms": 3000}
+         "message.timeout.ms": 60_000, "transaction.timeout.ms": 60_000}
     )  # fmt: skip
-    producer.init_transactions(5)
+    producer.init_transactions(60)
     producer.begin_transaction()
     cluster.fail("Produce", *[KafkaError.INVALID_PRODUCER_EPOCH] * 2)
     producer.produce("news", b"x")
-    error = seen(lambda: producer.commit_transaction(5))
+    error = seen(lambda: producer.commit_transaction(60))
     cluster.fail("Produce")
     assert error.args[0].fatal()
     assert judged(error) == ("permanent ambiguous", "confluent_kafka")
@@ -212,13 +212,13 @@ def test_a_transaction_that_must_be_aborted_can_be_repeated_whole(name, kind, cl
     """Unless the broker would refuse the message again."""
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "transactional.id": name,
-         "message.timeout.ms": 2000, "transaction.timeout.ms": 3000}
+         "message.timeout.ms": 60_000, "transaction.timeout.ms": 60_000}
     )  # fmt: skip
-    producer.init_transactions(5)
+    producer.init_transactions(60)
     producer.begin_transaction()
     cluster.fail("Produce", *[getattr(KafkaError, name)] * 3)
     producer.produce("news", b"x")
-    error = seen(lambda: producer.commit_transaction(5))
+    error = seen(lambda: producer.commit_transaction(60))
     cluster.fail("Produce")
     assert error.args[0].txn_requires_abort()
     assert judged(error) == (kind, "confluent_kafka")

@@ -19,6 +19,7 @@ from tests.integrations.errors.service_stub import (
     dead_port,
     seen,
 )
+from tests.processes import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def agent():
         yield stub
 
 
-def client(port, timeout=10):
+def client(port, timeout=60):
     return consul.Consul(host="127.0.0.1", port=port, connections_timeout=timeout)
 
 
@@ -79,8 +80,9 @@ def test_an_answer_that_cannot_be_read_is_unknown(agent):
 def test_an_answer_that_does_not_come_leaves_it_in_doubt(agent, answer, kind):
     """The errors of requests are handed on; a PUT of a key may be repeated."""
     agent.answers(answer)
-    timeout = 0.2 if answer is SILENCE else 10
+    timeout = 0.2 if answer is SILENCE else 60
     known = kind_of(seen(lambda: client(agent.port, timeout).kv.put("shop", "x"), attempts=2))
+    wait_until(lambda: agent.count >= 2, "the requests")
     assert (known.kind, known.is_ambiguous, agent.count) == (kind, True, 2)
 
 

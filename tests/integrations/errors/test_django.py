@@ -84,7 +84,7 @@ def test_what_the_driver_raised_decides(django):
     assert (taken.kind, taken.by_code) == (Kind.PERMANENT, True)
     assert raised(ProgrammingError, "default", "SELECT * FROM nowhere").kind is Kind.PERMANENT
     late = raised(
-        OperationalError, "default", "SET LOCAL statement_timeout = 10", "SELECT pg_sleep(5)"
+        OperationalError, "default", "SET LOCAL statement_timeout = 10", "SELECT pg_sleep(60)"
     )
     assert late.kind is Kind.TIMEOUT
     with pytest.raises(OperationalError) as caught:
@@ -107,6 +107,7 @@ def test_a_locked_file_of_sqlite_is_transient(django, tmp_path):
 def test_a_deadlock_runs_the_whole_transaction_again(django, postgres_database):
     """Two transactions, crosswise; the one that PostgreSQL rolls back is run once more."""
     other = psycopg.connect(postgres_database)
+    other.execute("SET deadlock_timeout = '60s'")
     other.execute("UPDATE accounts SET amount = amount + 1 WHERE id = 2")
     attempts = []
 

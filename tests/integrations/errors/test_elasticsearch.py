@@ -28,6 +28,7 @@ from tests.integrations.errors.service_stub import (
     in_json,
     seen,
 )
+from tests.processes import wait_until
 
 PRODUCT = {"x_elastic_product": "Elasticsearch"}
 
@@ -44,7 +45,7 @@ def error(status, kind, **headers):
     return in_json(status, body, **PRODUCT, **headers)
 
 
-def client(url, timeout=10, retries=0):
+def client(url, timeout=60, retries=0):
     return Elasticsearch(url, max_retries=retries, request_timeout=timeout)
 
 
@@ -88,10 +89,11 @@ def test_what_elasticsearch_answers(node, status, name, kind, ambiguous, count):
 def test_an_answer_that_does_not_come_leaves_it_in_doubt(node, answer, raised, kind):
     """The request was sent."""
     node.answers(answer)
-    es = client(node.url, timeout=0.2 if answer is SILENCE else 10)
+    es = client(node.url, timeout=0.2 if answer is SILENCE else 60)
     problem = seen(lambda: es.index(index="shop", document={}), attempts=2)
     known = kind_of(problem)
     assert isinstance(problem, raised)
+    wait_until(lambda: node.count >= 2, "the requests")
     assert (known.kind, known.is_ambiguous, node.count) == (kind, True, 2)
 
 

@@ -27,6 +27,7 @@ from tests.integrations.errors.service_stub import (
     in_json,
     seen,
 )
+from tests.processes import wait_until
 
 with warnings.catch_warnings():  # it asks for grpcio-status if there is grpcio
     warnings.simplefilter("ignore", ImportWarning)
@@ -47,7 +48,7 @@ def error(status, reason="x", details=(), **headers):
     return in_json(status, {"error": body}, **headers)
 
 
-def send(url, method="GET", timeout=10):
+def send(url, method="GET", timeout=60):
     """A request as Google's clients send it: an answer that is no success becomes an error."""
     session = google.auth.transport.requests.AuthorizedSession(
         AnonymousCredentials(), refresh_status_codes=()
@@ -173,8 +174,9 @@ def test_a_token_service_that_cannot_be_reached_is_tried_again():
 def test_an_answer_that_does_not_come_leaves_it_in_doubt(service, answer, kind):
     """The session hands on the errors of requests."""
     service.answers(answer)
-    timeout = 0.2 if answer is SILENCE else 10
+    timeout = 0.2 if answer is SILENCE else 60
     known = kind_of(seen(lambda: send(service.url, timeout=timeout), attempts=2))
+    wait_until(lambda: service.count >= 2, "the requests")
     assert (known.kind, known.is_ambiguous, service.count) == (kind, True, 2)
 
 

@@ -36,7 +36,7 @@ def channel(server):
         yield channel
 
 
-def call(channel, method, timeout=10, data=b"ask"):
+def call(channel, method, timeout=60, data=b"ask"):
     """A call with up to three attempts."""
     tries = []
 
@@ -90,7 +90,7 @@ def test_asyncio_raises_another_class_with_the_same_codes(server, code, kind, am
 
     @mainstay.retry(on=mainstay.transient, attempts=3)
     async def ask(channel):
-        return await channel.unary_unary(f"/t.T/{code}")(b"", timeout=10)
+        return await channel.unary_unary(f"/t.T/{code}")(b"", timeout=60)
 
     async def main():
         async with grpc.aio.insecure_channel(server.target) as channel:
@@ -123,12 +123,12 @@ def test_what_was_certainly_not_carried_out_can_be_named(server, channel):
     server.begin("UNAVAILABLE", "echo")
     only = mainstay.retry(on="UNAVAILABLE: not connected", attempts=3)
     with virtual_time(), pytest.raises(grpc.RpcError):
-        only(channel.unary_unary("/t.T/echo"))(b"", timeout=10)
+        only(channel.unary_unary("/t.T/echo"))(b"", timeout=60)
     assert server.seen["echo"] == 1
     with grpc.insecure_channel(f"127.0.0.1:{free_port()}") as dead:
         script = [dead.unary_unary("/t.T/echo"), channel.unary_unary("/t.T/echo")]
         with virtual_time():
-            assert only(lambda: script.pop(0)(b"hello", timeout=10))() == b"hello"
+            assert only(lambda: script.pop(0)(b"hello", timeout=60))() == b"hello"
 
 
 def test_a_server_of_another_protocol_is_tried_again():
@@ -144,20 +144,23 @@ def test_a_server_of_another_protocol_is_tried_again():
             except OSError:
                 return
 
-        threading.Thread(target=refuse, daemon=True).start()
+        refusing = threading.Thread(target=refuse, daemon=True)
+        refusing.start()
         with grpc.insecure_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
             _, known, _ = call(channel, "echo")
         listener.shutdown(socket.SHUT_RDWR)
+        refusing.join()
     assert (known.kind, known.is_ambiguous) == (Kind.TRANSIENT, False)
 
 
 def test_a_server_that_never_answers_is_an_ambiguous_timeout(server, channel):
     """It may be at work."""
     server.begin()
-    error, known, _ = call(channel, "hang", timeout=0.3)
+    error, known, tries = call(channel, "hang", timeout=0.5)
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert (known.kind, known.is_ambiguous) == (Kind.TIMEOUT, True)
-    wait_until(lambda: server.seen["hang"] == 3, "three calls at the server")
+    assert tries == 3
+    wait_until(lambda: server.seen["hang"] >= 1, "a call at the server")
 
 
 def test_a_server_that_is_killed_in_a_call_is_ambiguous():
@@ -171,7 +174,7 @@ def test_a_server_that_is_killed_in_a_call_is_ambiguous():
 
     threading.Thread(target=stop, daemon=True).start()
     with grpc.insecure_channel(server.target) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/t.T/hang")(b"", timeout=10)
+        channel.unary_unary("/t.T/hang")(b"", timeout=60)
     server.stop()
     known = kind_of(caught.value)
     assert (known.kind, known.is_ambiguous) == (Kind.TRANSIENT, True), caught.value
@@ -180,7 +183,7 @@ def test_a_server_that_is_killed_in_a_call_is_ambiguous():
 def test_a_stream_that_breaks_off_is_judged_by_its_code(channel):
     """The class is another one."""
     with pytest.raises(grpc.RpcError) as caught:
-        list(channel.unary_stream("/t.T/stream")(b"", timeout=10))
+        list(channel.unary_stream("/t.T/stream")(b"", timeout=60))
     assert type(caught.value).__name__ == "_MultiThreadedRendezvous"
     assert kind_of(caught.value).kind is Kind.TRANSIENT
 
@@ -199,7 +202,7 @@ def test_a_message_that_is_too_large_is_final(server, option):
 def test_a_future_that_is_not_waited_for_is_a_timeout(server, channel):
     """The call goes on without anybody."""
     server.begin()
-    future = channel.unary_unary("/t.T/hang").future(b"", timeout=10)
+    future = channel.unary_unary("/t.T/hang").future(b"", timeout=60)
     with pytest.raises(grpc.FutureTimeoutError) as caught:
         future.result(timeout=0.01)
     assert (kind_of(caught.value).kind, kind_of(caught.value).is_ambiguous) == (Kind.TIMEOUT, True)
@@ -215,7 +218,7 @@ PUSHBACK = "grpc-retry-pushback-ms"
 def failure(channel, method):
     """The failure of one call."""
     with pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(f"/t.T/{method}")(b"", timeout=10)
+        channel.unary_unary(f"/t.T/{method}")(b"", timeout=60)
     return caught.value
 
 
@@ -226,7 +229,7 @@ def test_a_pushback_is_waited_for(server, channel):
     server.begin("UNAVAILABLE", "echo", trailing=((PUSHBACK, "40000"),))
     policy = mainstay.RetryPolicy(retry_on=mainstay.transient)
     with virtual_time() as time:
-        policy.call(channel.unary_unary("/t.T/echo"), b"", timeout=10)
+        policy.call(channel.unary_unary("/t.T/echo"), b"", timeout=60)
     assert time.elapsed >= 40.0
 
 

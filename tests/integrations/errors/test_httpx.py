@@ -32,8 +32,9 @@ class TestHttpx(HttpContract):
     library, base, status_error = "httpx", httpx.HTTPError, httpx.HTTPStatusError
 
     @staticmethod
-    def send(method, url, headers, timeout=PATIENT):
-        with httpx.Client(timeout=timeout, **OPTIONS) as client:
+    def send(method, url, headers, timeout=PATIENT, connect=PATIENT):
+        limits = httpx.Timeout(PATIENT, read=timeout, connect=connect)
+        with httpx.Client(timeout=limits, **OPTIONS) as client:
             return client.request(method, url, headers=headers).raise_for_status()
 
 
@@ -41,8 +42,9 @@ class TestAsyncHttpx(HttpContract):
     library, base, status_error = "httpx", httpx.HTTPError, httpx.HTTPStatusError
 
     @staticmethod
-    async def send(method, url, headers, timeout=PATIENT):  # noqa: ASYNC109 -- the client's own
-        async with httpx.AsyncClient(timeout=timeout, **OPTIONS) as client:
+    async def send(method, url, headers, timeout=PATIENT, connect=PATIENT):  # noqa: ASYNC109 -- the client's own
+        limits = httpx.Timeout(PATIENT, read=timeout, connect=connect)
+        async with httpx.AsyncClient(timeout=limits, **OPTIONS) as client:
             return (await client.request(method, url, headers=headers)).raise_for_status()
 
 
@@ -91,14 +93,15 @@ def test_a_pool_that_is_full_is_a_timeout_before_sending(server):
     """The request waited for a connection of ours."""
     url = server.on("/", Status(200, body=b"x" * 10))
     limits = httpx.Limits(max_connections=1)
-    with client_with(limits=limits, timeout=SHORT) as client, client.stream("GET", url):
+    limit = httpx.Timeout(PATIENT, pool=SHORT)
+    with client_with(limits=limits, timeout=limit) as client, client.stream("GET", url):
         check(lambda: client.post(url), "PoolTimeout", Kind.TIMEOUT)
     assert server.count() == 1
 
 
 def test_a_body_that_nobody_reads_is_a_timeout_while_sending():
     """Part of the request was sent."""
-    with deaf_port() as port, client_with(timeout=SHORT) as client:
+    with deaf_port() as port, client_with(timeout=httpx.Timeout(PATIENT, write=SHORT)) as client:
         url = f"http://127.0.0.1:{port}/"
         check(
             lambda: client.post(url, content=bytes(2**24)),

@@ -18,6 +18,7 @@ from tests.integrations.errors.service_stub import (
     in_json,
     seen,
 )
+from tests.processes import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def vault():
         yield stub
 
 
-def read(url, timeout=10):
+def read(url, timeout=60):
     client = hvac.Client(url=url, token="t", timeout=timeout)
     return client.secrets.kv.v2.read_secret_version(path="shop", raise_on_deleted_version=True)
 
@@ -67,8 +68,9 @@ def test_the_wait_that_vault_asks_for_is_lost(vault):
 def test_an_answer_that_does_not_come_leaves_it_in_doubt(vault, answer, kind):
     """Hvac hands on the errors of requests."""
     vault.answers(answer)
-    timeout = 0.2 if answer is SILENCE else 10
+    timeout = 0.2 if answer is SILENCE else 60
     known = kind_of(seen(lambda: read(vault.url, timeout), attempts=2))
+    wait_until(lambda: vault.count >= 2, "the requests")
     assert (known.kind, known.is_ambiguous, vault.count) == (kind, True, 2)
 
 

@@ -21,7 +21,7 @@ from tests.integrations.errors.bolt_stub import (
 )
 from tests.integrations.errors.service_stub import dead_port, seen
 
-WAIT = 0.7
+WAIT = 2.0
 """Seconds to sign in; a busy machine needs some."""
 
 

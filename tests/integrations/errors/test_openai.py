@@ -25,6 +25,7 @@ from tests.integrations.errors.model_server import (
     free_port,
 )
 from tests.integrations.errors.recipe import run_recipe
+from tests.processes import wait_until
 
 openai = pytest.importorskip("openai")
 
@@ -64,7 +65,7 @@ def server():
 @pytest.fixture(scope="module")
 def client(server):
     """A client that repeats nothing itself."""
-    with openai.OpenAI(api_key="k", base_url=server.url, max_retries=0, timeout=20) as client:
+    with openai.OpenAI(api_key="k", base_url=server.url, max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -147,7 +148,7 @@ def test_a_completion_whose_answer_was_lost_is_asked_for_again(client, server, g
     known = kind_of(caught.value)
     assert known.kind is (Kind.TIMEOUT if given == SILENCE else Kind.TRANSIENT)
     assert (known.is_ambiguous, known.unsafe) == (True, "")
-    assert len(server.requests) == 3
+    wait_until(lambda: len(server.requests) == 3, "the requests")
 
 
 def test_a_rule_that_names_what_was_lost_repeats_it(client, server):
@@ -156,7 +157,7 @@ def test_a_rule_that_names_what_was_lost_repeats_it(client, server):
 
     @mainstay.retry(on=on, attempts=4)
     def complete():
-        hasty = client.with_options(timeout=0.3)
+        hasty = client.with_options(timeout=60 if server.requests else 0.3)
         return hasty.chat.completions.create(**ASK).choices[0].message.content
 
     server.begin(SILENCE, RESET, failed(500), SAID)

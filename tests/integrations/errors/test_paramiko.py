@@ -14,6 +14,7 @@ from mainstay.core.retry.kinds import kind_of
 from mainstay.testing import virtual_time
 from tests.integrations.errors.model_server import free_port
 from tests.integrations.errors.recipe import run_recipe
+from tests.processes import wait_until
 
 paramiko = pytest.importorskip("paramiko")
 
@@ -29,14 +30,17 @@ class Server:
         self.handle = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def begin(self, handle):
         """Forgets what came, and treats connections so from now on."""
         self.seen, self.handle = Counter(), handle
 
     def close(self):
-        """Stops."""
+        """Stops, with the thread: one that waits for a closed socket may meet its successor."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
 
     def _accept(self):
@@ -101,7 +105,7 @@ def speaks(server, **rules):
         transport.start_server(server=Rules(server, **rules))
         channels = []  # one that nobody holds is closed
         while transport.is_active():
-            channels.append(transport.accept(5))
+            channels.append(transport.accept(60))
 
     return handle
 
@@ -113,6 +117,7 @@ def connected(port, **options):
     if known is not None:
         client.get_host_keys().add(f"[127.0.0.1]:{port}", known.get_name(), known)
     usual = {"password": "right", "allow_agent": False, "look_for_keys": False}
+    usual |= {"timeout": 60, "banner_timeout": 60, "auth_timeout": 60, "channel_timeout": 60}
     try:
         client.connect("127.0.0.1", port, "me", **(usual | options))
     except BaseException:
@@ -185,7 +190,7 @@ def test_a_server_that_does_not_greet_is_tried_again(
         lambda: connected(server.port, **options), getattr(paramiko.ssh_exception, name)
     )
     assert (known.kind, known.is_ambiguous, known.table) == (kind, False, "paramiko"), error
-    assert server.seen["connections"] == connections
+    wait_until(lambda: server.seen["connections"] == connections, "the connections")
 
 
 def test_a_dead_port_is_tried_again():
@@ -238,7 +243,7 @@ def test_a_connection_that_ends_in_the_login_is_no_wrong_password(server):
 def test_a_login_that_takes_too_long_is_a_timeout(server):
     """The class is that of a wrong password here, too."""
     gate = threading.Event()
-    server.begin(speaks(server, at_login=lambda: gate.wait(30)))
+    server.begin(speaks(server, at_login=lambda: gate.wait(60)))
     try:
         error, known, _ = attempt(
             lambda: connected(server.port, auth_timeout=1.5), paramiko.AuthenticationException
@@ -246,7 +251,7 @@ def test_a_login_that_takes_too_long_is_a_timeout(server):
     finally:
         gate.set()
     assert (known.kind, known.is_ambiguous) == (Kind.TIMEOUT, False), error
-    assert server.seen["logins"] == 3
+    wait_until(lambda: server.seen["logins"] == 3, "the logins")
 
 
 @pytest.mark.parametrize(

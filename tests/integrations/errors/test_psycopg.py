@@ -13,6 +13,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequest
 from mainstay.core.known.codes import codes_of
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.kinds import kind_of
+from tests.processes import wait_until
 
 
 def raised(expected, call, *arguments):
@@ -24,7 +25,7 @@ def raised(expected, call, *arguments):
 def test_a_pool_that_has_no_connection_left(postgres_url):
     """Nothing was sent: a timeout, an overload if too many wait, and final if it is closed."""
     options = {"min_size": 1, "max_size": 1, "timeout": 0.05, "open": True}
-    with ConnectionPool(postgres_url, **options) as pool, pool.connection(timeout=5.0):
+    with ConnectionPool(postgres_url, **options) as pool, pool.connection(timeout=60.0):
         known = raised(PoolTimeout, pool.getconn)
         assert (known.kind, known.is_ambiguous) == (Kind.TIMEOUT, False)
     assert raised(PoolClosed, pool.getconn).kind is Kind.PERMANENT
@@ -32,13 +33,13 @@ def test_a_pool_that_has_no_connection_left(postgres_url):
 
 def test_a_pool_that_too_many_wait_for(postgres_url):
     """It refuses at once."""
-    options = {"min_size": 1, "max_size": 1, "max_waiting": 1, "open": True, "timeout": 0.3}
-    with ConnectionPool(postgres_url, **options) as pool, pool.connection(timeout=5.0):
-        waiter = threading.Thread(target=lambda: raised(PoolTimeout, pool.getconn))
+    options = {"min_size": 1, "max_size": 1, "max_waiting": 1, "open": True}
+    with ConnectionPool(postgres_url, **options) as pool, pool.connection(timeout=60.0):
+        waiter = threading.Thread(target=lambda: raised(PoolClosed, pool.getconn, 120.0))
         waiter.start()
-        while not pool.get_stats().get("requests_waiting"):
-            pass
+        wait_until(lambda: pool.get_stats().get("requests_waiting"), "one that waits")
         assert raised(TooManyRequests, pool.getconn).kind is Kind.OVERLOAD
+        pool.close()
         waiter.join()
 
 
@@ -79,7 +80,7 @@ def test_a_statement_after_one_that_failed_is_permanent(postgres_url):
 def test_an_error_that_was_pickled_is_judged_alike():
     """The connection that an error of connecting carries is lost; the text is still there."""
     with pytest.raises(psycopg.OperationalError) as caught:
-        psycopg.connect("postgresql://postgres@127.0.0.1:1/x", connect_timeout=2)
+        psycopg.connect("postgresql://postgres@127.0.0.1:1/x", connect_timeout=60)
     copy = pickle.loads(pickle.dumps(caught.value))
     assert copy.pgconn is None
     assert (kind_of(copy).is_ambiguous, codes_of(copy)) == (False, ("08001",))

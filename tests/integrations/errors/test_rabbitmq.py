@@ -20,6 +20,7 @@ import pytest
 from mainstay.integrations.errors.pika import REPLIES
 from mainstay.testing import FaultProxy
 from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, recipe, seen, tried
+from tests.processes import wait_until
 from tests.servers.rabbitmq import start_rabbitmq
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
@@ -46,7 +47,7 @@ def proxy(server):
 def blocking(port, act=None, password="guest", host="/", **settings):
     """A function that connects with pika, opens a channel and does something with it."""
     login = pika.PlainCredentials("guest", password)
-    soon = {"socket_timeout": 5, "stack_timeout": 5, **settings}
+    soon = {"socket_timeout": 60, "stack_timeout": 60, **settings}
     parameters = pika.ConnectionParameters("127.0.0.1", port, host, login, **soon)
 
     def run():
@@ -155,7 +156,7 @@ def talking(url, act=None, **settings):
     """A function that connects with aio-pika, opens a channel and does something with it."""
 
     async def run():
-        connection = await aio_pika.connect(url, **{"timeout": 5, **settings})
+        connection = await aio_pika.connect(url, **{"timeout": 60, **settings})
         try:
             channel = await connection.channel(on_return_raises=True)
             return await act(channel) if act is not None else None
@@ -279,9 +280,13 @@ def test_the_page_of_the_cookbook_runs(server):
 def test_a_server_that_is_stopped_and_restarted(server):
     """Consumers get its last message; then nobody is there; then the same call works again."""
 
+    def end(channel):
+        wait_until(lambda: channel.consumer_tags, "a consumer")
+        server.stop()
+
     def consume(channel):
         channel.queue_declare("waiting", exclusive=True)
-        ending = threading.Timer(0.1, server.stop)
+        ending = threading.Thread(target=end, args=[channel])
         ending.start()
         error = seen(lambda: list(channel.consume("waiting")))
         ending.join()

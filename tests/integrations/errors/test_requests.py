@@ -10,7 +10,6 @@ from mainstay.integrations.errors import table
 from tests.integrations.errors.http_contract import (
     CUT,
     PATIENT,
-    SHORT,
     HttpContract,
     check,
     failure,
@@ -27,10 +26,10 @@ class TestRequests(HttpContract):
     )
 
     @staticmethod
-    def send(method, url, headers, timeout=PATIENT):
+    def send(method, url, headers, timeout=PATIENT, connect=PATIENT):
         with requests.Session() as session:
             session.trust_env = False
-            answer = session.request(method, url, headers=headers, timeout=timeout)
+            answer = session.request(method, url, headers=headers, timeout=(connect, timeout))
             answer.raise_for_status()
             return answer
 
@@ -97,7 +96,7 @@ def test_a_timeout_in_the_body_is_a_connection_error(server, session):
     url = server.on("/", Drip(every=5.0, after=60))
 
     def post():
-        return session.post(url, timeout=SHORT)
+        return session.post(url, timeout=(PATIENT, 1.0))  # the headers must come in time
 
     check(post, "ConnectionError", Kind.TIMEOUT, ambiguous=True)
     error, calls = failure(post)

@@ -18,6 +18,7 @@ from mainstay.core.retry.kinds import kind_of
 from mainstay.testing import virtual_time
 from tests.integrations.errors.model_server import free_port
 from tests.integrations.errors.recipe import run_recipe
+from tests.processes import wait_until
 
 CLOSE, RESET, SILENCE = "close", "reset", "silence"
 USUAL = {
@@ -42,14 +43,17 @@ class MailServer:
         self.replies = {}
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def begin(self, **replies):
         """Forgets what came, and answers so from now on."""
         self.seen, self.replies = Counter(), replies
 
     def close(self):
-        """Stops."""
+        """Stops, with the thread: one that waits for a closed socket may meet its successor."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listener.close()
 
     def _accept(self):
@@ -82,7 +86,7 @@ class MailServer:
         if reply == RESET:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if reply == SILENCE:
-            peer.settimeout(5)
+            peer.settimeout(60)
             peer.recv(1)
         if reply in (RESET, CLOSE, SILENCE):
             return False
@@ -98,7 +102,7 @@ def server():
     server.close()
 
 
-def send(port, login=False, to=("b@example.org",), timeout=10):
+def send(port, login=False, to=("b@example.org",), timeout=60):
     """A message, with up to three attempts, each over a connection of its own."""
 
     @mainstay.retry(on=mainstay.transient, attempts=3)
@@ -191,7 +195,7 @@ def test_a_delivery_that_must_not_come_twice_is_not_repeated_after_that(server):
 
     @mainstay.retry(on=mainstay.transient, never_retry_on=(lost, TimeoutError), attempts=5)
     def deliver():
-        with smtplib.SMTP("127.0.0.1", server.port, local_hostname="here", timeout=10) as mail:
+        with smtplib.SMTP("127.0.0.1", server.port, local_hostname="here", timeout=60) as mail:
             mail.sendmail("a@example.org", ["b@example.org"], "text")
 
     with virtual_time(), pytest.raises(lost):
@@ -204,9 +208,9 @@ def test_silence_is_known_without_a_table(server, step):
     """The timeout of the socket comes through, or ends the connection."""
     server.begin(**{step: SILENCE})
     with pytest.raises((TimeoutError, smtplib.SMTPServerDisconnected)) as caught:
-        send(server.port, timeout=0.1)
+        send(server.port, timeout=0.2)
     assert kind_of(caught.value).kind in (Kind.TIMEOUT, Kind.TRANSIENT)
-    assert server.seen["CONNECT"] == 3
+    wait_until(lambda: server.seen["CONNECT"] == 3, "the connections")
 
 
 def test_a_dead_port_is_tried_again():
@@ -219,7 +223,7 @@ def test_a_dead_port_is_tried_again():
 def test_what_the_server_does_not_offer_is_final(server):
     """Another attempt would meet the same server."""
     server.begin()
-    with smtplib.SMTP("127.0.0.1", server.port, local_hostname="here", timeout=1) as mail:
+    with smtplib.SMTP("127.0.0.1", server.port, local_hostname="here", timeout=60) as mail:
         with pytest.raises(smtplib.SMTPNotSupportedError) as caught:
             mail.starttls()
         assert kind_of(caught.value).kind is Kind.PERMANENT

@@ -98,6 +98,6 @@ def test_other_errors_of_sockets_are_known_by_their_errno():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with pytest.raises(ConnectionRefusedError) as caught:
-        socket.create_connection(("127.0.0.1", port), timeout=1)
+        socket.create_connection(("127.0.0.1", port), timeout=60)
     known = kind_of(caught.value)
     assert (known.kind, known.table) == (Kind.TRANSIENT, "")

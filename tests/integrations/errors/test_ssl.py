@@ -52,7 +52,6 @@ def serve():
 
     def start(handle):
         listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
         seen = []
 
         def accept():
@@ -62,18 +61,22 @@ def serve():
                 except OSError:
                     return
                 seen.append(peer)
-                peer.settimeout(5)
+                peer.settimeout(60)
                 try:
                     with closing(peer):
                         handle(peer)
                 except OSError:  # the client has given up
                     continue
 
-        threading.Thread(target=accept, daemon=True).start()
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        listeners.append((listener, accepting))
         return listener.getsockname()[1], seen
 
     yield start
-    for listener in listeners:
+    for listener, accepting in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        accepting.join()
         listener.close()
 
 
@@ -83,7 +86,7 @@ def call(port, context):
     @mainstay.retry(on=mainstay.transient, attempts=3)
     def ask():
         with (
-            socket.create_connection(("127.0.0.1", port), timeout=2) as plain,
+            socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
             context.wrap_socket(
                 plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False
             ) as channel,
@@ -110,7 +113,7 @@ def shake(context, peer):
     with pytest.raises(ssl.SSLError):
         channel.do_handshake()
     with socket.socket(fileno=channel.detach()) as plain:
-        plain.settimeout(5)
+        plain.settimeout(60)
         while plain.recv(1000):
             pass
 

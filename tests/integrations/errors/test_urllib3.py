@@ -37,8 +37,9 @@ class TestUrllib3(HttpContract):
     )
 
     @staticmethod
-    def send(method, url, headers, timeout=PATIENT):
-        with urllib3.PoolManager(timeout=timeout, retries=ONCE) as pool:
+    def send(method, url, headers, timeout=PATIENT, connect=PATIENT):
+        limits = urllib3.Timeout(connect=connect, read=timeout)
+        with urllib3.PoolManager(timeout=limits, retries=ONCE) as pool:
             return pool.request(method, url, headers=headers)
 
     def test_a_status_is_named_by_its_number(self, server):
@@ -110,7 +111,8 @@ def test_it_obeys_retry_after_by_itself(server):
 def test_without_retries_its_errors_come_bare(server, answer, name, kind):
     """After sending, and so ambiguous."""
     limit = SHORT if isinstance(answer, Silence) else PATIENT
-    with urllib3.PoolManager(retries=False, timeout=limit) as pool:
+    limits = urllib3.Timeout(connect=PATIENT, read=limit)
+    with urllib3.PoolManager(retries=False, timeout=limits) as pool:
         url = server.on("/", answer)
         check(lambda: pool.request("POST", url), name, kind, ambiguous=True)
 
