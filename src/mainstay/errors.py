@@ -9,6 +9,8 @@
     │   │   └── ValueTooLarge         ... a value that is larger than the store takes
     │   ├── MissingExtraError         (ImportError) an optional library that is not installed
     │   ├── PayloadMismatch           a key that was used for another payload
+    │   ├── LedgerError               (ValueError)  a ledger file that is damaged, altered or newer
+    │   ├── RetryForbidden            a pipeline retries in a way that its rules forbid
     │   └── ConfigError               (ValueError)  a configuration with problems, all of them
     ├── DependencyError               what we called failed
     │   ├── RetryError                the control plane's retries ran out; chained from the last
@@ -25,6 +27,14 @@
     │   ├── ResultNotKept             (LookupError) the call was made before; its result is not kept
     │   ├── CompensationFailedError   a saga failed, and undoing a step of it failed too
     │   ├── SagaStuckError            a saga can go on only if a person decides how
+    │   ├── PipelineHalted            a run of a pipeline is halted, and was not gone on with
+    │   ├── FailFastError             what a pipeline never retries: it halts at once
+    │   │   ├── SchemaValidationError ... data that does not match its schema
+    │   │   ├── GovernanceViolation   ... FAIR+CARE or another rule of governance
+    │   │   │   └── GovernanceBlocked ... a data set that is blocked, restricted or in quarantine
+    │   │   ├── LineageMismatch       ... a lineage or checksum that is not the expected one
+    │   │   ├── ImmutabilityViolation ... a change of an artifact that must not change
+    │   │   └── LicenseViolation      ... a use that a license or rights do not allow
     │   └── SinkError                 a strict sink could not keep an event
     └── Refused                       we declined to go on
         ├── DeadlineExceeded          (TimeoutError) the whole call ran out of time
@@ -250,6 +260,41 @@ class PayloadMismatch(UsageError):
             f"{operation}: the key {key!r} was used for another payload",
             hint="a key stands for one request; use a new one for a new request",
         )
+
+
+class LedgerError(UsageError, ValueError):
+    """A ledger or governance file is damaged, altered, or of a later version; it was not changed.
+
+    >>> LedgerError("versioning_ledger.json", 7, "entry 3 was altered").line
+    7
+    """
+
+    code = "MS109"
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        self.path = path
+        self.line = line
+        self.reason = reason
+        super().__init__(
+            f"{path or 'the ledger'}, line {line}: {reason}",
+            hint="nothing was overwritten: restore the file or move it; the store has the runs, and"
+            " a missing file is written anew from it",
+        )
+
+
+class RetryForbidden(UsageError):
+    """A pipeline retries in one of the ways that its rules forbid: `rule` names which.
+
+    >>> RetryForbidden("growing-concurrency", "attempt 2 runs 8 calls at once, attempt 1 4").rule
+    'growing-concurrency'
+    """
+
+    code = "MS110"
+
+    def __init__(self, rule: str, reason: str) -> None:
+        self.rule = rule
+        self.reason = reason
+        super().__init__(f"{reason} ({rule})", hint="remove it: no option allows it")
 
 
 class ConfigProblem(Problem):
@@ -577,6 +622,101 @@ class SagaStuckError(DependencyError):
             f"{saga} {saga_id} is stuck: {reason}",
             hint=f"mainstay inbox show {item_id}" if item_id else "mainstay inbox list",
         )
+
+
+class PipelineHalted(DependencyError):
+    """A run of a pipeline is halted, and no stage was called; `item_id` is the inbox item, if any.
+
+    >>> PipelineHalted("etl", "r-1", "poll", "the circuit is open").stage
+    'poll'
+    """
+
+    code = "MS217"
+
+    def __init__(
+        self, pipeline_id: str, run_id: str, stage: str, reason: str, item_id: str | None = None
+    ) -> None:
+        self.pipeline_id = pipeline_id
+        self.run_id = run_id
+        self.stage = stage
+        self.reason = reason
+        self.item_id = item_id
+        super().__init__(
+            f"run {run_id} of {pipeline_id} is halted at stage {stage}: {reason}",
+            hint=f"mainstay inbox show {item_id}" if item_id else "repair it, and resume the run",
+        )
+
+
+class FailFastError(DependencyError):
+    """What a pipeline never retries: it halts, and puts the data sets of the stage into quarantine.
+
+    Raise one of the classes derived from it in a stage.
+
+    >>> FailFastError("unit test").message
+    'unit test'
+    """
+
+    code = "MS220"
+
+
+class SchemaValidationError(FailFastError):
+    """Data does not match its schema.
+
+    >>> SchemaValidationError("row 7 has no id").code
+    'MS221'
+    """
+
+    code = "MS221"
+
+
+class GovernanceViolation(FailFastError):
+    """FAIR+CARE, or another rule of governance, does not allow it.
+
+    >>> GovernanceViolation("CARE label A needs consent").code
+    'MS222'
+    """
+
+    code = "MS222"
+
+
+class GovernanceBlocked(GovernanceViolation):
+    """A data set is blocked, restricted or in quarantine: the stage was not called.
+
+    >>> GovernanceBlocked("d-7 is blocked").code
+    'MS223'
+    """
+
+    code = "MS223"
+
+
+class LineageMismatch(FailFastError):
+    """A lineage or a checksum is not the expected one.
+
+    >>> LineageMismatch("sha256 differs").code
+    'MS224'
+    """
+
+    code = "MS224"
+
+
+class ImmutabilityViolation(FailFastError):
+    """An artifact that must not change would be changed.
+
+    >>> ImmutabilityViolation("v10.3.0 is published").code
+    'MS225'
+    """
+
+    code = "MS225"
+
+
+class LicenseViolation(FailFastError):
+    """A license or rights do not allow this use.
+
+    >>> LicenseViolation("CC BY-NC").code
+    'MS226'
+    """
+
+    code = "MS226"
 
 
 class SinkError(DependencyError):

@@ -1,5 +1,7 @@
 """Clocks that are set: which jumps a process sees, and where stored moments are after them."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from mainstay.core.base.clock_jumps import (
     TOLERANCE,
     ClockView,
     Jump,
+    lease_left,
     moved,
     observed,
 )
@@ -109,3 +112,25 @@ def test_a_moment_just_after_the_last_look_counts_as_before_the_jump(since, by, 
     """A process learns of a store's time by an answer, which is late; by half the jump at most."""
     found = moved(since + 30.0, 30.0, (Jump(before=110.0, by=by),))
     assert found == since + 30.0 + by * moves
+
+
+def held(**fields):
+    return SimpleNamespace(
+        **{"lease": 30.0, "lease_until": 130.0, "boot": "", "uptime": 0.0} | fields
+    )
+
+
+def test_what_is_left():
+    """Never more than the length, never less than nothing; none without a lease."""
+    assert lease_left(held(), 110.0) == 20.0
+    assert lease_left(held(), 131.0) == 0.0
+    assert lease_left(held(), 50.0) == 30.0
+    assert lease_left(held(lease=0.0), 110.0) == 0.0
+
+
+def test_a_clock_that_was_set():
+    """A jump ahead moves the end; within one boot only the uptime counts."""
+    assert lease_left(held(), 3710.0, ClockView(jumps=(Jump(110.0, 3600.0),))) == 20.0
+    view = ClockView(boot="b", uptime=12.0)
+    assert lease_left(held(boot="b", uptime=2.0), 9e9, view) == 20.0
+    assert lease_left(held(boot="b", uptime=2.0), 9e9, ClockView(boot="b", uptime=40.0)) == 0.0

@@ -60,7 +60,7 @@ def test_the_values_of_spaces_do_not_change():
     assert {space.value for space in Space} == {
         "records", "inbox", "operators", "operators.first", "circuits",
         "circuits.permits", "budgets", "tokens", "purges", "waits", "identity", "records.counts",
-        "tasks", "sagas", "sagas.open",
+        "tasks", "sagas", "sagas.open", "pipelines.runs", "pipelines.open", "pipelines.datasets",
     }  # fmt: skip
 
 

@@ -17,6 +17,23 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Leased(Protocol):
+        """A record with a lease, and the uptime of the machine when it was written."""
+
+        @property
+        def lease(self) -> float: ...
+        @property
+        def lease_until(self) -> float: ...
+        @property
+        def boot(self) -> str: ...
+        @property
+        def uptime(self) -> float: ...
+
+
 TOLERANCE, _DRIFT = 1.0, 0.001
 """Seconds by which two clocks may differ before one was set, and more for each second between two
 looks: NTP slews by 0.0005, and the answer of a server may take a part of a second."""
@@ -114,3 +131,18 @@ def moved(moment: float, length: float, jumps: tuple[Jump, ...]) -> float:
     """
     since = moment - length
     return moment + sum([by for before, by in jumps if since <= before + min(by / 2.0, _LATE)])
+
+
+def lease_left(record: Leased, now: float, view: ClockView = NO_VIEW) -> float:
+    """The seconds that are left of a lease, never more than its length; 0.0 if it is over.
+
+    >>> from types import SimpleNamespace
+    >>> lease_left(SimpleNamespace(lease=30.0, lease_until=130.0, boot="", uptime=0.0), 110.0)
+    20.0
+    """
+    if not record.lease:
+        return 0.0
+    if view.is_same_boot(record.boot, record.uptime):
+        return max(0.0, record.lease - (view.uptime - record.uptime))
+    left = moved(record.lease_until, record.lease, view.jumps) - now
+    return max(0.0, min(record.lease, left))

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainstay.core.base.change import KEEP, Change
-from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, TOLERANCE, moved
+from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, TOLERANCE, lease_left
 from mainstay.core.saga.commands import (
     Append,
     Begin,
@@ -286,14 +286,9 @@ def lease_of(record: SagaRecord, now: float, view: ClockView = NO_VIEW) -> tuple
     >>> lease_of(record, 5.0)[1]
     0.0
     """
-    if not record.lease or record.state not in OPEN:
-        return KEEP, 0.0
-    if view.is_same_boot(record.boot, record.uptime):
-        left = record.lease - (view.uptime - record.uptime)
-    else:
-        left = min(record.lease, moved(record.lease_until, record.lease, view.jumps) - now)
+    left = lease_left(record, now, view) if record.state in OPEN else 0.0
     if left <= 0.0 or record.lease_until - now <= record.lease + TOLERANCE:
-        return KEEP, max(0.0, left)
+        return KEEP, left
     return _written(replace(record, lease_until=now + left)), left
 
 

@@ -1,0 +1,331 @@
+"""The record of a run: a reducer over commands, run by a store as one step on its own clock.
+
+    absent -> RUNNING -> SUCCEEDED
+    RUNNING -> HALTED -> RUNNING (resumed)
+    HALTED -> ABANDONED, as a person decides
+
+What halts a run, what is put into quarantine for it and the entries of both ledgers are one write.
+The process that runs it has a lease, with an owner of its own and an epoch; what it writes carries
+both, and the number of the write. A command may arrive twice, if its reply was lost: the second has
+the same answer and changes nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from mainstay.core.base.change import KEEP, Change
+from mainstay.core.base.clock_jumps import NO_TIME, NO_VIEW, lease_left
+from mainstay.core.pipeline.commands import (
+    Append,
+    Begin,
+    Busy,
+    Claimed,
+    Done,
+    Found,
+    Lost,
+    Mismatch,
+    Refusal,
+    Release,
+    Review,
+    Take,
+    Written,
+)
+from mainstay.core.pipeline.ledger import RETRY_LOG, VERSIONING, LedgerEntry, head_of, sealed
+from mainstay.core.pipeline.shape import changed
+from mainstay.core.pipeline.state import (
+    ABANDONED,
+    HALTED,
+    RUNNING,
+    SUCCEEDED,
+    UNKNOWN,
+    Halt,
+    RunRecord,
+    StageRecord,
+    decode,
+    encode,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mainstay.core.base.clock_jumps import ClockView
+    from mainstay.core.pipeline.commands import Answer, Command, Renew
+
+_LOST, GONE = Lost(), Refusal("there is no such run")
+
+
+def reduce(
+    value: bytes | None, command: Command, now: float, view: ClockView = NO_VIEW
+) -> tuple[Change, Answer]:
+    """What a command does to a record, and its answer; `view` is what is known of the clock.
+
+    >>> begin = Begin("me", "etl", "r-1", "poll", "f", b"null", "poll", lease=30.0)
+    >>> change, answer = reduce(None, begin, now=0.0)
+    >>> answer.record.state, [entry.kind for entry in answer.record.versions]
+    (<RunState.RUNNING: 'running'>, ['began'])
+    """
+    record = None if value is None else decode(value)
+    if type(command) is Begin:
+        return _begin(record, command, now, view)
+    if record is None:
+        return KEEP, GONE
+    if type(command) is Append:
+        return _append(record, command, now, view)
+    if type(command) is Take:
+        return _take(record, command, now, view)
+    if type(command) is Review:
+        return _review(record, command, now)
+    return _held(record, command, now, view)
+
+
+def _held(
+    record: RunRecord, command: Renew | Release, now: float, view: ClockView
+) -> tuple[Change, Answer]:
+    """What becomes of the lease."""
+    is_owner = record.owner == command.owner and record.epoch == command.epoch
+    if not is_owner or record.state is not RUNNING:
+        return KEEP, _LOST
+    if type(command) is Release:
+        record = replace(record, owner="", lease_until=NO_TIME, lease=NO_TIME)
+    else:
+        record = _leased(record, command.lease, now, view)
+    return _written(record), Done(record)
+
+
+def _begin(
+    record: RunRecord | None, command: Begin, now: float, view: ClockView
+) -> tuple[Change, Answer]:
+    if record is None or _is_expired(record, now):
+        new = RunRecord(
+            pipeline=command.pipeline,
+            run=command.run,
+            shape=command.shape,
+            fingerprint=command.fingerprint,
+            state=RUNNING,
+            owner=command.owner,
+            epoch=1,
+            began=now,
+            given=msgspec.Raw(command.given),
+            stages={command.start: StageRecord("started", now)},
+            keep=command.keep,
+            tenant=command.tenant,
+            correlation=command.correlation,
+            trace=command.trace,
+        )
+        began = _draft(new, "began", dataset_ids=command.datasets)
+        new = _leased(_entered(new, (), (began,), now), command.lease, now, view)
+        return _written(new), Claimed(new)
+    if record.fingerprint != command.fingerprint:
+        return KEEP, Mismatch()
+    if record.owner == command.owner and record.state is RUNNING:
+        return KEEP, Claimed(record)  # the reply to the first was lost
+    left = lease_of(record, now, view)
+    return KEEP, Busy(left) if left > 0.0 else Found(record)
+
+
+def _take(record: RunRecord, command: Take, now: float, view: ClockView) -> tuple[Change, Answer]:
+    if record.state.is_ended:
+        return KEEP, Found(record)
+    if record.owner == command.owner and record.state is RUNNING:
+        return KEEP, Claimed(record)  # the reply to the first was lost
+    left = lease_of(record, now, view)
+    if left > 0.0:
+        return KEEP, Busy(left)
+    doubtful = _doubtful(record, command)
+    if doubtful:
+        record = _in_doubt(record, doubtful, now)
+        return _written(record), Refusal(_why_not(record, command), record)
+    why = _why_not(record, command)
+    if why:
+        return KEEP, Refusal(why, record)
+    taken = replace(
+        record,
+        state=RUNNING,
+        shape=command.shape,
+        owner=command.owner,
+        epoch=record.epoch + 1,
+        writes=0,
+        resumes=record.resumes + 1,
+        stalled=record.stalled + 1,
+        halt=None,
+    )
+    resumed = _draft(
+        taken, "resumed", by=command.by, stage=record.halt.stage if record.halt else ""
+    )
+    taken = _leased(_entered(taken, (), (resumed,), now), command.lease, now, view)
+    return _written(taken), Claimed(taken)
+
+
+def _doubtful(record: RunRecord, command: Take) -> str:
+    """The stage that was begun by a process that is gone, and must not be begun twice."""
+    if record.state is not RUNNING:
+        return ""
+    begun = [name for name, each in record.stages.items() if each.status == "started"]
+    return next((name for name in begun if name in command.unsafe), "")
+
+
+def _in_doubt(record: RunRecord, stage: str, now: float) -> RunRecord:
+    text = f"the process ended during stage {stage}, which may have happened"
+    halt = Halt(stage, UNKNOWN, "OutcomeUnknown", text, now, _occasion(record))
+    unknown = _draft(record, "unknown", stage=stage, attempts=1, reason=text)
+    halted = _draft(record, "halted", stage=stage, reason=text)
+    record = replace(record, state=HALTED, halt=halt)
+    return _unleased(_entered(record, (unknown,), (halted,), now))
+
+
+def _why_not(record: RunRecord, command: Take) -> str:
+    """Why a run is not resumed; empty if it may be."""
+    halt = record.halt
+    if record.is_held and record.quarantine is not None:
+        names = ", ".join(record.quarantine.datasets) or "the run"
+        return f"{names} is in quarantine until a person has reviewed it"
+    if halt is not None and halt.cause == UNKNOWN:
+        return f"{halt.text}: a person must decide"
+    text = changed(record.shape, command.shape, _done(record))
+    if text:
+        return text
+    if record.stalled >= command.most:
+        return (
+            f"it was resumed {record.stalled} times without progress: retries are bounded, and a"
+            " person must release it"
+        )
+    return ""
+
+
+def _append(
+    record: RunRecord, command: Append, now: float, view: ClockView
+) -> tuple[Change, Answer]:
+    if record.owner != command.owner or record.epoch != command.epoch:
+        return KEEP, _LOST
+    if record.writes == command.number + 1:  # the reply to the first was lost
+        return KEEP, Written(record)
+    if record.state is not RUNNING or record.writes != command.number:
+        return KEEP, _LOST
+    stages = dict(record.stages)
+    if command.became is not None:
+        stages[command.stage] = _became(stages.get(command.stage), command.became, now)
+    if command.start:
+        before = stages.get(command.start)
+        stages[command.start] = StageRecord(
+            "started", now, attempts=before.attempts if before else 0
+        )
+    is_done = command.became is not None and command.became.status == "done"
+    state = HALTED if command.halt else SUCCEEDED if command.is_over else RUNNING
+    written = replace(
+        record,
+        state=state,
+        stages=stages,
+        writes=command.number + 1,
+        stalled=0 if is_done else record.stalled,
+        halt=command.halt and replace(command.halt, at=now, occasion=_occasion(record)),
+        quarantine=command.quarantine or record.quarantine,
+        ended=now if state.is_ended else NO_TIME,
+    )
+    written = _entered(written, command.retries, command.versions, now)
+    is_mine = state is RUNNING
+    written = _leased(written, command.lease, now, view) if is_mine else _unleased(written)
+    return _written(written, now), Written(written)
+
+
+def _became(before: StageRecord | None, after: StageRecord, now: float) -> StageRecord:
+    began, attempts = (before.began, before.attempts) if before else (now, 0)
+    return replace(after, began=began, ended=now, attempts=attempts + after.attempts)
+
+
+def _review(record: RunRecord, command: Review, now: float) -> tuple[Change, Answer]:
+    if record.reviewed == command.token:
+        return KEEP, Done(record)  # the reply to the first was lost
+    halt = record.halt
+    if record.state is not HALTED or halt is None or halt.occasion != command.occasion:
+        return KEEP, _LOST
+    is_release = command.action == "release"
+    status = "released" if is_release else "abandoned"
+    quarantine = record.quarantine
+    entry = _draft(
+        record,
+        "reviewed",
+        stage=halt.stage,
+        dataset_ids=quarantine.datasets if quarantine else (),
+        care_labels=quarantine.care_labels if quarantine else (),
+        reason=f"{command.action}: {command.why}" if command.why else command.action,
+        by=command.by,
+    )
+    kept = replace(
+        record,
+        state=HALTED if is_release else ABANDONED,
+        halt=replace(halt, cause="reviewed") if is_release else halt,
+        quarantine=quarantine and replace(quarantine, status=status),
+        stalled=0,
+        reviewed=command.token,
+        ended=NO_TIME if is_release else now,
+    )
+    kept = _entered(kept, (), (entry,), now)
+    return _written(kept, now), Done(kept)
+
+
+def lease_of(record: RunRecord, now: float, view: ClockView = NO_VIEW) -> float:
+    """The seconds that are left of the lease of a run; 0.0 if no process has it.
+
+    >>> lease_of(RunRecord("etl", "r-1", "poll", "f", RUNNING, "me", 1, 0.0), 5.0)
+    0.0
+    """
+    return lease_left(record, now, view) if record.state is RUNNING else 0.0
+
+
+# --- ledgers --------------------------------------------------------------------------------------
+
+
+def _draft(record: RunRecord, kind: str, **fields: object) -> LedgerEntry:
+    return LedgerEntry(
+        kind=kind,  # type: ignore[arg-type]
+        pipeline_id=record.pipeline,
+        run_id=record.run,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def _entered(
+    record: RunRecord,
+    retries: Iterable[LedgerEntry],
+    versions: Iterable[LedgerEntry],
+    now: float,
+) -> RunRecord:
+    """The record with more entries in its ledgers; those of the second refer to the first."""
+    log = sealed(retries, RETRY_LOG, record.retries, now)
+    length, head = len(log), head_of(log)
+    dated = [replace(each, retry_log_length=length, retry_log_head=head) for each in versions]
+    return replace(record, retries=log, versions=sealed(dated, VERSIONING, record.versions, now))
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _done(record: RunRecord) -> list[str]:
+    return [name for name, stage in record.stages.items() if stage.status == "done"]
+
+
+def _occasion(record: RunRecord) -> str:
+    """Distinguishes the times at which a run is halted."""
+    return f"{record.epoch}.{record.writes}"
+
+
+def _leased(record: RunRecord, lease: float, now: float, view: ClockView) -> RunRecord:
+    return replace(record, lease_until=now + lease, lease=lease, boot=view.boot, uptime=view.uptime)
+
+
+def _unleased(record: RunRecord) -> RunRecord:
+    return replace(record, lease_until=NO_TIME, lease=NO_TIME, boot="", uptime=NO_TIME)
+
+
+def _is_expired(record: RunRecord, now: float) -> bool:
+    if record.keep is None or not record.state.is_ended:
+        return False
+    return record.ended + record.keep <= now
+
+
+def _written(record: RunRecord, now: float = NO_TIME) -> Change:
+    ends = record.state.is_ended and record.keep is not None
+    return Change(encode(record), now + record.keep if ends and record.keep else None)
