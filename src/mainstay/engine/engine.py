@@ -21,6 +21,7 @@ from mainstay.drivers.idempotency.records import MAX_RESULT, Records
 from mainstay.drivers.inbox.escalation import Escalation
 from mainstay.drivers.layers.order import Layers
 from mainstay.drivers.retry import check_idempotency
+from mainstay.engine.calls import EngineCalls
 from mainstay.engine.operations import KeyedOperation, Operation, check_operation
 from mainstay.engine.registry import PolicyRegistry
 from mainstay.engine.views import EngineView
@@ -42,8 +43,8 @@ from mainstay.stores.timed import timed
 if TYPE_CHECKING:
     import os
     import threading
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Any, Never, ParamSpec, Self, TypeVar, Unpack
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, Never, Self, TypeVar, Unpack
 
     from mainstay.audit.log import AuditLog
     from mainstay.config.settings import Settings
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
-    from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.counting import CallCounts
     from mainstay.drivers.guards.registry import HealthReport
@@ -62,14 +62,10 @@ if TYPE_CHECKING:
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.ports import Sink, Store
 
-    P = ParamSpec("P")
-    R = TypeVar("R")
     F = TypeVar("F", bound=Callable[..., Any])
 
-_MAX_OPERATIONS = 10_000
 
-
-class Engine(EngineView):
+class Engine(EngineCalls, EngineView):
     """Retries by the name of the operation, with events, seeds and a store.
 
     Args:
@@ -145,7 +141,7 @@ class Engine(EngineView):
         self._entropy = Entropy(seed)
         self.circuits = CircuitRegistry(breaker, breakers, global_breaker, self._sinks)
         self._guards = guards_of(guards, budget)
-        self._operations: dict[str, Operation] = {}
+        self._sites: dict[str, Site] = {}
         self._counts: CallCounts | None = None
         interval, patience, every = seconds_of(share, store_wait, purge, max_result)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
@@ -205,68 +201,6 @@ class Engine(EngineView):
 
         return engine_of(cls, path, on_error=on_error, overrides=overrides, env=env)
 
-    def call(
-        self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Calls a function under the operation's policy.
-
-        >>> Engine().call("parse", int, "7")
-        7
-        """
-        try:
-            return self.operation(operation).call(function, *args, **kwargs)
-        except Exception as error:
-            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-            raise
-
-    async def acall(
-        self,
-        operation: str,
-        function: Callable[P, Awaitable[R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Awaits an async function under the operation's policy.
-
-        >>> import asyncio
-        >>> async def answer(): return 42
-        >>> asyncio.run(Engine().acall("ask", answer))
-        42
-        """
-        try:
-            return await self.operation(operation).acall(function, *args, **kwargs)
-        except Exception as error:
-            error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-            raise
-
-    def run(
-        self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> RetryResult[R]:
-        """Like `call`, but answers with a RetryResult.
-
-        >>> Engine(sinks=[]).run("parse", int, "x").success
-        False
-        """
-        return self.operation(operation).run(function, *args, **kwargs)
-
-    async def arun(
-        self,
-        operation: str,
-        function: Callable[P, Awaitable[R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> RetryResult[R]:
-        """Like `acall`, but answers with a RetryResult.
-
-        >>> import asyncio
-        >>> async def answer(): return 42
-        >>> asyncio.run(Engine().arun("ask", answer)).attempts
-        1
-        """
-        return await self.operation(operation).arun(function, *args, **kwargs)
-
     def operation(
         self,
         name: str,
@@ -308,12 +242,7 @@ class Engine(EngineView):
         is_usual = idempotency is None and cancel is None and policy is None and escalate is None
         if not is_usual:
             return Operation(self._site(name, idempotency, cancel, policy, escalate))
-        found = self._operations.get(name)
-        if found is None:
-            if len(self._operations) >= _MAX_OPERATIONS:
-                self._operations.clear()
-            found = self._operations[name] = Operation(self._site(name, None, None))
-        return found
+        return Operation(self._sites.get(name) or self._usual(name))
 
     def protect(
         self,
@@ -429,7 +358,7 @@ class Engine(EngineView):
         """
         from mainstay.drivers.explain import explain_operations
 
-        names = dict.fromkeys([*self.policies.operations, *self._operations])
+        names = dict.fromkeys([*self.policies.operations, *self._sites])
         policies: dict[str, Policy] = {name: self.policies.of(name) for name in names}
         return explain_operations(policies, self.circuits.settings_of, self._guards)
 
@@ -479,7 +408,7 @@ class Engine(EngineView):
         if self._is_closed:
             return
         self._is_closed = True
-        self._operations.clear()
+        self._sites.clear()
         for part in (self._outbox, self._waits, self._sharing, self.records.purging):
             if part is not None:
                 part.close()

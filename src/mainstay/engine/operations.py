@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.drivers.policy import Verbs
+from mainstay.drivers.verbs import Verbs
 from mainstay.errors import UsageError
 
 if TYPE_CHECKING:

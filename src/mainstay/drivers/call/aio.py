@@ -10,7 +10,8 @@ from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.plan import fast_decision
 from mainstay.core.retry.predicates import AwaitAnswer
-from mainstay.drivers.call.call import Call, mark_cut, rest_of
+from mainstay.drivers.call.call import Call, mark_cut, rest_of, result_of, site_of
+from mainstay.drivers.call.callables import check_callable, refuse_unawaitable
 from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.errors import Refused
 from mainstay.runtime.context import BOUND, UNBOUND
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.call import Effect
     from mainstay.core.retry.effects import Stop
     from mainstay.drivers.call.callables import Args, AsyncFunction, Kwargs
+    from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
     class Scope(Protocol):
@@ -69,6 +71,8 @@ async def recover(
 
     Most calls need only attempts and waits: those are made here, as in sync.recover.
     """
+    if not site.operation:
+        site = site_of(site, function)
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
     is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
@@ -139,6 +143,30 @@ def run_guarded(
             raise refusal
     call = Call(site, function, enclosures(3, own=1), since=FRAMES["ms_active"].moment)
     return drive(call, function, args, kwargs)
+
+
+async def report(
+    site: Site,
+    function: AsyncFunction,
+    args: Args,
+    kwargs: Kwargs,
+    box: list[Any] | None = None,
+    since: int | None = None,
+    started: float | None = None,
+) -> RetryResult[UserValue]:
+    """A whole call, or the rest of one, that answers with what became of it."""
+    if box is None or isinstance(box[-1], TypeError):
+        check_callable(function)
+    began = clock.current.monotonic() if started is None else started
+    now = FRAMES["ms_active"].moment if since is None else since
+    call = Call(site, function, enclosures(3, own=1), began, box, since=now)
+    try:
+        value = await drive(call, function, args, kwargs)
+    except Exception as error:
+        if type(error) is TypeError:
+            refuse_unawaitable(function, error)
+        return result_of(call, began, error)
+    return result_of(call, began, None, value)
 
 
 async def drive(

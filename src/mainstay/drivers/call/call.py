@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.callables import Function
     from mainstay.drivers.call.deferred import Notes
     from mainstay.drivers.call.guard import GuardTicket, Witness
+    from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
     from mainstay.ports import Follower, Sink
     from mainstay.runtime.background import Job
@@ -108,7 +109,7 @@ class Call:
         since: int = NO_MOMENT,
         is_bound: bool = False,
     ) -> None:
-        site = site if site.operation else _named(site, function)
+        site = site if site.operation else site_of(site, function)
         policy = site.policy
         now = clock.current.monotonic() if started is None else started
         self.site, self.around, self.cancel = site, around, site.cancel or CANCEL.get()
@@ -402,9 +403,10 @@ class Call:
         del self.flow
 
 
-def _named(site: Site, function: Function | None) -> Site:
+def site_of(site: Site, function: Function | None) -> Site:
+    """The site of one function's call; a site without a name serves many functions."""
     check_callable(function)
-    return site.named(name_of(function))
+    return site.of(name_of(function))
 
 
 def rest_of(
@@ -425,6 +427,17 @@ def rest_of(
     if notes is not None:
         started, begun = notes.end_here(box[-1])
     return Call(site, function, (), started, box, attempt, key, before, begun=begun, since=since)
+
+
+def result_of(
+    call: Call, began: float, error: Exception | None, value: UserValue = None
+) -> RetryResult[UserValue]:
+    """What became of a call that has ended."""
+    from mainstay.drivers.call.result import RetryResult
+
+    seconds = clock.current.monotonic() - began
+    success = error is None and call.is_accepted
+    return RetryResult(success, call.attempts, error, seconds * 1000.0, value)
 
 
 def mark_cut(site: Site, stop: BaseException | None, attempts: int, own: int) -> None:

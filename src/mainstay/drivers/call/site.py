@@ -18,6 +18,7 @@ from mainstay.runtime.reports.logs import LOGS, SILENT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import threading
+    from typing import ClassVar
 
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.retry.policy import Policy
@@ -68,12 +69,32 @@ _NOT_FOLLOWED: frozenset[int] = frozenset()
 """One for all sites: an empty frozenset of its own is a quarter of what a site takes."""
 
 
+class Ways:
+    """What makes calls of any function at a site, for each verb; made when it is first used.
+
+    A site without a name serves many functions: `named` has the sites of those that have failed.
+    """
+
+    __slots__ = ("acall", "arun", "call", "named", "run")
+    NONE: ClassVar[Ways]
+
+    def __init__(self) -> None:
+        self.call: Function | None = None
+        self.acall: Function | None = None
+        self.run: Function | None = None
+        self.arun: Function | None = None
+        self.named: dict[str, Site] = {}
+
+
+Ways.NONE = Ways()
+"""Of most sites: those of decorated functions. Nothing is ever put in."""
+_MAX_NAMED = 64
+
+
 class Site(Plan):
     """A Plan with its listeners, its source of keys and its cancel event."""
 
     __slots__ = (
-        "acaller",
-        "caller",
         "cancel",
         "entropy",
         "escalates",
@@ -90,6 +111,7 @@ class Site(Plan):
         "pressures",
         "reports_successes",
         "waits",
+        "ways",
     )
 
     moment = staticmethod(mark_moment)
@@ -141,9 +163,8 @@ class Site(Plan):
         self.entropy, self.overrides = entropy, overrides
         """What a test has changed."""
         self.cancel = cancel
-        self.caller: Function | None = None
-        self.acaller: Function | None = None
-        """What makes a call of any function here, sync and async; made when first needed."""
+        self.ways = Ways.NONE
+        """What makes a call of any function here."""
 
     def _read_wants(self) -> bool:
         """Reads what the listeners want; returns whether all of them take facts."""
@@ -189,6 +210,17 @@ class Site(Plan):
         """The same site for one function's call; a site without a name serves many functions."""
         token = 0 if is_new else (self.token ^ hash(operation)) & _MASK | 1
         return self._again(self.policy, operation, self.listeners, token)
+
+    def of(self, operation: str) -> Site:
+        """The same site for one function's call, from the cache if it was asked for before."""
+        named = self.ways.named.get(operation)
+        if named is None:
+            named = self.named(operation)
+            if self.ways is not Ways.NONE:
+                if len(self.ways.named) >= _MAX_NAMED:
+                    self.ways.named.clear()
+                self.ways.named[operation] = named
+        return named
 
     def _again(
         self, policy: Policy, operation: str, listeners: tuple[Sink, ...], token: int

@@ -10,7 +10,8 @@ from mainstay.core.base.functions import discard, is_awaitable
 from mainstay.core.retry.effects import TOO_LATE, Returned
 from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.plan import fast_decision
-from mainstay.drivers.call.call import Call, rest_of
+from mainstay.drivers.call.call import Call, rest_of, result_of, site_of
+from mainstay.drivers.call.callables import check_callable
 from mainstay.drivers.call.deferred import LONG, Notes
 from mainstay.errors import Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.call import Effect
     from mainstay.core.retry.effects import Stop
     from mainstay.drivers.call.callables import Args, Function, Kwargs
+    from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.call.site import Site
 
 
@@ -57,6 +59,8 @@ def recover(
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
+    if not site.operation:
+        site = site_of(site, function)
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
     is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
@@ -117,6 +121,28 @@ def run_guarded(site: Site, function: Function, args: Args, kwargs: Kwargs) -> U
             raise refusal
     call = Call(site, function, enclosures(3, own=1), since=FRAMES["ms_active"].moment)
     return drive(call, function, args, kwargs)
+
+
+def report(
+    site: Site,
+    function: Function,
+    args: Args,
+    kwargs: Kwargs,
+    box: list[Any] | None = None,
+    since: int | None = None,
+    started: float | None = None,
+) -> RetryResult[UserValue]:
+    """A whole call, or the rest of one, that answers with what became of it."""
+    if box is None or isinstance(box[-1], TypeError):
+        check_callable(function)
+    began = clock.current.monotonic() if started is None else started
+    now = FRAMES["ms_active"].moment if since is None else since
+    call = Call(site, function, enclosures(3, own=1), began, box, since=now)
+    try:
+        value = drive(call, function, args, kwargs)
+    except Exception as error:
+        return result_of(call, began, error)
+    return result_of(call, began, None, value)
 
 
 def drive(

@@ -65,16 +65,16 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         ms_quiet = ms_gate.quiet                                                     #: gated
         if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
-                return ms_guarded(ms_site, ms_function, {positional}, {keyword}) #: gated
+                return {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
             finally:                                                                 #: gated
                 del ms_here                                                          #: gated
         try:
-            return ms_function({arguments})                                          #: !gated
-            ms_value = ms_function({arguments})                                      #: gated
+            return {call}                                                            #: !kept
+            ms_value = {call}                                                        #: kept
         except Exception as ms_error:
             ms_box = [ms_error]                                                      #: !gated
             ms_box = [ms_quiet, ms_error]                                            #: gated
-        else:                                                                        #: gated
+        else:                                                                        #: kept
             ms_seconds = now() - ms_started                                          #: slow
             if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
                 ms_gate.passed(ms_quiet, ms_seconds)                                 #: slow
@@ -82,9 +82,10 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
-            return ms_value                                                          #: gated
+            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
+            return ms_value                                                          #: kept
         try:
-            return ms_recover(
+            return {recover}(
                 ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
                 , ms_started                                                         #: clocked
             )
@@ -96,7 +97,7 @@ def whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     def every_attempt({parameters}):
         ms_here = ms_active
         try:
-            return ms_run(ms_site, ms_function, {positional}, {keyword})
+            return {run}(ms_site, ms_function, {positional}, {keyword})
         finally:
             del ms_here
     return every_attempt
@@ -108,13 +109,13 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         ms_quiet = ms_gate.quiet                                                     #: gated
         if ms_quiet is None:                                                         #: gated
             try:                                                                     #: gated
-                return await ms_aguarded(ms_site, ms_function, {positional}, {keyword})  #: gated
+                return await {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
             finally:                                                                 #: gated
                 del ms_here                                                          #: gated
         ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)      #: limited
         try:
-            return await ms_function({arguments})                                    #: !kept
-            ms_value = await ms_function({arguments})                                #: kept
+            return await {call}                                                      #: !kept
+            ms_value = await {call}                                                  #: kept
         except Exception as ms_error:                                                #: !limited
             ms_box = [ms_error]  #: !limited !gated
             ms_box = [ms_quiet, ms_error]  #: !limited gated
@@ -130,9 +131,10 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 await ms_gate.apassed(ms_quiet, 0.0)                                 #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
+            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
             return ms_value                                                          #: kept
         try:
-            return await ms_arecover(
+            return await {recover}(
                 ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
                 , ms_started                                                         #: clocked
             )
@@ -144,7 +146,7 @@ def async_whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
     async def every_attempt({parameters}):
         ms_here = ms_active
         try:
-            return await ms_arun(ms_site, ms_function, {positional}, {keyword})
+            return await {run}(ms_site, ms_function, {positional}, {keyword})
         finally:
             del ms_here
     return every_attempt
@@ -282,21 +284,31 @@ class Decoration:
         return f"<{self._site.operation} under {self._site.policy.name!r}>"
 
 
-def caller(site: Site, awaits: bool) -> Function:
-    """A function of (function, args, kwargs) that makes one call of anything under the site."""
-    return _make(None, site, awaits, _CALL)  # type: ignore[no-any-return]
+def caller(site: Site, *, awaits: bool, reports: bool) -> Function:
+    """A function of (function, args, kwargs) that makes one call of anything under the site.
+
+    If it reports, it answers with a RetryResult.
+    """
+    return _make(None, site, awaits, _CALL, reports=reports)  # type: ignore[no-any-return]
 
 
-def _make(function: Function | None, site: Site, awaits: bool, signature: _Signature) -> UserValue:
+def _make(
+    function: Function | None,
+    site: Site,
+    awaits: bool,
+    signature: _Signature,
+    *,
+    reports: bool = False,
+) -> UserValue:
     if not awaits:
         refuse_async_predicates(site.policy, SYNC_HINT)
-    gate, maker = site.gate, _maker(path_of(site, awaits), signature)
+    gate, maker = site.gate, _maker(path_of(site, awaits, reports), signature)
     count = gate.tally.count if gate and gate.counts_calls else None
     slow = gate.slow_after if gate else None
     return maker(function, site, gate, count, slow, site.policy.first_limit)
 
 
-def path_of(site: Site, awaits: bool) -> tuple[str, ...]:
+def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
     """Which template serves, and which lines of it: only what is configured is paid for."""
     policy, gate = site.policy, site.gate
     limited = policy.first_limit is not None
@@ -304,14 +316,15 @@ def path_of(site: Site, awaits: bool) -> tuple[str, ...]:
     colour = "async_" if awaits else ""
     judged = policy.retry_if_result is not None or (gate is not None and gate.judges_results)
     if site.reports_successes or judged or by_thread:
-        return (f"{colour}whole",)
+        return (f"{colour}whole", *(("reported",) if reports else ()))
     slow = gate is not None and gate.slow_after is not None
     asked = {
-        "clocked": limited or slow or site.is_clocked,
+        "clocked": limited or slow or site.is_clocked or reports,
         "counted": gate is not None and gate.counts_calls,
         "gated": gate is not None,
-        "kept": limited or gate is not None,
+        "kept": (limited and awaits) or gate is not None or reports,
         "limited": limited,
+        "reported": reports,
         "slow": slow,
     }
     return (f"{colour}first", *(name for name, wanted in asked.items() if wanted))
@@ -320,22 +333,21 @@ def path_of(site: Site, awaits: bool) -> tuple[str, ...]:
 class _Signature:
     """The pieces of source text that a signature puts into a template."""
 
-    __slots__ = ("arguments", "is_own", "keyword", "parameters", "positional")
+    __slots__ = ("call", "is_own", "keyword", "parameters", "positional")
 
     def __init__(
-        self, parameters: str, arguments: str, positional: str, keyword: str, is_own: bool
+        self, parameters: str, call: str, positional: str, keyword: str, is_own: bool
     ) -> None:
         self.parameters = parameters
-        self.arguments = arguments
+        self.call = call
         self.positional = positional
         self.keyword = keyword
         self.is_own = is_own
 
 
-_ANY = _Signature("*ms_args, **ms_kwargs", "*ms_args, **ms_kwargs", "ms_args", "ms_kwargs", False)
-_CALL = _Signature(
-    "ms_function, ms_args, ms_kwargs", "*ms_args, **ms_kwargs", "ms_args", "ms_kwargs", False
-)
+_PACKED = "(ms_function(*ms_args, **ms_kwargs) if ms_kwargs else ms_function(*ms_args))"
+_ANY = _Signature("*ms_args, **ms_kwargs", _PACKED, "ms_args", "ms_kwargs", False)
+_CALL = _Signature("ms_function, ms_args, ms_kwargs", _PACKED, "ms_args", "ms_kwargs", False)
 
 
 def _signature_of(function: Function) -> _Signature:
@@ -359,7 +371,7 @@ def _signature_of_code(code: CodeType) -> _Signature:
     pairs = [*(f"{name}={name}" for name in named), stars]
     return _Signature(
         _listed(parameters),
-        _listed([*packed, *pairs]),
+        f"ms_function({_listed([*packed, *pairs])})",
         f"({''.join(f'{part}, ' for part in packed if part)})",
         stars[2:] if stars and not named else f"dict({_listed(pairs)})" if named else "ms_none",
         True,
@@ -393,6 +405,10 @@ def _maker(path: tuple[str, ...], signature: _Signature) -> FunctionType:
     """The compiled maker of a template for one signature, from the cache if there is one."""
     if path[0].startswith("async_"):
         _load_async(path)
+    if "reported" in path and "ms_result" not in FRAMES:
+        from mainstay.drivers.call.result import RetryResult
+
+        FRAMES["ms_result"] = RetryResult
     key = (path, signature.parameters)
     maker = _makers.get(key)
     if maker is None:
@@ -407,15 +423,23 @@ def _compile(path: tuple[str, ...], signature: _Signature) -> FunctionType:
     start = _TEMPLATES.index(f"\ndef {name}(") + 1
     text = _TEMPLATES[start:].partition("\n\n")[0]
     line = _FIRST_LINE + _TEMPLATES.count("\n", 0, start)
+    goes_on = _REPORTING if "reported" in asked else _GOING_ON
+    colour = "ms_a" if name.startswith("async_") else "ms_"
     source = "\n" * (line - 1) + _lines(text, asked).format(
+        **{verb: colour + function for verb, function in goes_on.items()},
         parameters=signature.parameters,
-        arguments=signature.arguments,
+        call=signature.call,
         positional=signature.positional,
         keyword=signature.keyword,
     )
     made: dict[str, FunctionType] = {}
     exec(compile(source, "<mainstay>", "exec"), FRAMES, made)  # noqa: S102 -- our own template
     return made[name]
+
+
+_GOING_ON = {"recover": "recover", "run": "run", "guarded": "guarded"}
+_REPORTING = dict.fromkeys(_GOING_ON, "report")
+"""What goes on with a call that is more than a first attempt, by its name in a template."""
 
 
 def _lines(text: str, asked: list[str]) -> str:
@@ -447,7 +471,10 @@ def _dress(wrapper: UserValue, function: UserValue, signature: _Signature) -> Us
     return wrapper
 
 
-FRAMES.update(ms_recover=sync.recover, ms_run=sync.run, ms_guarded=sync.run_guarded, ms_none={})
+FRAMES.update(
+    ms_recover=sync.recover, ms_run=sync.run, ms_guarded=sync.run_guarded, ms_report=sync.report,
+    ms_none={},
+)  # fmt: skip
 clock.follow(FRAMES)
 
 
@@ -456,7 +483,10 @@ def _load_async(path: tuple[str, ...]) -> None:
     if "ms_arecover" not in FRAMES:
         from mainstay.drivers.call import aio
 
-        FRAMES.update(ms_arecover=aio.recover, ms_arun=aio.run, ms_aguarded=aio.run_guarded)
+        FRAMES.update(
+            ms_arecover=aio.recover, ms_arun=aio.run, ms_aguarded=aio.run_guarded,
+            ms_areport=aio.report,
+        )  # fmt: skip
     if "limited" in path and "ms_begin" not in FRAMES:
         from mainstay.drivers.call import aio, on_asyncio
 

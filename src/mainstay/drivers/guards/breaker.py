@@ -36,7 +36,7 @@ from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.guards.breaker_blocks import ALONG, Blocks, is_inside_block
 from mainstay.drivers.guards.breaker_listeners import JudgedResult, Listening, judged
 from mainstay.drivers.guards.orders import Orders
-from mainstay.drivers.policy import Verbs
+from mainstay.drivers.verbs import Verbs
 from mainstay.errors import CircuitOpenError, UsageError
 from mainstay.runtime.fork import make_lock, reset_in_child
 from mainstay.runtime.reports.logs import LOGS
@@ -125,7 +125,7 @@ class CircuitBreaker(Blocks, Listening, Orders, Verbs):
         self._refused = self._refusals.count
         self._begin_listening(listener)
         self.judges_results = self.settings.failure_if_result is not None
-        self._site: Site | None = None
+        self._site: Site = None  # type: ignore[assignment]  # made when it is needed
         self._blocks: OpenBlocks = {}
         self._link: CircuitLink[CircuitBreaker] | None = None
         reset_in_child(self, CircuitBreaker._begin_in_child)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
     from mainstay.core.retry.policy import Policy
     from mainstay.core.saga.definition import Action, Saga, SagaStep
-    from mainstay.drivers.policy import Verbs
+    from mainstay.drivers.verbs import Verbs
 
     class Operate(Protocol):
         """Makes an operation of the engine."""

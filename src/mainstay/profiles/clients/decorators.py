@@ -10,7 +10,7 @@ from mainstay.drivers.call.guard import gate_of
 from mainstay.drivers.call.site import Site
 from mainstay.drivers.call.wrap import wrap
 from mainstay.drivers.guards.breaker import CircuitBreaker
-from mainstay.drivers.policy import Verbs
+from mainstay.drivers.verbs import Verbs
 from mainstay.errors import PolicyError
 from mainstay.profiles.clients.configuration import RetryConfiguration
 from mainstay.runtime.fork import make_lock

@@ -1,0 +1,122 @@
+"""The verbs of an engine: call, acall, run, arun, by the name of the operation.
+
+They are those of drivers/verbs.py, without the Operation in between: the name leads to a site,
+which is kept, and the site has what makes its calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.drivers.verbs import (
+    UNRUN,
+    checked,
+    explain_awaited,
+    explain_failed,
+    refuse_unrun,
+    way_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import ParamSpec, TypeVar
+
+    from mainstay.drivers.call.result import RetryResult
+    from mainstay.drivers.call.site import Site
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+_MAX_OPERATIONS = 10_000
+
+
+class EngineCalls:
+    """Calls by the name of their operation."""
+
+    _sites: dict[str, Site]
+    """Of the operations that were used, those without options of their own."""
+    _site: Callable[..., Site]
+
+    def call(
+        self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Calls a function under the operation's policy.
+
+        >>> Engine().call("parse", int, "7")
+        7
+        """
+        try:
+            site = self._sites[operation]
+        except KeyError:
+            site = self._usual(operation)
+        try:
+            value: R = (site.ways.call or way_of(site, "call"))(function, args, kwargs)
+        except Exception as error:
+            explain_failed(function, error)
+            raise
+        if type(value) in UNRUN:
+            refuse_unrun(function, value)
+        return value
+
+    async def acall(
+        self,
+        operation: str,
+        function: Callable[P, Awaitable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Awaits an async function under the operation's policy.
+
+        >>> import asyncio
+        >>> async def answer(): return 42
+        >>> asyncio.run(Engine().acall("ask", answer))
+        42
+        """
+        try:
+            site = self._sites[operation]
+        except KeyError:
+            site = self._usual(operation)
+        try:
+            value: R = await (site.ways.acall or way_of(site, "acall"))(function, args, kwargs)
+        except Exception as error:
+            explain_awaited(function, error)
+            raise
+        return value
+
+    def run(
+        self, operation: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RetryResult[R]:
+        """Like `call`, but answers with a RetryResult.
+
+        >>> Engine(sinks=[]).run("parse", int, "x").success
+        False
+        """
+        site = self._sites.get(operation) or self._usual(operation)
+        return checked(function, (site.ways.run or way_of(site, "run"))(function, args, kwargs))
+
+    async def arun(
+        self,
+        operation: str,
+        function: Callable[P, Awaitable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> RetryResult[R]:
+        """Like `acall`, but answers with a RetryResult.
+
+        >>> import asyncio
+        >>> async def answer(): return 42
+        >>> asyncio.run(Engine().arun("ask", answer)).attempts
+        1
+        """
+        site = self._sites.get(operation) or self._usual(operation)
+        return await (site.ways.arun or way_of(site, "arun"))(function, args, kwargs)  # type: ignore[no-any-return]
+
+    def _usual(self, name: str) -> Site:
+        """The site of an operation without options of its own, which is kept."""
+        site = self._site(name, None, None)
+        if len(self._sites) >= _MAX_OPERATIONS:
+            self._sites.clear()
+        self._sites[name] = site
+        return site
