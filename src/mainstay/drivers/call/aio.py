@@ -67,12 +67,8 @@ async def recover(
     since: int,
     started: float | None = None,
 ) -> UserValue:
-    """The rest of a call whose first attempt, made by a generated wrapper, has failed.
-
-    Most calls need only attempts and waits: those are made here, as in sync.recover.
-    """
-    if not site.operation:
-        site = site_of(site, function)
+    """The rest of a call whose first attempt has failed, as in sync.recover."""
+    site = site if site.operation else site_of(site, function)
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
     is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE

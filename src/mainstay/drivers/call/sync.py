@@ -59,8 +59,7 @@ def recover(
     Most calls need only attempts and waits: those are made here. The failure comes in a box, so
     that no frame keeps it alive while the call waits.
     """
-    if not site.operation:
-        site = site_of(site, function)
+    site = site if site.operation else site_of(site, function)
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
     has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
     is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
@@ -80,11 +79,8 @@ def recover(
             if delay < 0.0:
                 raise failure.with_traceback(failure.__traceback__.tb_next)  # without this frame
             failure = None
-            if delay > 0.0:
-                if clock.current is SYSTEM:
-                    time.sleep(delay)  # as it is now: tests replace it
-                else:
-                    clock.current.sleep(delay)
+            if delay > 0.0:  # as the function is now: tests replace it
+                time.sleep(delay) if clock.current is SYSTEM else clock.current.sleep(delay)
             since = FRAMES["ms_active"].moment
             try:
                 if notes is None:
