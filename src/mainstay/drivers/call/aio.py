@@ -99,8 +99,7 @@ async def recover(
                 return value if notes is None else notes.returned(value)
             except Exception as error:
                 failure = error
-        box.append(failure)
-        failure = None
+        box[:], failure = [failure], None
         call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
         attempt = 0  # what cuts it off from here on is marked there
         return await drive(call, function, args, kwargs)

@@ -90,8 +90,7 @@ def recover(
             except Exception as error:
                 failure = error
             attempt, before = attempt + 1, delay
-        box.append(failure)
-        failure = None
+        box[:], failure = [failure], None
         call = rest_of(site, function, started, box, (attempt, key, before, since), notes)
         return drive(call, function, args, kwargs)
     finally:
