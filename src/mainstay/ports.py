@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Step: TypeAlias = tuple[str, str, Decide[Any]]
     """Space, key and decision of a step."""
+    Statement: TypeAlias = tuple[str, dict[str, Any]]
+    """A statement of SQL and its values."""
 
 
 class Clock(Protocol):
@@ -279,6 +281,9 @@ class Store(Protocol):
 
     A store may have `transact_together(steps)`: the same for a few steps of one caller, which share
     one commit.
+
+    A store in a database with SQL may have `transact_also(space, key, decide, also)`: a step with
+    other statements in its transaction, which are executed if the decision changes the record.
 
     Example:
         >>> from mainstay.core.base.change import Change

@@ -362,6 +362,26 @@ class Outbox:
         if self._table is None and self._creates and url.startswith(("postgresql:", "postgres:")):
             self._opened()
 
+    @property
+    def dialect(self) -> str:
+        """That of its database: "postgresql" or "sqlite".
+
+        >>> import tempfile
+        >>> Engine(f"sqlite:///{tempfile.mkdtemp()}/app.db").outbox.dialect
+        'sqlite'
+        """
+        return self._opened().dialect
+
+    def is_in(self, store: Store) -> bool:
+        """Whether it is in the database of a store: a transaction can then be of both.
+
+        >>> import tempfile
+        >>> engine = Engine(f"sqlite:///{tempfile.mkdtemp()}/app.db")
+        >>> engine.outbox.is_in(engine.store)
+        True
+        """
+        return self._opened().is_in(store)
+
     def _opened(self) -> PostgresOutbox | SqliteOutbox:
         with self._lock:
             if self._table is None:

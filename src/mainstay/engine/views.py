@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.policy import Policy
     from mainstay.drivers.call.guard import Guard
     from mainstay.drivers.call.site import Entropy, Site
+    from mainstay.drivers.compensation import Compensation
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.idempotency.records import Records
@@ -71,13 +72,55 @@ class EngineView:
         if found is None:
             from mainstay.drivers.saga.parts import SagaParts
             from mainstay.drivers.saga.sagas import Sagas
+            from mainstay.engine.saga_messages import SagaMessages
 
             parts = SagaParts(
                 self.store, self.inbox, self.operation, self.policies.of,
                 listeners=self._sinks, redact=self._redact, store_wait=self.records.store_wait,
+                messages=SagaMessages(self.store, lambda: self.outbox),
             )  # fmt: skip
             found = self.__dict__.setdefault("_sagas", Sagas(parts))
         return found
+
+    def compensation(
+        self,
+        effect: str,
+        *,
+        undo: Callable[..., object],
+        publish: Callable[..., object] | None = None,
+        key: object = None,
+        on: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
+    ) -> Compensation:
+        """A block that compensates a partial failure: `with`, or `async with`.
+
+        Before the block a part was applied, such as a row that was inserted. If the block fails,
+        the undo runs, the compensating event is published, the inbox has an item, and the original
+        failure is raised: also if the undo or the publication fails, which is logged as well.
+        Both have the retries of the operations `<effect>.undo` and `<effect>.compensate`. If the
+        process may be killed in between, use a saga.
+
+        Args:
+            effect: the name of the operation.
+            undo: undoes the part that was applied; it is given a PartialFailure if it takes an
+                argument. In `async with` it may be async.
+            publish: publishes the compensating event, or adds it to the outbox; the same.
+            key: what the effect is about; by default the correlation id of the context.
+            on: the exceptions that are compensated.
+
+        >>> def publish(): raise ConnectionError("no broker")
+        >>> engine = Engine(sinks=[])
+        >>> try:
+        ...     with engine.compensation("create_user", undo=lambda: print("deleted"), key="u-1"):
+        ...         publish()
+        ... except ConnectionError as error:
+        ...     print(error, [item.kind for item in engine.inbox])
+        deleted
+        no broker ['partial_failure']
+        """
+        from mainstay.drivers.compensation import Compensation, CompensationParts
+
+        parts = CompensationParts(self.operation, self.inbox, self._sinks, self._redact)
+        return Compensation(parts, effect, undo, publish, key, on)
 
     def _close_views(self) -> None:
         """Closes what was made when it was first used."""

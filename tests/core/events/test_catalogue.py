@@ -111,6 +111,11 @@ OWN = {
     "saga_step_failed": {
         "saga_id", "step", "exception_type", "exception_message", "completed", "in_doubt",
     },
+    "effect_partially_failed": {"effect_key", "exception_type", "exception_message"},
+    "effect_compensated": {
+        "effect_key", "success", "is_undone", "is_published", "exception_type",
+        "exception_message", "item",
+    },
     "saga_step_undone": {"saga_id", "step", "success", "exception_type", "exception_message"},
     "saga_recovered": {"saga_id", "state", "recoveries"},
     "saga_stuck": {"saga_id", "step", "phase", "text"},

@@ -172,6 +172,19 @@ SENTENCES = [
         "pay: saga t-1: step debit could not be undone: OSError: no route",
     ),
     (
+        events.EffectPartiallyFailed(effect_key="u-1", **FAILED),
+        "pay: u-1 failed after a part of it was applied: OSError: no route",
+    ),
+    (events.EffectCompensated(effect_key="u-1", success=True), "pay: u-1 is compensated"),
+    (
+        events.EffectCompensated(effect_key="u-1", is_undone=True, **FAILED),
+        "pay: u-1 is not compensated: its compensating event was not published: OSError: no route",
+    ),
+    (
+        events.EffectCompensated(effect_key="u-1", **FAILED),
+        "pay: u-1 is not compensated: it is not undone: OSError: no route",
+    ),
+    (
         events.SagaRecovered(saga_id="t-1", state="running", recoveries=2),
         "pay: saga t-1: recovered while running (recovery 2)",
     ),
@@ -236,6 +249,8 @@ def test_an_event_without_a_wording_of_its_own_has_its_name():
     [
         (events.SagaStepUndone(success=True), "INFO"),
         (events.SagaStepUndone(), "ERROR"),
+        (events.EffectCompensated(success=True), "INFO"),
+        (events.EffectCompensated(), "ERROR"),
         (events.SagaEnded(state="succeeded"), "DEBUG"),
         (events.SagaEnded(state="compensated"), "WARNING"),
     ],

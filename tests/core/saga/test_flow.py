@@ -58,6 +58,7 @@ class World:
         self.writes = self.epoch = 0
         self.group = []
         self.done_twice = []
+        self.outbox = []
 
     def run(self):
         """From the beginning to the end, over as many processes as it takes."""
@@ -95,7 +96,7 @@ class World:
 
     def perform(self, effect):
         if isinstance(effect, Write):
-            return self.write(effect.command)
+            return self.write(effect.command, effect.messages)
         if isinstance(effect, RunSteps):
             self.group = [self.act(step) for step in effect.steps]
             return self.group.pop(0)
@@ -110,7 +111,7 @@ class World:
         self.events.append(effect.event)
         return None
 
-    def write(self, command):
+    def write(self, command, messages=()):
         number, self.writes = self.writes, self.writes + 1
         if (number, "before") in self.crashes:
             raise Crash
@@ -118,6 +119,7 @@ class World:
         change, answer = reduce(self.value, command, self.now)
         if change.value is not None and change.value != b"keep":
             self.value = change.value
+            self.outbox += messages
         if (number, "after") in self.crashes:
             raise Crash
         return answer
@@ -133,14 +135,16 @@ class World:
         self.happened.append(name)
         does = self.script.get(name, OK)
         if does == OK:
-            return Outcome(step, value=name)
+            return Outcome(step, value=name, messages=(name,))
         return Outcome(step, error=OSError(name), in_doubt=does == DOUBT)
 
     def undo(self, step):
         name = self.saga.steps[step].name
         self.happened.append(f"-{name}")
         fails = self.script.get(f"-{name}") == FAIL
-        return Outcome(step, error=OSError(f"-{name}") if fails else None)
+        if fails:
+            return Outcome(step, error=OSError(f"-{name}"))
+        return Outcome(step, messages=(f"-{name}",))
 
     @property
     def record(self):
@@ -548,6 +552,7 @@ def test_every_saga_ends_as_the_model_has_it(case):
     else:
         assert seen == undone
     assert world.done_twice == []
+    assert world.outbox == logged(world)
     times = {name: world.happened.count(name) for name in world.happened}
     assert all(count <= 1 + len(crash) for count in times.values())
     if not crash:
@@ -556,6 +561,13 @@ def test_every_saga_ends_as_the_model_has_it(case):
     view = view_of("s/1", world.record, world.now)
     assert view.state == state.value
     assert len(view.steps) == len(world.saga.steps)
+
+
+def logged(world):
+    """What the steps and compensations emit whose end is in the log, in its order."""
+    marks = {Mark.STEP_DONE: "", Mark.UNDO_DONE: "-"}
+    ends = [entry for entry in world.record.log if entry.what in marks]
+    return [marks[entry.what] + world.saga.steps[entry.step].name for entry in ends]
 
 
 @settings(max_examples=80, deadline=None)

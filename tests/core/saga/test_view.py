@@ -1,5 +1,6 @@
 """A saga as people look at it."""
 
+import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -10,6 +11,7 @@ from mainstay.core.saga.progress import Entry, Mark
 from mainstay.core.saga.record import reduce
 from mainstay.core.saga.state import SagaState, Stuck, decode
 from mainstay.core.saga.view import view_of
+from mainstay.errors import UsageError
 
 
 def record():
@@ -57,3 +59,19 @@ def test_context():
     """A context begins before its first attempt."""
     context = SagaContext("transfer", "t-1", "debit", 5, {}, key="k")
     assert (context.saga_id, context.step, context.attempt) == ("t-1", "debit", 0)
+
+
+def test_emit():
+    """A context hands messages on; without an outbox it refuses them."""
+    sent = []
+
+    def send(topic, payload, fields):
+        sent.append((topic, payload, fields))
+        return "8d0f"
+
+    context = SagaContext("transfer", "t-1", "debit", 5, {}, key="k", send=send)
+    assert context.emit("t", [1], aggregate_id="a") == "8d0f"
+    assert sent == [("t", [1], {"aggregate_id": "a"})]
+    alone = SagaContext("transfer", "t-1", "debit", 5, {}, key="k")
+    with pytest.raises(UsageError, match="step debit emits 't', and this saga runs without an"):
+        alone.emit("t", [1])

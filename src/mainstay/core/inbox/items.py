@@ -25,6 +25,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "exhausted": ("retry", "abandon"),
     "stuck_saga": ("retry", "skip", "mark_done"),
     "dead_letter": ("retry", "abandon"),
+    "partial_failure": ("mark_done", "abandon"),
     "quarantine": ("release", "abandon"),
     "governance": ("mark_done", "abandon"),
     "corrupted_state": ("mark_done", "abandon"),

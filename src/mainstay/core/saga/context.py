@@ -9,14 +9,18 @@ from urllib.parse import quote, unquote
 
 from mainstay.core.codec.outcome import Succeeded, decode_outcome
 from mainstay.core.saga.progress import DONE, NULL
-from mainstay.errors import ResultNotKept
+from mainstay.errors import ResultNotKept, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeAlias
 
     from mainstay.core.base.types import UserValue
     from mainstay.core.saga.progress import Entry
+
+    Send: TypeAlias = Callable[[str, UserValue, dict[str, Any]], str]
+    """Takes the topic, the payload and the fields of a message; returns its id."""
 
 
 class SagaContext:
@@ -37,7 +41,7 @@ class SagaContext:
     (5, 0)
     """
 
-    __slots__ = ("attempt", "input", "key", "results", "saga", "saga_id", "step")
+    __slots__ = ("_send", "attempt", "input", "key", "results", "saga", "saga_id", "step")
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class SagaContext:
         given: UserValue,
         results: Mapping[str, UserValue],
         key: str,
+        send: Send | None = None,
     ) -> None:
         self.saga = saga
         self.saga_id = saga_id
@@ -55,6 +60,41 @@ class SagaContext:
         self.results = results
         self.key = key
         self.attempt = 0
+        self._send = send
+
+    def emit(self, topic: str, payload: UserValue, **fields: Any) -> str:
+        """Adds a message to the outbox, in the transaction that writes the end of this step.
+
+        It is published if that is written: what a failed attempt has emitted is not, and neither
+        is what a process emitted that was killed before. So the state of the saga and its messages
+        never differ. The outbox has to be in the database of the engine's store.
+
+        Args:
+            topic: where it is published to.
+            payload: as `engine.outbox.add` takes it.
+            fields: those of `engine.outbox.add`, without `id`, which is made anew.
+
+        Returns:
+            The id of the message.
+
+        >>> from mainstay import Engine, Saga, SagaStep
+        >>> import tempfile
+        >>> def undo(ctx): ctx.emit("order.cancelled.v1", {"id": ctx.saga_id})
+        >>> def fail(): raise KeyError("sold out")
+        >>> saga = Saga("order", [SagaStep("place", lambda: 1, undo), SagaStep("pack", fail)])
+        >>> with Engine(f"sqlite:///{tempfile.mkdtemp()}/app.db", sinks=[]) as engine:
+        ...     try:
+        ...         engine.sagas.run(saga, id="o-1")
+        ...     except KeyError:
+        ...         [entry.message.topic for entry in engine.outbox.entries()]
+        ['order.cancelled.v1']
+        """
+        if self._send is None:
+            raise UsageError(
+                f"step {self.step} emits {topic!r}, and this saga runs without an outbox",
+                hint="run it with engine.sagas on SQLite or PostgreSQL",
+            )
+        return self._send(topic, payload, fields)
 
 
 class Results(Mapping[str, "UserValue"]):

@@ -1,4 +1,4 @@
-"""Events of sagas."""
+"""Events of sagas, and of a partial failure that is compensated without one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,67 @@ from typing import ClassVar
 
 from mainstay.core.base.event import Event
 
-__all__ = ["SagaEnded", "SagaRecovered", "SagaStepFailed", "SagaStepUndone", "SagaStuck"]
+__all__ = [
+    "EffectCompensated",
+    "EffectPartiallyFailed",
+    "SagaEnded",
+    "SagaRecovered",
+    "SagaStepFailed",
+    "SagaStepUndone",
+    "SagaStuck",
+]
+
+
+class EffectPartiallyFailed(Event, frozen=True, kw_only=True, tag="effect_partially_failed"):
+    """An effect has failed after a part of it was applied: that part is undone now.
+
+    >>> EffectPartiallyFailed(operation="create_user", effect_key="u-1").event_type
+    'effect_partially_failed'
+    """
+
+    level: ClassVar[str] = "WARNING"
+    effect_key: str = ""
+    exception_type: str = ""
+    exception_message: str = ""
+
+    def sentence(self) -> str:
+        return (
+            f"{self.operation}: {self.effect_key} failed after a part of it was applied:"
+            f" {self.exception_type}: {self.exception_message}"
+        )
+
+
+class EffectCompensated(Event, frozen=True, kw_only=True, tag="effect_compensated"):
+    """The compensation of a partial failure has ended.
+
+    It is a `success` if the undo has run, and so has the publication of the compensating event, if
+    there is one; `item` is that of the inbox.
+
+    >>> EffectCompensated(operation="create_user", effect_key="u-1", success=True).event_type
+    'effect_compensated'
+    """
+
+    level: ClassVar[str] = "INFO"
+    effect_key: str = ""
+    success: bool = False
+    is_undone: bool = False
+    is_published: bool = False
+    exception_type: str = ""
+    exception_message: str = ""
+    item: str = ""
+
+    @property
+    def logged_at(self) -> str:
+        return "INFO" if self.success else "ERROR"
+
+    def sentence(self) -> str:
+        if self.success:
+            return f"{self.operation}: {self.effect_key} is compensated"
+        what = "its compensating event was not published" if self.is_undone else "it is not undone"
+        return (
+            f"{self.operation}: {self.effect_key} is not compensated: {what}:"
+            f" {self.exception_type}: {self.exception_message}"
+        )
 
 
 class SagaStepFailed(Event, frozen=True, kw_only=True, tag="saga_step_failed"):

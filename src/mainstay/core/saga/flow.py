@@ -63,9 +63,13 @@ MAX_RESULT = 1 << 20
 
 @final
 class Write(Struct, frozen=True, gc=False):
-    """Write this to the record; the answer is that of its reducer."""
+    """Write this to the record; the answer is that of its reducer.
+
+    The messages go to the outbox in the same transaction, if the command is carried out.
+    """
 
     command: Append
+    messages: tuple[UserValue, ...] = ()
 
 
 @final
@@ -132,6 +136,8 @@ class Outcome(Struct, frozen=True):
     attempts: int = 1
     in_doubt: bool = False
     """Whether it may have happened although it failed."""
+    messages: tuple[UserValue, ...] = ()
+    """What it has emitted, if it succeeded."""
 
 
 class Plan(Struct, frozen=True):
@@ -254,6 +260,7 @@ def _undo(run: _Run) -> SagaFlow:
             run.add(Entry(marks.UNDO_FAILED, step, data=_failure(outcome.error)))
             return (yield from _stuck(run, "undo", step, outcome.error))
         run.add(Entry(marks.UNDONE, step, attempts=outcome.attempts))
+        run.messages += outcome.messages
     yield from run.write(state=SagaState.COMPENSATED)
     yield run.ended(SagaState.COMPENSATED)
     return End(SagaState.COMPENSATED, run.failure)
@@ -295,8 +302,8 @@ def _shown(error: BaseException | None) -> str:
 class _Run:
     """One run of a saga: what is known, and what is not written yet."""
 
-    __slots__ = ("failure", "is_failure_new", "left", "number", "pending", "plan", "progress",
-                 "record", "state")  # fmt: skip
+    __slots__ = ("failure", "is_failure_new", "left", "messages", "number", "pending", "plan",
+                 "progress", "record", "state")  # fmt: skip
 
     def __init__(self, plan: Plan, record: SagaRecord, left: float | None) -> None:
         self.plan = plan
@@ -306,6 +313,7 @@ class _Run:
         self.number = record.writes
         self.progress = Progress(outline_of(record.shape), record.log)
         self.pending: list[Entry] = []
+        self.messages: list[UserValue] = []
         self.failure: BaseException | None = failure_of(record)
         self.is_failure_new = self.failure is None
 
@@ -334,6 +342,7 @@ class _Run:
         if outcome.error is None:
             data, why = _result(outcome.value, self.plan.max_result)
             entry = Entry(marks.DONE, outcome.step, attempts=outcome.attempts, data=data, note=why)
+            self.messages += outcome.messages
         else:
             mark = marks.IN_DOUBT if outcome.in_doubt else marks.FAILED
             data = _failure(outcome.error)
@@ -367,7 +376,7 @@ class _Run:
             stuck=stuck,
             stops=not self.progress.is_past_pivot,
         )
-        answer = yield Write(command)
+        answer = yield Write(command, tuple(self.messages))
         if type(answer) is Lost:
             raise _LostError
         self.number += 1
@@ -377,6 +386,7 @@ class _Run:
 
     def _written(self, stop: str, starts: Sequence[int], state: SagaState | None) -> None:
         self.pending.clear()
+        self.messages.clear()
         for step in () if stop else starts:
             self.progress.add(Entry(marks.STARTED, step))
         if state is not None and not stop:

@@ -51,7 +51,7 @@ _AGAIN = 3
 _LONGEST = 1000
 """Characters of evidence in an event."""
 _NO_ITEM = "a record of %s is damaged, and no item could be put into the inbox"
-_BY_THEMSELVES = frozenset({"alert", "governance", "corrupted_state"})
+_BY_THEMSELVES = frozenset({"alert", "governance", "corrupted_state", "partial_failure"})
 """Kinds for which a decision is noted and nothing else is done."""
 
 

@@ -121,7 +121,10 @@ class _Driver:
     async def _write(self, effect: Write) -> object:
         run = self.run
         sent, records = run.sending(effect.command), run.parts.records
-        reply = await offered(records, lambda: records.astep(run.address, effect.command))
+        if effect.messages:
+            reply = await offered(records, lambda: in_thread(lambda: run.step_emitting(effect)))
+        else:
+            reply = await offered(records, lambda: records.astep(run.address, effect.command))
         return run.written(reply, sent)
 
     async def _run_steps(self, effect: RunSteps) -> Outcome:

@@ -13,9 +13,12 @@ from mainstay.errors import UsageError
 from mainstay.ports import max_value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Any, Protocol
 
+    from mainstay.core.base.change import Decide, Reply
     from mainstay.core.base.event import Event
+    from mainstay.core.base.types import UserValue
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.saga.definition import Saga
     from mainstay.core.saga.state import Stuck
@@ -23,6 +26,17 @@ if TYPE_CHECKING:
     from mainstay.drivers.policy import RetryPolicy
     from mainstay.drivers.saga.steps import Operate
     from mainstay.ports import Sink, Store
+
+    class Messages(Protocol):
+        """An outbox in the database of the store."""
+
+        def make(
+            self, topic: str, payload: UserValue, fields: dict[str, Any]
+        ) -> tuple[UserValue, str]: ...
+        def transact(
+            self, space: str, key: str, decide: Decide[Reply], messages: Sequence[UserValue]
+        ) -> Reply: ...
+
 
 KIND = "stuck_saga"
 
@@ -40,12 +54,15 @@ class SagaParts:
         listeners: tuple[Sink, ...] = (),
         redact: Redactor | None = None,
         store_wait: float = 0.0,
+        messages: Messages | None = None,
     ) -> None:
         self.records = SagaRecords(store, store_wait=store_wait)
         self.inbox = inbox
         self.operations = Operations(operate, policy_of)
         self.listeners = listeners
         self.redact = redact
+        self.messages = messages
+        """Adds what steps emit to the outbox."""
         self.definitions: dict[tuple[str, int], Saga] = {}
         self.unbegun: dict[tuple[str, str], float] = {}
         """Entries without a saga, and when recovery has first seen each."""

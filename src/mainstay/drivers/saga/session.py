@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mainstay.core.base.types import UserValue
     from mainstay.core.saga.commands import Append, Claimed
     from mainstay.core.saga.definition import Saga
-    from mainstay.core.saga.flow import Outcome
+    from mainstay.core.saga.flow import Outcome, Write
     from mainstay.core.saga.state import SagaRecord
     from mainstay.drivers.saga.parts import SagaParts
     from mainstay.drivers.saga.records import Reply
@@ -103,6 +103,13 @@ class SagaRun:
             self.free_of_caller()
         return clock.current.monotonic()
 
+    def step_emitting(self, effect: Write) -> Reply:
+        """A write together with messages for the outbox, as one transaction."""
+        messages = self.parts.messages
+        assert messages is not None
+        decide = self.parts.records.deciding(effect.command)
+        return messages.transact(SPACE, self.address, decide, effect.messages)
+
     def free_of_caller(self) -> None:
         """From here on, nothing of the caller's ends this run."""
         if not self._is_free:
@@ -165,7 +172,11 @@ class SagaRun:
         """The action or the compensation of a step, ready to be called."""
         known = self.parts.operations.of(self.saga, number, is_undo=is_undo)
         place = (self.saga_id, self.address)
-        return call_of(self.saga, number, place, self.given, self.results, known, is_undo=is_undo)
+        messages = self.parts.messages
+        make = None if messages is None else messages.make
+        return call_of(
+            self.saga, number, place, self.given, self.results, known, make, is_undo=is_undo
+        )
 
     def done(self, outcome: Outcome) -> Outcome:
         """Keeps the result of a step for the later ones."""

@@ -20,7 +20,7 @@ from mainstay.errors import OutcomeUnknown, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol
+    from typing import Any, Protocol, TypeAlias
 
     from mainstay.core.base.types import UserValue
     from mainstay.core.retry.policy import Policy
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         def __call__(
             self, name: str, *, policy: RetryPolicy | None = None, idempotency: str | None = None
         ) -> Verbs: ...
+
+    MakeMessage: TypeAlias = Callable[[str, UserValue, dict[str, Any]], tuple[UserValue, str]]
+    """Checks and encodes a message: what the outbox takes, and the id."""
 
 
 PATIENT = RetryPolicy(
@@ -69,16 +72,21 @@ class StepCall:
         "_clear",
         "_function",
         "_given",
+        "_messages",
         "context",
         "is_async",
         "operation",
         "step",
     )
 
-    def __init__(self, number: int, known: Known, context: SagaContext) -> None:
+    def __init__(
+        self, number: int, known: Known, context: SagaContext, messages: list[UserValue]
+    ) -> None:
         self.step = number
         self.operation = known.operation
         self.context = context
+        self._messages = messages
+        """What the present attempt has emitted."""
         self.is_async = known.is_async
         """Whether the function is to be awaited."""
         self._function = known.function
@@ -113,6 +121,7 @@ class StepCall:
     def _begin(self) -> None:
         self._began += 1
         self.context.attempt = self._began
+        self._messages.clear()
 
     def _note(self, error: BaseException) -> None:
         if not is_doubtful(error):
@@ -120,7 +129,7 @@ class StepCall:
 
     def returned(self, value: UserValue) -> Outcome:
         """How it has ended."""
-        return Outcome(self.step, value, attempts=self._began)
+        return Outcome(self.step, value, attempts=self._began, messages=tuple(self._messages))
 
     def failed(self, error: BaseException) -> Outcome:
         """How it has ended."""
@@ -197,10 +206,21 @@ def call_of(
     given: UserValue,
     results: Mapping[str, UserValue],
     known: Known,
+    make: MakeMessage | None = None,
     *,
     is_undo: bool = False,
 ) -> StepCall:
     """The call of a step; `place` is the id and the address of the saga."""
     name, (saga_id, address) = saga.steps[number].name, place
     key = key_of(address, name, is_undo=is_undo)
-    return StepCall(number, known, SagaContext(saga.name, saga_id, name, given, results, key))
+    messages: list[UserValue] = []
+
+    def send(topic: str, payload: UserValue, fields: dict[str, Any]) -> str:
+        assert make is not None
+        message, message_id = make(topic, payload, fields)
+        messages.append(message)
+        return message_id
+
+    sending = None if make is None else send
+    context = SagaContext(saga.name, saga_id, name, given, results, key, sending)
+    return StepCall(number, known, context, messages)

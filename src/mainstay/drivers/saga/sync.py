@@ -56,7 +56,10 @@ def drive(run: SagaRun) -> End:
 def _write(run: SagaRun, effect: Write) -> object:
     sent = run.sending(effect.command)
     records, address, kept = run.parts.records, run.address, run.kept
-    reply = offered(records, lambda: records.step(address, effect.command, kept))
+    if effect.messages:
+        reply = offered(records, lambda: run.step_emitting(effect))
+    else:
+        reply = offered(records, lambda: records.step(address, effect.command, kept))
     return run.written(reply, sent)
 
 

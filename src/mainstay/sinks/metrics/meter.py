@@ -256,6 +256,11 @@ def _saga_step_failed(meter: Meter, event: events.SagaStepFailed) -> tuple[Addit
     return (("effect_partial_failure_total", (meter.operation(event.operation),), 1.0),)
 
 
+def _effect_compensated(meter: Meter, event: events.EffectCompensated) -> tuple[Addition, ...]:
+    outcome = meter.outcome("success" if event.success else "failure")
+    return (("effect_compensation_total", (meter.operation(event.operation), outcome), 1.0),)
+
+
 def _saga_step_undone(meter: Meter, event: events.SagaStepUndone) -> tuple[Addition, ...]:
     outcome = meter.outcome("success" if event.success else "failure")
     return (("effect_compensation_total", (meter.operation(event.operation), outcome), 1.0),)
@@ -263,6 +268,8 @@ def _saga_step_undone(meter: Meter, event: events.SagaStepUndone) -> tuple[Addit
 
 RULES: dict[type[events.Event], Callable[[Meter, Any], tuple[Addition, ...]]] = {
     events.AttemptFailed: _attempt_failed,
+    events.EffectCompensated: _effect_compensated,
+    events.EffectPartiallyFailed: _counted("effect_partial_failure_total"),
     events.RetryAttempt: _retry_attempt,
     events.CallSucceeded: _succeeded,
     events.CallFailed: _gave_up,

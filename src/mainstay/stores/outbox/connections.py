@@ -118,7 +118,7 @@ def _check_psycopg(connection: Any) -> None:
 def _on_psycopg(connection: Any, statement: str, values: Values) -> Rows:
     library = sys.modules["psycopg"]  # the caller may have set factories of its own
     cursor = library.Cursor(connection, row_factory=library.rows.tuple_row)
-    cursor.execute(_percent(statement), values)
+    cursor.execute(percent(statement), values)
     rows: Rows = cursor.fetchall() if cursor.pgresult.nfields else []
     return rows
 
@@ -126,7 +126,7 @@ def _on_psycopg(connection: Any, statement: str, values: Values) -> Rows:
 async def _on_async_psycopg(connection: Any, statement: str, values: Values) -> Rows:
     library = sys.modules["psycopg"]
     cursor = library.AsyncCursor(connection, row_factory=library.rows.tuple_row)
-    await cursor.execute(_percent(statement), values)
+    await cursor.execute(percent(statement), values)
     rows: Rows = await cursor.fetchall() if cursor.pgresult.nfields else []
     return rows
 
@@ -134,7 +134,7 @@ async def _on_async_psycopg(connection: Any, statement: str, values: Values) -> 
 _PERCENT: dict[str, str] = {}
 
 
-def _percent(statement: str) -> str:
+def percent(statement: str) -> str:
     """The statement with `%(name)s` for values."""
     known = _PERCENT.get(statement)
     if known is None:
@@ -217,7 +217,7 @@ def _of_django(connection: Any) -> CallerConnection:
 
 def _on_django(connection: Any, statement: str, values: Values) -> Rows:
     with connection.cursor() as cursor:
-        cursor.execute(_percent(statement), dict(values))
+        cursor.execute(percent(statement), dict(values))
         return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
 
 

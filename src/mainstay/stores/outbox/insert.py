@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from mainstay.stores.outbox import schema
-from mainstay.stores.outbox.connections import caller_connection
+from mainstay.stores.outbox.connections import caller_connection, percent
 
 if TYPE_CHECKING:
     from typing import Any
@@ -65,6 +65,12 @@ async def aadd(connection: Any, row: NewRow, *, creates: bool) -> str:
     if row.dedupe_key is None or rows:
         return row.id
     return str((await theirs.aexecute(_FIND, {"dedupe_key": row.dedupe_key}))[0][0])
+
+
+def adding(dialect: str, row: NewRow) -> tuple[str, dict[str, Any]]:
+    """The statement that inserts a row, as the driver of our own connections takes it."""
+    text, values = _statement(dialect, row)
+    return (text if dialect == "sqlite" else percent(text)), values
 
 
 def _statement(dialect: str, row: NewRow) -> tuple[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from mainstay.stores.postgres.url import PostgresUrl
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from mainstay.core.outbox.entry import Entry
     from mainstay.core.outbox.settle import DeadRules, Settlement
@@ -148,6 +148,11 @@ class PostgresOutbox:
             except psycopg.Error:  # the relay polls meanwhile
                 stop.wait(_LISTENING)
 
+    def is_in(self, store: Any) -> bool:
+        """Whether it is in the database of a store."""
+        theirs = getattr(store, "address", None)
+        return theirs is not None and _place_of(theirs) == _place_of(self._database.address)
+
     def close(self) -> None:
         """Closes every connection."""
         self._database.close()
@@ -170,6 +175,10 @@ class PostgresOutbox:
             self._drive("migrate", lambda: _migrate(self.url))
         else:
             schema.check(self.dialect, version, self.url)
+
+
+def _place_of(address: PostgresUrl) -> tuple[Any, ...]:
+    return tuple(address.params.get(name) for name in ("host", "port", "dbname", "options"))
 
 
 def _migrate(url: str) -> Steps[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -219,6 +220,14 @@ class SqliteOutbox:
 
     def listen(self, wake: Callable[[], object], stop: threading.Event) -> None:
         """Returns at once: SQLite notifies nobody, and relays poll."""
+
+    def is_in(self, store: Any) -> bool:
+        """Whether it is in the file of a store."""
+        path = getattr(store, "path", "")
+        try:
+            return os.path.samefile(path, self._database.path)  # noqa: PTH121  pathlib loads slowly
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Closes every connection."""

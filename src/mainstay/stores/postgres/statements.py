@@ -20,7 +20,7 @@ from mainstay.errors import StoreError, ValueTooLarge
 from mainstay.stores.migrations import pending, statements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from typing import Any, Protocol, TypeAlias, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
@@ -120,6 +120,26 @@ def step(space: str, key: str, decide: Decide[Reply]) -> Steps[Reply]:
             return reply
         if (yield RoundTrip(*write, after=("COMMIT", {}))):
             return reply
+
+
+def step_also(
+    space: str, key: str, decide: Decide[Reply], also: Sequence[Statement]
+) -> Steps[Reply]:
+    """A step with other statements, as one transaction of its own."""
+    where = address(space, key)
+    while True:
+        rows = yield RoundTrip(_LOCK, where, before=(_BEGIN, {}))
+        reply, write = _decided(decide, rows[0], where)
+        if write is None:
+            yield RoundTrip("ROLLBACK")
+            return reply
+        if not (yield RoundTrip(*write)):  # an absent record was inserted meanwhile
+            yield RoundTrip("ROLLBACK")
+            continue
+        for text, values in also:
+            yield RoundTrip(text, values)
+        yield RoundTrip("COMMIT")
+        return reply
 
 
 def step_within(space: str, key: str, decide: Decide[Reply], timeout: float) -> Steps[Reply]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.ports import Journal, Step
+    from mainstay.ports import Journal, Statement, Step
     from mainstay.stores.postgres.statements import RoundTrip, Rows, Steps
 
     Answer = TypeVar("Answer")
@@ -91,6 +91,12 @@ class PostgresStore:
             except Exception as error:
                 answers[number] = error
         return answers
+
+    def transact_also(
+        self, space: str, key: str, decide: Decide[Reply], also: Sequence[Statement]
+    ) -> Reply:
+        """A step with other statements in its transaction, which only a change executes."""
+        return self._run("write", lambda: steps.step_also(space, key, decide, also))
 
     async def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Reply:
         """The same, on a connection of the running event loop."""

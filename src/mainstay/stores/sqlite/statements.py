@@ -17,10 +17,11 @@ from mainstay.stores.migrations import pending, statements
 from mainstay.stores.sqlite.batch import DROP, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     from mainstay.core.base.change import Change, Decide, Reply
+    from mainstay.ports import Statement
 
     Done = TypeVar("Done")
 
@@ -113,6 +114,28 @@ def apply(connection: sqlite3.Connection, space: str, key: str, decide: Decide[R
         execute(DROP, (space, key))
     else:
         execute(WRITE, (space, key, change.value, change.expires))
+    return reply
+
+
+def apply_also(
+    connection: sqlite3.Connection,
+    space: str,
+    key: str,
+    decide: Decide[Reply],
+    also: Sequence[Statement],
+) -> Reply:
+    """The same, and other statements if the record is changed."""
+    is_changed = False
+
+    def noting(value: bytes | None, moment: float) -> tuple[Change, Reply]:
+        nonlocal is_changed
+        change, reply = decide(value, moment)
+        is_changed = change is not KEEP
+        return change, reply
+
+    reply = apply(connection, space, key, noting)
+    for text, values in also if is_changed else ():
+        connection.execute(text, values).fetchall()
     return reply
 
 

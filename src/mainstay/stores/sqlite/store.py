@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from mainstay.core.base.change import Decide, Reply
-    from mainstay.ports import Journal, Step
+    from mainstay.ports import Journal, Statement, Step
 
     Done = TypeVar("Done")
 
@@ -128,6 +128,13 @@ class SqliteStore:
     def transact_together(self, steps: Sequence[Step]) -> list[Any]:
         """A few steps in one transaction of this thread's own, without waiting for a turn."""
         return self._write_batch(list(steps))
+
+    def transact_also(
+        self, space: str, key: str, decide: Decide[Reply], also: Sequence[Statement]
+    ) -> Reply:
+        """A step with other statements in its transaction, which only a change executes."""
+        done: Reply = self._step("write", steps.apply_also, space, key, decide, also)
+        return done
 
     def atransact(self, space: str, key: str, decide: Decide[Reply]) -> Coroutine[Any, Any, Reply]:
         """The same; steps that wait at the same time share one commit."""
