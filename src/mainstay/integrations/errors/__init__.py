@@ -48,6 +48,7 @@ FILES = {
     "httpx": "httpx",
     "httpx2": "httpx2",
     "hvac": "hvac",
+    "mainstay.profiles": "profiles",
     "nats": "nats",
     "neo4j": "neo4j",
     "openai": "openai",

@@ -1,0 +1,1 @@
+"""Contracts of orchestrators and of effects, read from YAML."""

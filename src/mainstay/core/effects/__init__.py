@@ -1,0 +1,1 @@
+"""Effects: single calls of infrastructure, their results and errors, and who retries them."""

@@ -1,0 +1,1 @@
+"""Effects: one attempt at a function, which becomes a result."""

@@ -1,0 +1,184 @@
+"""The orchestrator: owns the retries, the circuits and the events of the effects that it calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mainstay.runtime.clock as clock
+from mainstay.config.effects.contract import read_orchestrator_contract
+from mainstay.core.base.validate import Checker
+from mainstay.core.effects.contract import MOST_RETRIES, OrchestratorContract
+from mainstay.core.effects.settings import policy_fields, status_fields
+from mainstay.core.effects.taxonomy import FINAL, RETRYABLE, STATUSES
+from mainstay.drivers.effects.single_shot import ATTRIBUTE, Effect, failed
+from mainstay.drivers.policy import RetryPolicy
+from mainstay.engine.engine import Engine
+from mainstay.errors import UsageError
+from mainstay.profiles import errors
+from mainstay.profiles.effects.parameters import CIRCUIT_BREAKER
+from mainstay.runtime.context import context
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+    from typing import Self
+
+    from mainstay.core.effects.result import EffectResult
+    from mainstay.core.effects.transport import EnumInfraTransportType
+    from mainstay.drivers.call.result import RetryResult
+    from mainstay.engine.operations import Operation
+    from mainstay.profiles.effects.models import RetryConfig
+
+
+class Orchestrator:
+    """Calls effects, and calls them again as its contract allows.
+
+    Args:
+        contract: the path of an orchestrator's contract.yaml, or an OrchestratorContract; None
+            for the document's parameter table.
+        settings: models such as DatabaseRetryConfig: effects of their kind have their delays,
+            timeouts and statuses, and their attempts as far as the contract allows.
+        engine: runs the calls, with its own circuits; by default one is made, with a circuit for
+            each name of an effect that opens for 60 s after 5 failures in a row.
+        options: what else an Engine takes: `store`, `sinks`, `seed`, `breaker`, `budget`.
+
+    >>> from mainstay.profiles.effects import effect
+    >>> @effect(kind="http")
+    ... def fetch():
+    ...     return "page"
+    >>> with Orchestrator() as orchestrator:
+    ...     orchestrator.execute(fetch).value
+    'page'
+    """
+
+    def __init__(
+        self,
+        contract: OrchestratorContract | str | os.PathLike[str] | None = None,
+        *,
+        settings: Iterable[RetryConfig] = (),
+        engine: Engine | None = None,
+        **options: Any,
+    ) -> None:
+        check = Checker("Orchestrator")
+        check.instance("engine", engine, Engine)
+        if engine is not None and options:
+            check.note("options", sorted(options), "left out: the engine that is given has its own")
+        self._policies: dict[EnumInfraTransportType, RetryPolicy] = {}
+        self._settings = {getattr(each, "kind", ""): each for each in settings}
+        for each in self._settings.values():
+            if not hasattr(each, "client_options"):
+                check.note("settings", each, "models such as DatabaseRetryConfig()")
+        check.close()
+        if contract is not None and not isinstance(contract, OrchestratorContract):
+            contract = read_orchestrator_contract(contract)
+        self._most = contract.most_attempts if contract else MOST_RETRIES + 1
+        self.contract = contract or OrchestratorContract()
+        self._is_mine = engine is None
+        self.engine = engine or Engine(**{"breaker": CIRCUIT_BREAKER, **options})
+
+    def policy(self, kind: str) -> RetryPolicy:
+        """The policy for effects of a kind.
+
+        >>> Orchestrator(OrchestratorContract(max_retries=3)).policy("kafka").max_attempts
+        4
+        """
+        found = self._settings.get(kind)
+        if found is None:
+            fields = {**self.contract.policy_fields(), **status_fields(STATUSES)}
+        else:
+            fields = policy_fields(found)
+            fields["max_attempts"] = min(fields["max_attempts"], self._most)
+        return RetryPolicy(name=kind, **fields)
+
+    def execute(self, effect: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Calls an effect until it succeeds or no attempt is left; returns the last EffectResult.
+
+        The result of an async effect is awaited: `await orchestrator.execute(...)`. Events carry
+        the kind of the effect as their category and, if the effect takes a `correlation_id`, that.
+
+        Args:
+            effect: a function that is decorated with `@effect`.
+            args: its arguments.
+            kwargs: its arguments by name.
+
+        >>> from mainstay.profiles.effects import effect
+        >>> @effect(kind="vault")
+        ... def read(path):
+        ...     raise LookupError(path)
+        >>> Orchestrator(sinks=[]).execute(read, "shop").error
+        "'shop'"
+        """
+        found = getattr(effect, ATTRIBUTE, None)
+        if not isinstance(found, Effect):
+            raise UsageError(
+                f"{effect!r} is no effect", hint='decorate the function: @effect(kind="database")'
+            )
+        call = _Call(self._operation(found), found, kwargs)
+        return call.run_async(effect, args) if found.is_async else call.run(effect, args)
+
+    def _operation(self, effect: Effect) -> Operation:
+        policy = self._policies.get(effect.kind)
+        if policy is None:
+            policy = self._policies[effect.kind] = self.policy(effect.kind.value)
+        if effect.idempotency == "unsafe":
+            policy = policy.replace(max_attempts=1)
+        return self.engine.operation(effect.name, policy=policy, idempotency=effect.idempotency)
+
+    def close(self) -> None:
+        """Closes the engine, if it was made here.
+
+        >>> Orchestrator().close()
+        """
+        if self._is_mine:
+            self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Call:
+    """One effect under its policy: each attempt's result, of which the last is the call's."""
+
+    def __init__(self, operation: Operation, effect: Effect, kwargs: dict[str, Any]) -> None:
+        self._operation, self._kwargs = operation, kwargs
+        known = kwargs.get("correlation_id")
+        self._context = context(
+            category=effect.kind.value, correlation_id=None if known is None else str(known)
+        )
+        self._began = clock.current.monotonic()
+        self._last: EffectResult | None = None
+
+    def run(self, effect: Callable[..., Any], args: tuple[Any, ...]) -> EffectResult:
+        def attempt() -> None:
+            self._keep(effect(*args, **self._kwargs))
+
+        with self._context:
+            return self._ended(self._operation.run(attempt))
+
+    async def run_async(self, effect: Callable[..., Any], args: tuple[Any, ...]) -> EffectResult:
+        async def attempt() -> None:
+            self._keep(await effect(*args, **self._kwargs))
+
+        with self._context:
+            return self._ended(await self._operation.arun(attempt))
+
+    def _keep(self, result: EffectResult) -> None:
+        """Raises what the effect failed with, for the engine to decide on."""
+        self._last = result
+        if result.success:
+            return
+        if result.exception is None and result.error_type in (*RETRYABLE, *FINAL):
+            raise getattr(errors, result.error_type)(result.error or "")
+        result.unwrap()
+
+    def _ended(self, call: RetryResult[None]) -> EffectResult:
+        error, last = call.last_exception, self._last
+        if error is None or (last is not None and last.exception in (error, None)):
+            assert last is not None, "a call that has ended has a result, or failed"
+            return last
+        elapsed = max(0.0, clock.current.monotonic() - self._began) * 1000.0
+        assert isinstance(error, Exception), "others are raised"
+        return failed(error, elapsed)
