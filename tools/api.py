@@ -36,6 +36,7 @@ DOORS = (
     "mainstay.profiles.agents",
     "mainstay.profiles.clients",
     "mainstay.profiles.control_plane",
+    "mainstay.profiles.effects",
 )
 # Magic methods that a user calls by syntax, and whose absence they would notice.
 SYNTAX = frozenset(

@@ -1,8 +1,9 @@
 """psycopg (3): a whole transaction, again if it failed before its COMMIT or was rolled back.
 
-`run_transaction` and `arun_transaction` are for users. The time that is left for the call becomes
-the server's `statement_timeout` in the transaction, the pool's timeout, and (psycopg 3.3 or newer)
-the longest wait for an answer: a server that never answers is given up in time as well.
+`run_transaction`, `arun_transaction` and `limited` are for users. The time that is left for the
+call becomes the server's `statement_timeout` in the transaction, the pool's timeout, and (psycopg
+3.3 or newer) the longest wait for an answer: a server that never answers is given up in time as
+well. `limited` makes connections with such limits of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import scalar_row
 
 import mainstay.deadline as deadline
+import mainstay.runtime.clock as clock
+from mainstay.core.base.validate import Checker
 from mainstay.errors import UsageError
 from mainstay.integrations.transactions import (
     Runs,
@@ -33,15 +36,17 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+    from mainstay.core.base.types import Seconds
     from mainstay.integrations.transactions import Caller
 
     R = TypeVar("R")
+    C = TypeVar("C", bound="psycopg.Connection[Any] | psycopg.AsyncConnection[Any]")
     Sync: TypeAlias = psycopg.Connection[Any]
     Async: TypeAlias = psycopg.AsyncConnection[Any]
     Source: TypeAlias = Sync | ConnectionPool[Any] | Callable[[], Sync]
     AsyncSource: TypeAlias = Async | AsyncConnectionPool[Any] | Callable[[], Awaitable[Async]]
 
-__all__ = ["arun_transaction", "run_transaction"]
+__all__ = ["arun_transaction", "limited", "run_transaction"]
 
 _FAILURES = (psycopg.Error, OSError)
 _CAN_WAIT = "timeout" in signature(psycopg.Connection.wait).parameters
@@ -294,3 +299,92 @@ async def abounded(connection: Async) -> AsyncIterator[None]:
 
 def _shorter(left: float, timeout: float | None) -> float:
     return left if timeout is None else min(left, timeout)
+
+
+# --- connections with limits of their own ---------------------------------------------------------
+
+_GRACE = 0.05
+"""Seconds by which the server may give up before the client: its answer keeps the connection."""
+
+
+def limited(base: type[C], *, connect: Seconds, query: Seconds) -> type[C]:
+    """A class of connections that wait no longer than this, whatever the network does.
+
+    libpq takes whole seconds for connecting, and has no limit for an answer: on a network that has
+    lost the connection it waits for ever. A connection that got no answer is closed. Set the
+    server's `statement_timeout` to the same time, so that it gives up the statement itself.
+
+    Args:
+        base: `psycopg.Connection` or `psycopg.AsyncConnection`, or a class of yours.
+        connect: seconds to establish a connection to one host.
+        query: seconds to wait for the answer to a statement; needs psycopg 3.3 or newer.
+
+    >>> Limited = limited(psycopg.Connection, connect=2.5, query=10.0)
+    >>> Limited.__name__, issubclass(Limited, psycopg.Connection)
+    ('Connection', True)
+    """
+    check = Checker("limited")
+    limits = {
+        "connect_limit": check.seconds("connect", connect, zero=False),
+        "query_limit": check.seconds("query", query, zero=False),
+    }
+    check.close()
+    mixin = _AsyncLimited if issubclass(base, psycopg.AsyncConnection) else _Limited
+    return type(base.__name__, (mixin, base), limits)
+
+
+class _Connecting:
+    """Limits the time for connecting, also to a part of a second."""
+
+    connect_limit: float
+    query_limit: float
+
+    @classmethod
+    def _connect_gen(cls, conninfo: str = "", **options: Any) -> Any:
+        """As psycopg drives it, which comes back at least every tenth of a second."""
+        end = clock.current.monotonic() + cls.connect_limit
+        inner = super()._connect_gen(conninfo, **options)  # type: ignore[misc]
+        try:
+            asked = next(inner)
+            while True:
+                ready = yield asked
+                if not ready and clock.current.monotonic() >= end:
+                    inner.close()
+                    raise psycopg.errors.ConnectionTimeout("connection timeout expired")
+                asked = inner.send(ready)
+        except StopIteration as done:
+            return done.value
+
+    def _longest(self, timeout: float | None) -> float:
+        return _shorter(self.query_limit + _GRACE, timeout)
+
+
+class _Limited(_Connecting):
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """As Connection, for no longer than the limit."""
+        if not _CAN_WAIT:
+            return super().wait(gen, interval)  # type: ignore[misc]
+        left = self._longest(timeout)
+        try:
+            return super().wait(gen, min(interval, left), left)  # type: ignore[misc]
+        except _NO_ANSWER:
+            self.close()  # type: ignore[attr-defined]
+            raise
+
+
+class _AsyncLimited(_Connecting):
+    async def wait(
+        self,
+        gen: Any,
+        interval: float = 0.1,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as psycopg has it
+    ) -> Any:
+        """As AsyncConnection, for no longer than the limit."""
+        if not _CAN_WAIT:
+            return await super().wait(gen, interval)  # type: ignore[misc]
+        left = self._longest(timeout)
+        try:
+            return await super().wait(gen, min(interval, left), left)  # type: ignore[misc]
+        except _NO_ANSWER:
+            await self.close()  # type: ignore[attr-defined]
+            raise

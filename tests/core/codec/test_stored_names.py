@@ -36,6 +36,7 @@ PUBLIC = {
     for module in reversed(MODULES)
     for name in getattr(module, "__all__", [])
     if isinstance(getattr(module, name), type) and is_data(getattr(module, name))
+    if getattr(module, name).__name__ == name  # another name for a class is not what is stored
 }
 ROWS = [(old, home, name) for old, home, names in VERSION_1 for name in names.split()]
 

@@ -99,7 +99,7 @@ VERSION_1 = (
     ),
     ("profiles.control_plane.idempotency", "mainstay.profiles.control_plane.idempotency", "Hit"),
     ("profiles.control_plane.policies", "mainstay.profiles.control_plane.policies", "RetryPolicy"),
-    ("profiles.effects", "mainstay.profiles.effects.parameters", "EffectRetryConfig"),
+    ("profiles.effects", "mainstay.profiles.effects", "EffectRetryConfig"),
     ("profiles.pipelines", "mainstay.profiles.pipelines", "ComplianceRecord"),
     ("registry", "mainstay.engine.registry", "PolicyRegistry"),
     ("testing.scripts", "mainstay.testing.scripts", "ScriptEnded"),

@@ -6,8 +6,10 @@ settings mean, the time for one attempt, and the options that carry timeouts to 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from mainstay.core.circuit.settings import BreakerSettings
 from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.core.known.http import STATUS_KINDS
 from mainstay.core.known.kind import RETRIED_KINDS, Kind
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mainstay.core.retry.classify import Rule
+
+CIRCUIT_BREAKER = BreakerSettings(failure_threshold=5, recovery_timeout=60.0, count="all")
+"""The document's, for a `CircuitBreaker` or an engine: opens for 60 s after 5 failures in a row.
+
+Every failure is recorded, before it is asked whether it is retryable."""
 
 RANGES = {
     "initial_delay_seconds": (0.01, 60.0),
@@ -113,7 +120,7 @@ def client_options(settings: Any, library: str) -> dict[str, Any]:
 def _psycopg(settings: Any) -> dict[str, Any]:
     """Libpq takes whole seconds, and at least 2; `integrations.psycopg.limited` is exact."""
     query = round(settings.query_timeout_seconds * 1000)
-    connect = max(2, round(settings.connection_timeout_seconds))
+    connect = max(2, math.ceil(settings.connection_timeout_seconds))
     return {"connect_timeout": connect, "options": f"-c statement_timeout={query}"}
 
 

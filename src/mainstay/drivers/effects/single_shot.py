@@ -32,6 +32,16 @@ ATTRIBUTE = "mainstay_effect"
 """Where a decorated function, also as a method, has its Effect."""
 
 
+class _Scope(Plan):
+    """The plan of what runs once, and lets nothing inside retry."""
+
+    __slots__ = ()
+
+    def would_retry(self, failure: BaseException) -> bool:  # noqa: ARG002 -- whichever it is
+        """True: the orchestrator around it may, so what is inside must not."""
+        return True
+
+
 class Effect:
     """What an effect is called and talks to, and how safe repeating it is."""
 
@@ -45,7 +55,7 @@ class Effect:
         self.name = name or name_of(function)
         self.is_async = is_async(function)
         self.idempotency = idempotency
-        self.plan = Plan(_ONCE, self.name, 0, idempotency)
+        self.plan = _Scope(_ONCE, self.name, 0, idempotency)
 
 
 def single_shot(function: Any, effect: Effect) -> Callable[..., Any]:

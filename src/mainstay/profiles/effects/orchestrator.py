@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import mainstay.runtime.clock as clock
 from mainstay.config.effects.contract import read_orchestrator_contract
 from mainstay.core.base.validate import Checker
 from mainstay.core.effects.contract import MOST_RETRIES, OrchestratorContract
-from mainstay.core.effects.settings import policy_fields, status_fields
+from mainstay.core.effects.settings import CIRCUIT_BREAKER, policy_fields, status_fields
 from mainstay.core.effects.taxonomy import FINAL, RETRYABLE, STATUSES
-from mainstay.drivers.effects.single_shot import ATTRIBUTE, Effect, failed
+from mainstay.drivers.effects.call import EffectCall
+from mainstay.drivers.effects.single_shot import ATTRIBUTE, Effect
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.engine.engine import Engine
 from mainstay.errors import UsageError
 from mainstay.profiles import errors
-from mainstay.profiles.effects.parameters import CIRCUIT_BREAKER
-from mainstay.runtime.context import context
 
 if TYPE_CHECKING:
     import os
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.effects.result import EffectResult
     from mainstay.core.effects.transport import EnumInfraTransportType
-    from mainstay.drivers.call.result import RetryResult
     from mainstay.engine.operations import Operation
     from mainstay.profiles.effects.models import RetryConfig
 
@@ -106,14 +103,14 @@ class Orchestrator:
         ... def read(path):
         ...     raise LookupError(path)
         >>> Orchestrator(sinks=[]).execute(read, "shop").error
-        "'shop'"
+        'shop'
         """
         found = getattr(effect, ATTRIBUTE, None)
         if not isinstance(found, Effect):
             raise UsageError(
                 f"{effect!r} is no effect", hint='decorate the function: @effect(kind="database")'
             )
-        call = _Call(self._operation(found), found, kwargs)
+        call = EffectCall(self._operation(found), found, kwargs, _error_of)
         return call.run_async(effect, args) if found.is_async else call.run(effect, args)
 
     def _operation(self, effect: Effect) -> Operation:
@@ -139,46 +136,9 @@ class Orchestrator:
         self.close()
 
 
-class _Call:
-    """One effect under its policy: each attempt's result, of which the last is the call's."""
-
-    def __init__(self, operation: Operation, effect: Effect, kwargs: dict[str, Any]) -> None:
-        self._operation, self._kwargs = operation, kwargs
-        known = kwargs.get("correlation_id")
-        self._context = context(
-            category=effect.kind.value, correlation_id=None if known is None else str(known)
-        )
-        self._began = clock.current.monotonic()
-        self._last: EffectResult | None = None
-
-    def run(self, effect: Callable[..., Any], args: tuple[Any, ...]) -> EffectResult:
-        def attempt() -> None:
-            self._keep(effect(*args, **self._kwargs))
-
-        with self._context:
-            return self._ended(self._operation.run(attempt))
-
-    async def run_async(self, effect: Callable[..., Any], args: tuple[Any, ...]) -> EffectResult:
-        async def attempt() -> None:
-            self._keep(await effect(*args, **self._kwargs))
-
-        with self._context:
-            return self._ended(await self._operation.arun(attempt))
-
-    def _keep(self, result: EffectResult) -> None:
-        """Raises what the effect failed with, for the engine to decide on."""
-        self._last = result
-        if result.success:
-            return
-        if result.exception is None and result.error_type in (*RETRYABLE, *FINAL):
-            raise getattr(errors, result.error_type)(result.error or "")
-        result.unwrap()
-
-    def _ended(self, call: RetryResult[None]) -> EffectResult:
-        error, last = call.last_exception, self._last
-        if error is None or (last is not None and last.exception in (error, None)):
-            assert last is not None, "a call that has ended has a result, or failed"
-            return last
-        elapsed = max(0.0, clock.current.monotonic() - self._began) * 1000.0
-        assert isinstance(error, Exception), "others are raised"
-        return failed(error, elapsed)
+def _error_of(result: EffectResult) -> Exception | None:
+    """The error of the taxonomy that a result names."""
+    if result.error_type not in (*RETRYABLE, *FINAL):
+        return None
+    made: Exception = getattr(errors, result.error_type)(result.error or "")
+    return made

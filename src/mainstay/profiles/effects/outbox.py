@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+
+from mainstay.drivers.effects.event_bus import publish_to
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    from mainstay.core.outbox.message import Message
+    from mainstay.drivers.effects.event_bus import EventBus
     from mainstay.drivers.outbox.reports import RelayCounts
     from mainstay.engine.engine import Engine
-
-    class EventBus(Protocol):
-        """What the document's event bus does."""
-
-        async def publish(self, *, topic: str, event: Any, correlation_id: UUID) -> object:
-            """Publishes an event."""
 
 
 async def outbox_publisher_worker(
@@ -43,18 +35,4 @@ async def outbox_publisher_worker(
     ...         worker.cancel()
     >>> asyncio.run(main())
     """
-
-    async def publish(message: Message) -> None:
-        is_json = message.content_type == "application/json"
-        event = json.loads(message.payload) if is_json else message.payload
-        await event_bus.publish(topic=message.topic, event=event, correlation_id=_id_of(message.id))
-
-    return await engine.outbox.relay(publish, **options).arun()
-
-
-def _id_of(text: str) -> Any:
-    """The id of an entry; a message that others have added may have any text."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return text
+    return await engine.outbox.relay(publish_to(event_bus), **options).arun()

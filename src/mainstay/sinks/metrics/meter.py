@@ -13,6 +13,7 @@ import mainstay.events as events
 import mainstay.runtime.clock as clock
 from mainstay.core.analytics.rolling import Rolling
 from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.effects.transport import KINDS
 from mainstay.core.known.kind import Kind
 from mainstay.core.limits.budget import is_spent
 from mainstay.ports import SinkWants
@@ -186,12 +187,17 @@ def _ended(operation: str, outcome: str, success: float) -> tuple[Addition, Addi
     )
 
 
+def _effect_type(meter: Meter, e: Any) -> str:
+    """The kind of an effect that an orchestrator calls, such as "database"; else the operation."""
+    return meter.operation(e.retry_category if e.retry_category in KINDS else e.operation)
+
+
 def _attempt_failed(meter: Meter, e: Any) -> tuple[Addition, ...]:
     operation = meter.operation(e.operation)
     failed: Addition = ("mainstay_failed_attempts_total", (operation, _kind(e.kind)), 1.0)
     if e.attempt_number <= 1:
         return (failed,)
-    labels = (operation, attempt_label(e.attempt_number), "failure")
+    labels = (_effect_type(meter, e), attempt_label(e.attempt_number), "failure")
     return failed, ("effect_retry_total", labels, 1.0)
 
 
@@ -200,7 +206,7 @@ def _retry_attempt(meter: Meter, e: Any) -> tuple[Addition, ...]:
     labels = (operation, meter.category(category) if category else "", _kind(e.kind))
     return (
         ("mainstay_retries_total", labels, 1.0),
-        ("effect_retry_delay_seconds", (operation,), e.delay_seconds),
+        ("effect_retry_delay_seconds", (_effect_type(meter, e),), e.delay_seconds),
     )
 
 
@@ -208,7 +214,7 @@ def _succeeded(meter: Meter, e: Any) -> tuple[Addition, ...]:
     operation, attempts = meter.operation(e.operation), e.total_attempts
     if attempts <= 1:
         return _ended(operation, "success", 1.0)
-    labels = (operation, attempt_label(attempts), "success")
+    labels = (_effect_type(meter, e), attempt_label(attempts), "success")
     return *_ended(operation, "success", 1.0), ("effect_retry_total", labels, 1.0)
 
 
@@ -253,7 +259,7 @@ def _saga_step_failed(meter: Meter, event: events.SagaStepFailed) -> tuple[Addit
     """A part of the saga was applied: a step before, or perhaps this one."""
     if not event.completed and not event.in_doubt:
         return ()
-    return (("effect_partial_failure_total", (meter.operation(event.operation),), 1.0),)
+    return (("effect_partial_failure_total", (_effect_type(meter, event),), 1.0),)
 
 
 def _effect_compensated(meter: Meter, event: events.EffectCompensated) -> tuple[Addition, ...]:
@@ -263,7 +269,7 @@ def _effect_compensated(meter: Meter, event: events.EffectCompensated) -> tuple[
 
 def _saga_step_undone(meter: Meter, event: events.SagaStepUndone) -> tuple[Addition, ...]:
     outcome = meter.outcome("success" if event.success else "failure")
-    return (("effect_compensation_total", (meter.operation(event.operation), outcome), 1.0),)
+    return (("effect_compensation_total", (_effect_type(meter, event), outcome), 1.0),)
 
 
 RULES: dict[type[events.Event], Callable[[Meter, Any], tuple[Addition, ...]]] = {
