@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mainstay.core.effects.result import EffectResult
     from mainstay.drivers.call.result import RetryResult
     from mainstay.drivers.effects.single_shot import Effect
-    from mainstay.drivers.policy import Verbs
+    from mainstay.drivers.verbs import Verbs
 
 
 class EffectCall:
