@@ -1,6 +1,8 @@
 """For all tests: what a program is started with, and the servers there are one of per worker."""
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -52,6 +54,18 @@ Verifier.cost = Hash(salt="", n=2**4)
 # In virtual time a loop gives a server this many real seconds to answer before time jumps to the
 # next timer, which may be a timeout: a busy machine needs more than the 0.02 of the library.
 virtual._ANSWERS_WITHIN = 0.5
+
+
+# A step of a store has 5 s if its URL names no timeout; a machine may stand still for as long.
+for store in (
+    "nats.url:_OPTIONS",
+    "postgres.url:_OURS",
+    "redis.store:_OPTIONS",
+    "sqlite.store:_OPTIONS",
+):
+    with contextlib.suppress(ImportError):  # of an extra that is not installed
+        module, _, name = store.partition(":")
+        getattr(importlib.import_module(f"mainstay.stores.{module}"), name)["timeout"] = 30.0
 
 
 # pytest has a handler at the root: with it every failing call without an engine would be logged,

@@ -11,7 +11,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.aiohttp import Middleware
 from mainstay.integrations.idempotency_key import keyed_call
-from tests.processes import wait_until
+from tests.processes import at_some_speed, wait_until
 from tests.servers.http_faults import Close, Drip, HttpFaults, Reset, Silence, Status, dead_port
 
 OK = Status(200, body=b"ok")
@@ -204,10 +204,15 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, fault):
     """Long before the five minutes of the session."""
-    url = server.on("/", fault)
-    with deadline.within(1.0), pytest.raises(aiohttp.ServerTimeoutError, match="deadline"):
-        send("GET", url)
-    wait_until(lambda: server.count("/") == 1, "the request")
+
+    def check(seconds):
+        server.clear()
+        url = server.on("/", fault)
+        with deadline.within(seconds), pytest.raises(aiohttp.ServerTimeoutError, match="deadline"):
+            send("GET", url)
+        wait_until(lambda: server.count("/") == 1, "the request", 5.0)
+
+    at_some_speed(check, 0.2, 2.0, 10.0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -25,6 +25,7 @@ from tests.integrations.errors.service_stub import (
     ServiceStub,
     dead_port,
 )
+from tests.processes import at_some_speed
 
 SLOW_DOWN = Answer(503, b"<Error><Code>SlowDown</Code></Error>")
 MISSING = Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
@@ -94,13 +95,17 @@ def test_the_product_is_stated_once(stub, monkeypatch):
 @pytest.mark.parametrize("operation", ["get_object", "put_object"])
 def test_a_server_that_is_too_slow_is_given_up_at_the_deadline(stub, answer, operation):
     """Whatever the timeout of a read is: the client's is 60 s, and bytes keep coming."""
-    stub.answers(answer)
     s3 = attach(client(stub.url))
     arguments = {"get_object": {}, "put_object": {"Body": b"x"}}[operation]
-    with deadline.within(1.5), pytest.raises(botocore.exceptions.ReadTimeoutError):
-        getattr(s3, operation)(Bucket="shop", Key="k", **arguments)
-    ((_, _, headers, _),) = stub.requests
-    assert "Expect" not in headers, "botocore would wait a second for a 100 Continue"
+
+    def check(seconds):
+        stub.answers(answer)
+        with deadline.within(seconds), pytest.raises(botocore.exceptions.ReadTimeoutError):
+            getattr(s3, operation)(Bucket="shop", Key="k", **arguments)
+        ((_, _, headers, _),) = stub.requests
+        assert "Expect" not in headers, "botocore would wait a second for a 100 Continue"
+
+    at_some_speed(check, 0.5, 4.0)
 
 
 def test_nothing_is_sent_after_the_deadline(stub):
@@ -182,18 +187,26 @@ def test_a_body_that_cannot_be_read_again_is_sent_once(stub):
 
 def test_a_body_that_streams_ends_at_the_deadline_too(stub):
     """The object is read after the call has returned, over the same connection."""
-    stub.answers(HALF)
     s3 = attach(client(stub.url))
-    with deadline.within(1.5):
-        body = s3.get_object(Bucket="shop", Key="k")["Body"]
-        with pytest.raises(botocore.exceptions.ReadTimeoutError):
-            body.read()
+
+    def check(seconds):
+        stub.answers(HALF)
+        with deadline.within(seconds):
+            body = s3.get_object(Bucket="shop", Key="k")["Body"]
+            with pytest.raises(botocore.exceptions.ReadTimeoutError):
+                body.read()
+
+    at_some_speed(check, 0.5, 20.0)
 
 
 def test_a_transfer_without_threads_ends_at_the_deadline(stub):
     """Those of s3transfer do not have the deadline of the caller."""
-    stub.answers(SILENCE)
     s3 = attach(client(stub.url))
     here = TransferConfig(use_threads=False)
-    with deadline.within(1.5), pytest.raises(botocore.exceptions.ReadTimeoutError):
-        s3.upload_fileobj(io.BytesIO(b"x"), "shop", "k", Config=here)
+
+    def check(seconds):
+        stub.answers(SILENCE)
+        with deadline.within(seconds), pytest.raises(botocore.exceptions.ReadTimeoutError):
+            s3.upload_fileobj(io.BytesIO(b"x"), "shop", "k", Config=here)
+
+    at_some_speed(check, 0.5, 20.0)

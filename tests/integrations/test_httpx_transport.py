@@ -17,7 +17,7 @@ from mainstay.core.known.kind import Kind
 from mainstay.integrations import http_headers
 from mainstay.integrations.httpx import AsyncTransport, Transport
 from mainstay.integrations.idempotency_key import keyed_call
-from tests.processes import wait_until
+from tests.processes import at_some_speed, wait_until
 from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import Drip, HttpFaults, Reset, Silence, Status, dead_port
 
@@ -284,10 +284,15 @@ FAULTS = [
 @pytest.mark.parametrize("timeout", [60.0, None], ids=["timeout", "no timeout"])
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, send, fault, timeout):
     """The server sends a byte well within each timeout of the client; the deadline comes first."""
-    url = server.on("/", fault)
-    with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
-        send("GET", url, timeout=timeout)
-    wait_until(lambda: server.count("/") == 1, "the request")
+
+    def check(seconds):
+        server.clear()
+        url = server.on("/", fault)
+        with deadline.within(seconds), pytest.raises(httpx.ReadTimeout):
+            send("GET", url, timeout=timeout)
+        wait_until(lambda: server.count("/") == 1, "the request", 5.0)
+
+    at_some_speed(check, 0.2, 2.0, 10.0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -471,9 +476,13 @@ def test_the_deadline_ends_a_request_on_trio_too(server, fault):
 
     url = server.on("/", DOWN, OK)
     assert trio.run(main, url, three()).text == "ok"
-    url = server.on("/", fault)
-    with deadline.within(1.0), pytest.raises(httpx.ReadTimeout):
-        trio.run(main, url, None)
+
+    def check(seconds):
+        url = server.on("/", fault)
+        with deadline.within(seconds), pytest.raises(httpx.ReadTimeout):
+            trio.run(main, url, None)
+
+    at_some_speed(check, 0.2, 2.0, 10.0)
 
 
 def test_the_deadline_ends_a_request_whose_body_nobody_reads(server, send):

@@ -17,7 +17,7 @@ from mainstay import Backoff, Engine, RetryPolicy, deadline
 from mainstay.core.known.kind import Kind
 from mainstay.integrations.idempotency_key import keyed_call
 from mainstay.integrations.urllib3 import PoolManager, ProxyManager
-from tests.processes import wait_until
+from tests.processes import at_some_speed, wait_until
 from tests.servers.certificate import make_certificate, server_side
 from tests.servers.http_faults import (
     Chunks,
@@ -201,10 +201,15 @@ FAULTS = [
 )  # fmt: skip
 def test_the_deadline_ends_a_request_whatever_the_server_does(server, fault, timeout):
     """The server sends a byte well within each timeout of the client; the deadline comes first."""
-    url = server.on("/", fault)
-    with deadline.within(0.5), pytest.raises(HTTPError):
-        send("GET", url, **timeout, retries=False)
-    wait_until(lambda: server.count("/") == 1, "the request")
+
+    def check(seconds):
+        server.clear()
+        url = server.on("/", fault)
+        with deadline.within(seconds), pytest.raises(HTTPError):
+            send("GET", url, **timeout, retries=False)
+        wait_until(lambda: server.count("/") == 1, "the request", 5.0)
+
+    at_some_speed(check, 0.15, 2.0, 10.0)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -27,8 +27,8 @@ from tests.servers.valkey import valkey_url
 
 __all__ = ["nats_url", "postgres_url", "valkey_url"]  # fixtures
 
-SOON = 60.0
-"""Seconds that any one call may take at most; each step of a store has 1."""
+SOON = 120.0
+"""Seconds that any one call may take at most; each step of a store has the 30 of the tests."""
 CLAIM, OUTCOME = b'"state":"running"', b'"state":"succeeded"'
 """What is in a record that is claimed, and in one with its outcome."""
 
@@ -43,7 +43,7 @@ class Place:
         self._name = name
         self._prefix = uuid.uuid4().hex
         self.far_url = proxy.url(url)
-        self.far = self.engine(self.far_url, timeout=1)
+        self.far = self.engine(self.far_url)
         self.near = self.engine(url)
 
     def engine(self, url, **options):
@@ -105,6 +105,28 @@ def place(request):
         proxy.heal()
 
 
+@contextlib.contextmanager
+def patience(engine, seconds):
+    """How long a step of the engine's store takes at most, for a while."""
+    stores = [engine.store, getattr(engine.store, "_address", None)]
+    stores = [each for each in stores if hasattr(each, "timeout")]
+    before = [each.timeout for each in stores]
+    for each in stores:
+        each.timeout = seconds
+    try:
+        yield
+    finally:
+        for each, was in zip(stores, before, strict=True):
+            each.timeout = was
+
+
+def in_the_end(call):
+    """What it returns once the machine is quick enough for it."""
+    while True:
+        with contextlib.suppress(StoreUnavailable):
+            return call()
+
+
 COLOURS = pytest.mark.parametrize("colour", ["sync", "async"])
 
 
@@ -128,12 +150,17 @@ def test_a_lost_reply_to_a_step_is_asked_for_again(place, colour, step):
 @COLOURS
 def test_an_outcome_that_was_recorded_unheard_is_found_by_the_next_call(place, colour):
     """The store is gone before it can be asked again: an error now, and the outcome later."""
+    hasty = contextlib.ExitStack()
+
+    def refuse():
+        place.proxy.refuse()
+        hasty.enter_context(patience(place.far, 1.0))
 
     def effect(name):
-        place.proxy.drop_reply_once(OUTCOME, then=place.proxy.refuse)
+        place.proxy.drop_reply_once(OUTCOME, then=refuse)
         return place.effect(name)
 
-    with pytest.raises(StoreUnavailable) as caught:
+    with hasty, pytest.raises(StoreUnavailable) as caught:
         place.either(colour, "pay", effect)
     assert any("could not be recorded" in note for note in caught.value.__notes__)
     assert place.recorded("pay") == "pay, run 1"
@@ -170,8 +197,9 @@ def test_a_store_that_was_down_works_again_and_has_lost_nothing(place):
         try:
             after(20, acknowledged)
             place.proxy.refuse()
-            after(2, refused)
-            place.proxy.heal()
+            with patience(place.far, 1.0):
+                after(2, refused)
+                place.proxy.heal()
             after(20, acknowledged)
         finally:
             stop.set()
@@ -188,7 +216,7 @@ def test_the_first_async_call_after_a_store_is_back_succeeds(place):
     async def story():
         before = await place.acall("before")
         place.proxy.refuse()
-        with pytest.raises(StoreUnavailable):
+        with patience(place.far, 1.0), pytest.raises(StoreUnavailable):
             await place.acall("between")
         place.proxy.heal()
         return before, await place.acall("between"), await place.acall("before")
@@ -213,12 +241,13 @@ def test_a_black_hole_is_left_in_time_and_leaves_no_connection_taken(place):
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), SOON)
 
     async def story():
-        await place.acall("before", far)
-        place.call("before, in a thread", far)
+        in_the_end(lambda: place.call("before, in a thread", far))
+        await asyncio.to_thread(in_the_end, lambda: asyncio.run(place.acall("before", far)))
         place.proxy.black_hole()
         told = await all_of()
         place.proxy.heal()
-        return told, await all_of()
+        with patience(far, 30.0):
+            return told, await all_of()
 
     told, values = asyncio.run(story())
     assert {type(one) for one in told} == {StoreUnavailable}
@@ -227,18 +256,22 @@ def test_a_black_hole_is_left_in_time_and_leaves_no_connection_taken(place):
 
 def test_a_black_hole_between_claim_and_outcome_is_told_with_what_happened(place):
     """The effect ran and could not be recorded: the error says so, and nobody waits for ever."""
-    far = place.engine(place.far_url, timeout=2)
+    far, patient = place.engine(place.far_url, timeout=1), contextlib.ExitStack()
+    in_the_end(lambda: place.call("before", far))
 
     def effect(name):
         place.proxy.black_hole()
+        patient.close()
         return place.effect(name)
 
+    patient.enter_context(patience(far, 6.0))
     with pytest.raises(StoreUnavailable) as caught:
         place.call("pay", far, effect)
     assert any("op ran and returned" in note for note in caught.value.__notes__)
     assert place.recorded("pay") is None
     place.proxy.heal()
-    assert place.call("other", far) == "other, run 1"
+    with patience(far, 30.0):
+        assert place.call("other", far) == "other, run 1"
 
 
 # --- latency and resets ---------------------------------------------------------------------------
@@ -246,7 +279,7 @@ def test_a_black_hole_between_claim_and_outcome_is_told_with_what_happened(place
 
 def test_a_slow_network_only_takes_longer(place):
     """50 ms for a round trip, with jitter: calls, replays and concurrent ones work."""
-    far = place.engine(place.far_url)  # it has its 5 s: nothing is to fail here
+    far = place.far
     place.proxy.latency(0.05, jitter=0.02)
     names = [str(number) for number in range(10)]
 

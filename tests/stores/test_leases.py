@@ -21,6 +21,7 @@ from mainstay.core.idempotency.record import Begin, RecordState, decode, reduce
 from mainstay.drivers.idempotency import keyed_call
 from mainstay.errors import Conflict, MainstayError
 from mainstay.testing.proxy import FaultProxy
+from tests.processes import at_some_speed
 
 SERVERS = ["postgres", "valkey", "nats"]
 SOON = 60.0
@@ -66,41 +67,47 @@ def wait_until(condition):
 
 def test_calls_on_a_store_that_hangs_cost_a_call_on_another_no_lease(valkey_url, tmp_path):
     """Eight calls on a Valkey that does not answer, and one on a file: that is executed once."""
+    at_some_speed(lambda lease: hang_beside_a_file(valkey_url, tmp_path, lease), 1.0, 4.0, 15.0)
+
+
+def hang_beside_a_file(valkey_url, folder, lease):
+    """Both engines on the file are in this process, so that it must not stand still for a lease."""
     end, executions, others = threading.Event(), [], []
     prefix = uuid.uuid4().hex
+    file = f"sqlite:///{folder}/kept{lease}.db"
 
     def hold(engine, number):
         with contextlib.suppress(MainstayError):  # its lease is lost, and its outcome with it
             engine.operation(
-                "hold", key=f"{prefix}{number}", idempotency="idempotent", lease=2.0
+                "hold", key=f"{prefix}{number}", idempotency="idempotent", lease=lease
             ).call(end.wait, SOON)
 
     def work():
         executions.append(1)
-        time.sleep(5.0)
+        time.sleep(2.5 * lease)
         return len(executions)
 
     with (
         behind(valkey_url) as (far, proxy),
         Engine(far, sinks=[]) as hung,
-        Engine(f"sqlite:///{tmp_path}/kept.db", sinks=[]) as healthy,
-        Engine(f"sqlite:///{tmp_path}/kept.db", sinks=[]) as other,
+        Engine(file, sinks=[]) as healthy,
+        Engine(file, sinks=[]) as other,
     ):
         holding = [threading.Thread(target=hold, args=(hung, number)) for number in range(8)]
         for thread in holding:
             thread.start()
         wait_until(lambda: len(list(hung.store.scan("records", limit=1000))) >= 8)
         proxy.black_hole()
-        time.sleep(0.5)
-        operation = other.operation("work", key="k", idempotency="idempotent", lease=2.0, wait=SOON)
+        time.sleep(lease / 2)
+        keyed = {"key": "k", "idempotency": "idempotent", "lease": lease}
+        operation = other.operation("work", **keyed, wait=SOON)
         waiting = threading.Thread(target=lambda: others.append(operation.call(work)))
-        threading.Timer(0.3, waiting.start).start()
+        timer = threading.Timer(0.3, waiting.start)
+        timer.start()
         try:
-            assert (
-                healthy.operation("work", key="k", idempotency="idempotent", lease=2.0).call(work)
-                == 1
-            )
+            assert healthy.operation("work", **keyed).call(work) == 1
         finally:
+            timer.join()
             end.set()
             proxy.heal()
         for thread in [waiting, *holding]:
@@ -109,7 +116,12 @@ def test_calls_on_a_store_that_hangs_cost_a_call_on_another_no_lease(valkey_url,
 
 
 def test_many_long_calls_on_a_distant_server_keep_their_leases(postgres_url):
-    """A hundred of them, 50 ms away: one after the other they would take three leases."""
+    """A hundred of them, 50 ms away: one after the other they would take more than a lease."""
+    at_some_speed(lambda lease: hold_from_afar(postgres_url, lease), 3.0, 12.0)
+
+
+def hold_from_afar(postgres_url, lease):
+    """So many that take longer than a lease, if one is renewed after the other."""
     executions, prefix, keys = Counter(), uuid.uuid4().hex, range(100)
     end = asyncio.Event()
 
@@ -120,7 +132,7 @@ def test_many_long_calls_on_a_distant_server_keep_their_leases(postgres_url):
 
     async def conflicts(engine, number):
         operation = engine.operation(
-            "w", key=f"{prefix}{number}", idempotency="idempotent", lease=3.0, on_conflict="raise"
+            "w", key=f"{prefix}{number}", idempotency="idempotent", lease=lease, on_conflict="raise"
         )
         try:
             await operation.acall(work, number)
@@ -130,13 +142,13 @@ def test_many_long_calls_on_a_distant_server_keep_their_leases(postgres_url):
 
     async def main(far, near):
         calls = [
-            far.operation("w", key=f"{prefix}{number}", idempotency="idempotent", lease=3.0)
+            far.operation("w", key=f"{prefix}{number}", idempotency="idempotent", lease=lease)
             for number in keys
         ]
         held = [asyncio.create_task(call.acall(work, n)) for n, call in enumerate(calls)]
         while len(executions) < len(keys):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        await asyncio.sleep(4.0)
+        await asyncio.sleep(4 / 3 * lease)
         seen = sum(await asyncio.gather(*(conflicts(near, number) for number in keys)))
         end.set()
         await asyncio.gather(*held)

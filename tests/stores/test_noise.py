@@ -103,7 +103,7 @@ def test_a_connection_lost_within_a_pipeline_is_reported_to_the_caller_alone(
     parts = urlsplit(postgres_database)
     near = PostgresStore(postgres_database)
     with FaultProxy(parts.hostname, parts.port) as proxy:
-        far = PostgresStore(f"{proxy.url(postgres_database)}?timeout=5")
+        far = PostgresStore(f"{proxy.url(postgres_database)}")
         calls = []
 
         def decide(value, now):

@@ -45,6 +45,7 @@ from mainstay.stores.memory import MemoryStore
 from mainstay.stores.sqlite import statements as sqlite_steps
 from mainstay.stores.sqlite.store import SqliteStore
 from mainstay.testing import virtual_time
+from tests.processes import at_some_speed
 
 SOON = 30.0
 WRITTEN = Change(b"1")
@@ -1090,20 +1091,23 @@ def test_where_the_claim_fails_the_function_is_not_run(failing, colour):
 
 def test_where_recording_fails_the_error_says_that_it_ran(failing, colour):
     """Within the lease it is a conflict; after it the call is made again, as at-least-once says."""
-    function, plain = scripted(colour, 1)
-    failing.store.fails = (Settle,)
-    operation = failing.operation(
-        "work", key="k", idempotency="idempotent", lease=2.0, on_conflict="raise"
-    )
-    with pytest.raises(StoreUnavailable) as caught:
-        colour.call(operation, function)
-    assert any("work ran and returned" in note for note in caught.value.__notes__)
-    failing.store.fails = ()
-    with pytest.raises(Conflict):
-        colour.call(operation, function)
-    assert plain.calls == 1
-    assert colour.call(failing.operation("work", key="k", idempotency="idempotent"), function) == 1
-    assert plain.calls == 2
+
+    def check(lease):
+        function, plain = scripted(colour, 1)
+        failing.store.fails = (Settle,)
+        keyed = {"key": f"k{lease}", "idempotency": "idempotent", "lease": lease}
+        operation = failing.operation("work", **keyed, on_conflict="raise")
+        with pytest.raises(StoreUnavailable) as caught:
+            colour.call(operation, function)
+        assert any("work ran and returned" in note for note in caught.value.__notes__)
+        failing.store.fails = ()
+        with pytest.raises(Conflict):
+            colour.call(operation, function)
+        assert plain.calls == 1
+        assert colour.call(failing.operation("work", **keyed), function) == 1
+        assert plain.calls == 2
+
+    at_some_speed(check, 0.5, 5.0, 20.0)
 
 
 def test_a_failure_that_could_not_be_recorded_raises_the_stores_error(failing, colour):

@@ -11,6 +11,7 @@ import pytest
 from mainstay import Backoff, BreakerSettings, Engine, RetryBudget, RetryPolicy
 from mainstay.core.outbox.settle import DeadRules, published
 from mainstay.errors import PolicyError, UsageError
+from tests.processes import at_some_speed
 from tests.servers.databases import outbox_place, postgres_place, sqlite_place
 
 __all__ = ["outbox_place"]
@@ -321,19 +322,23 @@ def test_a_worker_whose_lease_is_over_publishes_nothing_more(outbox_place):
 @pytest.mark.req("EF-14")
 def test_leases_are_renewed_while_a_message_is_published(outbox_place):
     """A publish of several leases is done once."""
-    got = []
 
-    async def slow(message):
-        await asyncio.sleep(0.7)
-        got.append(message.topic)
+    def check(lease):
+        got, name = [], f"after {lease}"
 
-    with engine_of(outbox_place) as engine:
-        add(engine, outbox_place, "a")
-        one = engine.outbox.relay(slow, lease=0.3, poll=0.05)
-        with one, engine.outbox.relay(slow, lease=0.3, poll=0.05):
-            eventually(lambda: engine.outbox.counts() == {"SENT": 1})
-    assert got == ["a"]
-    assert one.counts.lost == 0
+        async def slow(message):
+            await asyncio.sleep(2.4 * lease)
+            got.append(message.topic)
+
+        with engine_of(outbox_place) as engine:
+            add(engine, outbox_place, name)
+            one, two = (engine.outbox.relay(slow, lease=lease, poll=0.05) for _ in range(2))
+            with one, two:
+                eventually(lambda: set(engine.outbox.counts()) == {"SENT"})
+        assert got == [name]
+        assert one.counts.lost == 0
+
+    at_some_speed(check, 0.3, 2.0, 10.0)
 
 
 def test_two_relays_publish_each_message_once_and_in_order(outbox_place):

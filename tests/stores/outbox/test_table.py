@@ -21,6 +21,7 @@ from mainstay.stores.outbox.insert import add
 from mainstay.stores.outbox.new_row import new_row
 from mainstay.stores.outbox.open import open_outbox
 from mainstay.stores.outbox.schema import exported, statements
+from tests.processes import at_some_speed
 from tests.servers.databases import outbox_place, postgres_place
 
 RULES = DeadRules()
@@ -188,18 +189,20 @@ def test_a_message_that_kills_its_worker_is_dead_alone(place):
 
 
 def test_delayed_entries_sort_by_due_time(place):
-    place.add("late", delay=0.2)
-    place.add("early", delay=0.1)
-    place.add("now")
-    assert place.ids() == ["now"]
-    place.table.settle([place.table.get("now")], sent([place.table.get("now")]))
-    got = []
-    while len(got) < 2:
-        place.table.upkeep(RULES)
-        batch = place.claim()
-        got += [each.id for each in batch.entries]
-        place.table.settle(batch.entries, sent(batch.entries))
-    assert got == ["early", "late"]
+    def check(delay):
+        late, early, now = (f"{name} {delay}" for name in ("late", "early", "now"))
+        place.add(late, delay=2 * delay)
+        place.add(early, delay=delay)
+        place.add(now)
+        got = []
+        while len(got) < 3:
+            place.table.upkeep(RULES)
+            batch = place.claim()
+            got += [each.id for each in batch.entries]
+            place.table.settle(batch.entries, sent(batch.entries))
+        assert got == [now, early, late]
+
+    at_some_speed(check, 0.1, 2.0, 10.0)
 
 
 def test_a_clock_that_was_set_back_by_a_day_keeps_nothing_for_a_day(place):

@@ -260,7 +260,7 @@ def test_one_connection_is_enough_for_tasks_that_write_one_record(server):
 
 def test_one_connection_is_enough_for_a_server_that_has_forgotten_everything(server):
     """The scripts are told again and the space is registered again, within a step."""
-    store = RedisStore(f"{server.url}?pool=1&timeout=5")
+    store = RedisStore(f"{server.url}?pool=1")
     looker = redis.Redis.from_url(server.url)
     store.transact("s", "k", put(b"1"))
     looker.script_flush()
@@ -498,7 +498,7 @@ def test_closing_leaves_no_socket_and_no_thread(valkey_url, space):
 def test_what_was_written_outlives_a_kill_of_the_server(tmp_path):
     """With appendfsync always, kill -9 right after the step loses nothing."""
     server = start_valkey(tmp_path, True, "--appendfsync", "always")
-    store = RedisStore(f"{server.url}?timeout=2")
+    store = RedisStore(server.url)
     do = lambda command: store.transact("s", "k", does(command))  # noqa: E731
     assert isinstance(do(Begin("a", "f", 30.0, 3)), Run)
     server.kill()

@@ -56,7 +56,7 @@ def old(path):
 
 
 def opened(path):
-    return SqliteStore(f"sqlite:///{path}?timeout=60")  # a busy machine is no failure
+    return SqliteStore(f"sqlite:///{path}?timeout=60&synchronous=NORMAL")
 
 
 def test_a_new_file_gives_pages_back_when_many_are_free(path):
