@@ -447,3 +447,122 @@ def test_a_consumer_has_each_message_once_in_its_own_transaction(outbox_place):
         assert [consume("mailer"), consume("mailer"), consume("billing")] == [True, False, True]
         with outbox_place.connect() as connection, pytest.raises(UsageError, match="consumer"):
             engine.consumed(connection, "", "8d0f")
+
+
+# --- the database of a connection -----------------------------------------------------------------
+
+ELSEWHERE = "another database than"
+
+
+def other_place(place, tmp_path, request):
+    if place.dialect == "sqlite":
+        folder = tmp_path / "other"
+        folder.mkdir()
+        return sqlite_place(folder)
+    return postgres_place(request.getfixturevalue("postgres_url"))
+
+
+@pytest.mark.req("CP-15.reported")
+def test_a_connection_to_another_database_is_refused(outbox_place, tmp_path, request):
+    """The message would never be published; the same server, or a copy of the table, is no help."""
+    other = other_place(outbox_place, tmp_path, request)
+    with engine_of(outbox_place) as engine, engine_of(other) as theirs:
+        engine.outbox.counts()
+        theirs.outbox.counts()
+        for _ in range(2):
+            with other.connect() as connection, pytest.raises(StoreError, match=ELSEWHERE):
+                engine.outbox.add(connection, topic="never", payload={})
+            with outbox_place.connect() as connection:
+                engine.outbox.add(connection, topic="a", payload={})
+                engine.outbox.add(connection, topic="b", payload={})
+        assert topics(engine) == ["a", "b"] * 2
+        assert theirs.outbox.counts() == {}
+
+
+@pytest.mark.parametrize("kind", ["connection", "session"])
+def test_an_engine_of_sqlalchemy_for_another_database(outbox_place, tmp_path, request, kind):
+    other = other_place(outbox_place, tmp_path, request)
+    made = sqlalchemy.create_engine(sqlalchemy_url(other))
+    with engine_of(outbox_place) as engine, engine_of(other) as theirs:
+        theirs.outbox.counts()
+        with (
+            made.connect() if kind == "connection" else Session(made) as connection,
+            pytest.raises(StoreError, match=ELSEWHERE),
+        ):
+            engine.outbox.add(connection, topic="never", payload={})
+    made.dispose()
+
+
+def test_an_async_connection_to_another_database(postgres_url):
+    place, other = postgres_place(postgres_url), postgres_place(postgres_url)
+
+    async def main():
+        made = create_async_engine(sqlalchemy_url(other))
+        async with made.connect() as connection, AsyncSession(made) as session:
+            for given in (connection, session):
+                with pytest.raises(StoreError, match=ELSEWHERE):
+                    await engine.outbox.aadd(given, topic="never", payload={})
+        await made.dispose()
+        async with await psycopg.AsyncConnection.connect(other.url) as connection:
+            with pytest.raises(StoreError, match=ELSEWHERE):
+                await engine.outbox.aadd(connection, topic="never", payload={})
+
+    with engine_of(place) as engine, engine_of(other) as theirs:
+        theirs.outbox.counts()
+        asyncio.run(main())
+
+
+def test_a_connection_of_the_other_kind(postgres_url, tmp_path):
+    sqlite, postgres = sqlite_place(tmp_path), postgres_place(postgres_url)
+    for place, other in ((sqlite, postgres), (postgres, sqlite)):
+        with engine_of(place) as engine, engine_of(other) as theirs:
+            theirs.outbox.counts()
+            with other.connect() as connection, pytest.raises(StoreError, match=ELSEWHERE):
+                engine.outbox.add(connection, topic="never", payload={})
+
+
+def test_a_database_is_asked_once_for_each_connection(outbox_place):
+    """Further messages of a connection cost a look into a set."""
+    with engine_of(outbox_place) as engine:
+        engine.outbox.counts()
+        with outbox_place.connect() as connection:
+            engine.outbox.add(connection, topic="a", payload={})
+            expected = engine.outbox._expected
+            expected.check = None  # a second check would fail
+            engine.outbox.add(connection, topic="b", payload={})
+        assert topics(engine) == ["a", "b"]
+
+
+def test_a_server_that_was_started_anew(outbox_place):
+    """What was known of the engine's own database is found out again before it refuses."""
+    with engine_of(outbox_place) as engine:
+        engine.outbox.counts()
+        engine.outbox._ready()
+        engine.outbox._expected._own = ("before", "1", "2")
+        with outbox_place.connect() as connection:
+            engine.outbox.add(connection, topic="a", payload={})
+        assert topics(engine) == ["a"]
+
+
+def test_the_same_file_by_another_path(tmp_path):
+    """A link, or a relative path, leads to the same database."""
+    place = sqlite_place(tmp_path)
+    with engine_of(place) as engine:
+        (tmp_path / "link.db").symlink_to(tmp_path / "app.db")
+        connection = sqlite3.connect(tmp_path / "link.db")
+        with connection:
+            engine.outbox.add(connection, topic="a", payload={})
+        connection.close()
+        memory = sqlite3.connect(":memory:")
+        with pytest.raises(StoreError, match=ELSEWHERE):
+            engine.outbox.add(memory, topic="never", payload={})
+        memory.close()
+        assert topics(engine) == ["a"]
+
+
+def test_an_engine_that_has_no_relay_checks_nothing(tmp_path):
+    """A store in memory, or in Redis: the relay is another process's."""
+    connection = sqlite3.connect(tmp_path / "app.db")
+    with Engine(sinks=[]) as engine, connection:
+        engine.outbox.add(connection, topic="a", payload={})
+    connection.close()

@@ -21,7 +21,7 @@ from mainstay.errors import UsageError
 from mainstay.runtime.fork import make_lock
 from mainstay.stores.outbox.insert import aadd, aconsume, add, consume
 from mainstay.stores.outbox.new_row import new_row
-from mainstay.stores.outbox.open import open_outbox
+from mainstay.stores.outbox.open import expected_database, open_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mainstay.drivers.call.site import Entropy, Site
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.ports import Publisher, Sink, Store
+    from mainstay.stores.outbox.expected import ExpectedDatabase
     from mainstay.stores.outbox.new_row import MessageFields
     from mainstay.stores.outbox.postgres import PostgresOutbox
     from mainstay.stores.outbox.sqlite import SqliteOutbox
@@ -82,6 +83,8 @@ class Outbox:
         self._table: PostgresOutbox | SqliteOutbox | None = None
         self._lock = make_lock()
         self._relays: list[Relay] = []
+        self._expected: ExpectedDatabase | None = None
+        self._is_ready = False
         if place is not None:
             self._opened()
 
@@ -121,7 +124,7 @@ class Outbox:
         """
         row = new_row(topic, payload, fields)
         self._ready()
-        return add(connection, row, creates=self._creates)
+        return add(connection, row, creates=self._creates, expected=self._expected)
 
     async def aadd(
         self,
@@ -141,7 +144,7 @@ class Outbox:
         """
         row = new_row(topic, payload, fields)
         self._ready()
-        return await aadd(connection, row, creates=self._creates)
+        return await aadd(connection, row, creates=self._creates, expected=self._expected)
 
     def consumed(self, connection: Any, consumer: str, message_id: str) -> Consumed:
         """What `engine.consumed` returns."""
@@ -358,9 +361,13 @@ class Outbox:
 
         Not those of SQLite: the transaction of the caller has its lock, and creates them.
         """
+        if self._is_ready:
+            return
         url = self._place or self._wiring.store.url
-        if self._table is None and self._creates and url.startswith(("postgresql:", "postgres:")):
+        if url.startswith(("postgresql:", "postgres:")):
             self._opened()
+        self._expected = expected_database(url, lambda: self._opened().identity())
+        self._is_ready = True
 
     @property
     def dialect(self) -> str:

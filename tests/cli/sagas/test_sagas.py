@@ -177,17 +177,17 @@ def test_watch_ends_with_a_signal(url, capsys, monkeypatch):
     place, app = url
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
-    def stopped(self, stop, *, every, progress):
+    def stopped(self, stop, *, every, progress, workers):
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
-        assert every == 0.5
-        return self.recover(progress=progress)
+        assert (every, workers) == (0.5, 3)
+        return self.recover(progress=progress, workers=workers)
 
     monkeypatch.setattr("mainstay.drivers.saga.sagas.Sagas.watch", stopped)
     try:
         code, out, _ = run(
-            capsys, "recover", "--watch", "--every", "500ms", "--app", f"{app}:one",
-            "--store", place,
+            capsys, "recover", "--watch", "--every", "500ms", "--workers", "3",
+            "--app", f"{app}:one", "--store", place,
         )  # fmt: skip
     finally:
         for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):

@@ -14,6 +14,7 @@ from mainstay import (
     Engine,
     LeaseLost,
     PayloadMismatch,
+    PolicyError,
     ResultNotKept,
     RetryPolicy,
     Saga,
@@ -754,6 +755,152 @@ def test_async_recovery():
 
         assert asyncio.run(main()).succeeded == 1
         assert engine.sagas.recover().succeeded == 1
+
+
+def hanging(number=3):
+    """A store with interrupted sagas, and a definition of which the first one's step hangs."""
+    store, go_on, ended = MemoryStore(), threading.Event(), []
+
+    def act(ctx):
+        if ctx.saga_id == "0":
+            assert go_on.wait(60.0)
+        ended.append(ctx.saga_id)
+        if len(ended) == number - 1:
+            go_on.set()  # the others have ended: before, they waited for the first one
+
+    for each in range(number):
+        begin_and_die(store, Saga("t", [SagaStep("a", dies)]), f"{each}")
+    engine = Engine(store, sinks=[])
+    engine.sagas.register(Saga("t", [SagaStep("a", act)]))
+    return engine, ended
+
+
+def test_a_saga_that_hangs_holds_up_no_other():
+    """Each runs in a thread of its own, if those at hand take longer than a moment."""
+    with virtual_time() as time:
+        engine, ended = hanging()
+        time.advance(31.0)
+        assert engine.sagas.recover().succeeded == 3
+    assert ended == ["1", "2", "0"]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_saga_that_hangs_in_an_event_loop(loop):
+    """Each runs in a task of its own."""
+    with virtual_time() as time:
+        engine, ended = hanging()
+        time.advance(31.0)
+        main = engine.sagas.arecover
+        found = asyncio.run(main()) if loop == "asyncio" else trio.run(main)
+        assert found.succeeded == 3
+    assert ended[-1] == "0"
+
+
+def test_watch_goes_on_beside_a_saga_that_hangs():
+    """Sagas that are interrupted later are recovered; when it is stopped, it waits for the rest."""
+    stop = threading.Event()
+    with virtual_time() as time:
+        engine, ended = hanging(4)
+        engine.sagas._parts.records.drop("t/3", entry_of(engine, "t/3"))
+        time.advance(31.0)
+
+        def progress(found):
+            if len(ended) == 2:  # the next look finds one that was not there
+                engine.sagas._parts.records.enter("t/3", "late")
+            if len(ended) == 4:
+                stop.set()
+
+        found = engine.sagas.watch(stop, every=7.0, progress=progress)
+    assert (found.succeeded, set(ended[:3]), ended[3]) == (4, {"1", "2", "3"}, "0")
+
+
+def entry_of(engine, address):
+    return dict(engine.sagas._parts.records.entries())[address]
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1001, 1.5, True])
+def test_workers_are_checked(engine, workers):
+    with pytest.raises(PolicyError, match="workers"):
+        engine.sagas.recover(workers=workers)
+
+
+def test_no_more_at_once_than_workers():
+    """Nor more than the limit; with one worker they run one after the other."""
+    running, most, lock = [], [], threading.Lock()
+
+    def act():
+        with lock:
+            running.append(1)
+            most.append(len(running))
+        moment.wait(0.03)  # longer than a moment: another thread is used, if there may be one
+        with lock:
+            running.pop()
+
+    moment = threading.Event()
+    store, saga = MemoryStore(), Saga("t", [SagaStep("a", act)])
+    with virtual_time() as time:
+        for number in range(6):
+            begin_and_die(store, Saga("t", [SagaStep("a", dies)]), f"{number}")
+        engine = Engine(store, sinks=[])
+        engine.sagas.register(saga)
+        time.advance(31.0)
+        assert engine.sagas.recover(workers=1, limit=2).succeeded == 2
+        assert max(most) == 1
+        assert engine.sagas.recover(workers=2, limit=3).succeeded == 3
+        assert max(most) <= 2
+        assert asyncio.run(engine.sagas.arecover(workers=1)).succeeded == 1
+        assert len(most) == 6
+
+
+def test_what_ends_a_step_in_a_thread_is_raised():
+    """Such as SystemExit: as if the step had run in the thread of the caller."""
+
+    def leave():
+        raise SystemExit(3)
+
+    store = MemoryStore()
+    with virtual_time() as time:
+        begin_and_die(store, Saga("t", [SagaStep("a", dies)]))
+        engine = Engine(store, sinks=[])
+        engine.sagas.register(Saga("t", [SagaStep("a", leave)]))
+        time.advance(31.0)
+        with pytest.raises(SystemExit):
+            engine.sagas.recover()
+
+
+def test_a_cancelled_recovery_cancels_its_sagas():
+    """They are compensated, shielded; then the cancellation is raised."""
+    store, undone = MemoryStore(), []
+    dying = Saga("t", [SagaStep("a", dies, lambda: None)])
+
+    async def main():
+        began = asyncio.Event()
+
+        async def act(ctx):
+            if len(waiting) == 2:
+                began.set()
+            waiting.append(ctx.saga_id)
+            await asyncio.Event().wait()
+
+        async def undo(ctx):
+            await asyncio.sleep(0)
+            undone.append(ctx.saga_id)
+
+        waiting = []
+        engine.sagas.register(Saga("t", [SagaStep("a", act, undo)]))
+        task = asyncio.ensure_future(engine.sagas.arecover())
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with virtual_time() as time:
+        for number in range(3):
+            begin_and_die(store, dying, f"{number}")
+        engine = Engine(store, sinks=[])
+        time.advance(31.0)
+        asyncio.run(main())
+    assert sorted(undone) == ["0", "1", "2"]
 
 
 # --- cancelling -----------------------------------------------------------------------------------

@@ -147,19 +147,24 @@ def resume(as_json: bool, address: str, app: str) -> None:
     "--every", type=Seconds(0.01, 86_400.0), default=5.0, show_default=True, metavar="SECONDS",
     help="With --watch: seconds between two recoveries.",
 )  # fmt: skip
+@click.option(
+    "--workers", type=click.IntRange(1, 1000), default=8, show_default=True, metavar="N",
+    help="How many sagas run at the same time, if they take longer than a moment.",
+)  # fmt: skip
 @store_option
 @json_option
-def recover(as_json: bool, app: str, watch: bool, every: float) -> None:
+def recover(as_json: bool, app: str, watch: bool, every: float, workers: int) -> None:
     """Run the sagas to their end whose processes are gone.
 
-    With --watch, SIGTERM and Ctrl+C end it after the saga at hand.
+    With --watch, SIGTERM and Ctrl+C end it: the sagas at hand have 30 seconds.
     """
     from mainstay.cli.screen.progress import Watch
 
     shown = Watch("sagas", 0)
     try:
         with working_engine(app) as engine:
-            found = _recovered(engine, watch, every, lambda done: shown(done.recovered))
+            watched = every if watch else None
+            found = _recovered(engine, watched, workers, lambda done: shown(done.recovered))
     finally:
         shown.close()
     if as_json:
@@ -174,16 +179,16 @@ def recover(as_json: bool, app: str, watch: bool, every: float) -> None:
         write(f"{count:,} of {shielded(name)}: the definition is not known in this application")
 
 
-def _recovered(engine: Engine, watch: bool, every: float, progress: Any) -> Recovery:
-    if not watch:
-        return engine.sagas.recover(progress=progress)
+def _recovered(engine: Engine, every: float | None, workers: int, progress: Any) -> Recovery:
+    if every is None:
+        return engine.sagas.recover(progress=progress, workers=workers)
     import signal
     import threading
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    return engine.sagas.watch(stop, every=every, progress=progress)
+    return engine.sagas.watch(stop, every=every, progress=progress, workers=workers)
 
 
 def _found(engine: Engine, address: str) -> SagaView:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
+
+from mainstay.runtime.context import carry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from typing import Any, TypeVar
-
-    from mainstay.core.saga.flow import Outcome
 
     R = TypeVar("R")
 
@@ -79,7 +81,12 @@ class Group:
         self._queue: Any = None
         self._scopes: list[Any] = []
 
-    def start(self, work: Callable[[], Awaitable[Outcome]]) -> None:
+    @property
+    def running(self) -> int:
+        """How many were started, and not returned by `next`."""
+        return self._running
+
+    def start(self, work: Callable[[], Awaitable[Any]]) -> None:
         """Starts one step; its outcome is in the queue when it ends."""
         self._running += 1
         if is_trio():
@@ -94,7 +101,7 @@ class Group:
 
         self._tasks.append(asyncio.ensure_future(run()))
 
-    def _start_on_trio(self, work: Callable[[], Awaitable[Outcome]]) -> None:
+    def _start_on_trio(self, work: Callable[[], Awaitable[Any]]) -> None:
         trio = sys.modules["trio"]
         if self._queue is None:
             self._queue = trio.open_memory_channel(1000)
@@ -111,13 +118,13 @@ class Group:
 
         trio.lowlevel.spawn_system_task(run, context=copy_context())
 
-    async def next(self) -> Outcome:
+    async def next(self) -> Any:
         """The next outcome."""
         while self._running:
             found = await (self._queue[1].receive() if is_trio() else self._queue.get())
             self._running -= 1
             if not isinstance(found, BaseException):
-                return found  # type: ignore[no-any-return]
+                return found
             self._raised = self._raised or found
         assert self._raised is not None
         raise self._raised
@@ -128,7 +135,59 @@ class Group:
             each.cancel()
 
 
-async def _ended(work: Callable[[], Awaitable[Outcome]]) -> Outcome | BaseException:
+class Workers:
+    """Threads that work at the same time: each result, as it comes.
+
+    They are started as they are needed, and end with the process: one that hangs keeps none alive.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.running = 0
+        self._most = most
+        self._threads: list[threading.Thread] = []
+        self._tasks: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._results: SimpleQueue[object] = SimpleQueue()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all of them work."""
+        return self.running >= self._most
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Has a thread do it; what it raises is a result as well."""
+        self.running += 1
+        self._tasks.put(carry(work))
+        if self.running > len(self._threads):
+            name = f"mainstay-sagas-{len(self._threads) + 1}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def next(self, timeout: float | None = None) -> Any:
+        """The next result; None if there is none after some seconds."""
+        try:
+            found = self._results.get(timeout=timeout)
+        except Empty:
+            return None
+        self.running -= 1
+        return found
+
+    def close(self) -> None:
+        """Ends the threads, each after what it does; waits for them if they do nothing."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads if not self.running else ():
+            thread.join()
+
+    def _run(self) -> None:
+        while (work := self._tasks.get()) is not None:
+            try:
+                self._results.put(work())
+            except BaseException as error:
+                self._results.put(error)
+
+
+async def _ended(work: Callable[[], Awaitable[Any]]) -> Any:
     """The outcome of a step, or what ended it without one."""
     try:
         return await work()

@@ -7,6 +7,7 @@ process that knows it; if none has come for an hour, a person is asked.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -17,9 +18,11 @@ from mainstay.core.saga.context import parts_of
 from mainstay.core.saga.events import SagaStuck
 from mainstay.core.saga.state import SagaState
 from mainstay.drivers.saga.escalation import item_of
+from mainstay.drivers.saga.loops import Group, shielded
 from mainstay.drivers.saga.parts import KIND
 from mainstay.drivers.saga.session import SagaRun
 from mainstay.errors import LeaseLost, StoredValueError, StoreUnavailable, UsageError
+from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import is_in_event_loop
 from mainstay.runtime.reports.report_failure import report
 
@@ -32,14 +35,23 @@ if TYPE_CHECKING:
     from mainstay.core.redact.redactor import Redactor
     from mainstay.core.saga.flow import End
     from mainstay.core.saga.state import SagaRecord
+    from mainstay.drivers.saga.loops import Workers
     from mainstay.drivers.saga.parts import SagaParts
     from mainstay.drivers.saga.runner import Runner
 
     Progress = Callable[["Recovery"], object]
+    Ended = Callable[["Recovery"], None]
+    """Counts how a saga has ended."""
 
 _OPEN = (SagaState.RUNNING, SagaState.COMPENSATING)
 UNCLAIMED = 3600.0
 """Seconds after which a saga whose definition no process knows is brought to a person."""
+WORKERS = 8
+"""Sagas that are recovered at the same time, unless it is set."""
+_MOMENT, _LOOK = 0.02, 0.1
+"""Seconds after which a saga counts as slow; and between two looks at whether to stop."""
+_AT_LAST = 30.0
+"""Seconds that the sagas at hand have when a watch is stopped; then others recover them."""
 _ABOUT_TO_BEGIN = 60.0
 """Seconds for which an entry without a saga is left alone."""
 _MOST_UNBEGUN = 10_000
@@ -75,10 +87,14 @@ class Recovery:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def _add(total: Recovery, latest: Recovery) -> None:
-    """Adds the counts of a recovery; what is left over is what the latest has left over."""
+def _sum(total: Recovery, latest: Recovery) -> None:
     for name in ("recovered", "succeeded", "compensated", "stuck"):
         setattr(total, name, getattr(total, name) + getattr(latest, name))
+
+
+def _add(total: Recovery, latest: Recovery) -> None:
+    """Adds the counts of a recovery; what is left over is what the latest has left over."""
+    _sum(total, latest)
     total.busy, total.failed, total.unknown = latest.busy, latest.failed, latest.unknown
 
 
@@ -96,52 +112,133 @@ def _count(found: Recovery, end: End) -> None:
 
 
 def recover(
-    runner: Runner, parts: SagaParts, limit: int | None, progress: Progress | None
+    runner: Runner,
+    parts: SagaParts,
+    pool: Workers,
+    limit: int | None = None,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
 ) -> Recovery:
-    """Each open saga in turn, in this thread; async ones in an event loop of their own."""
+    """Each open saga, in the threads of a pool; async ones in event loops of their own.
+
+    With `stop`, those that have not ended when all were begun are left to the next call; else it
+    returns when all have ended.
+    """
     found = Recovery()
     for address, entry in parts.records.entries():
-        if limit is not None and found.recovered >= limit:
+        if not _has_room(pool, found, limit, progress, stop):
             break
-        try:
-            record = _to_take(parts, found, address, entry)
-            if record is None:
-                continue
-            run = runner.take(address, record, entry)
-            if not isinstance(run, SagaRun):
-                _count_not_taken(found, parts, address, run)
-            elif run.saga.is_async:
-                _count(found, _in_a_loop(runner, run))
-            else:
-                _count(found, runner.completed(run))
-        except (StoreUnavailable, StoredValueError, LeaseLost) as error:
-            _failed(parts, found, address, error)
-        if progress is not None:
-            progress(found)
+        record = _record_to_take(parts, found, address, entry)
+        if record is not None:
+            _check_loop(parts, record)
+            pool.start(partial(_recovered, runner, parts, address, record, entry))
+    while pool.running and stop is None:
+        _note(pool.next(), found, progress)
     return found
 
 
-async def arecover(
-    runner: Runner, parts: SagaParts, limit: int | None, progress: Progress | None
-) -> Recovery:
-    """The same in an event loop."""
-    found = Recovery()
-    for address, entry in parts.records.entries():
-        if limit is not None and found.recovered >= limit:
+def _has_room(
+    pool: Workers,
+    found: Recovery,
+    limit: int | None,
+    progress: Progress | None,
+    stop: threading.Event | None,
+) -> bool:
+    """Waits until another saga may be begun; whether one may.
+
+    A further thread is used only if the sagas at hand take longer than a moment: on SQLite, which
+    has one writer, quick ones are faster one after the other.
+    """
+    while pool.running and not (stop is not None and stop.is_set()):
+        is_last = limit is not None and found.recovered + pool.running >= limit
+        is_full = pool.is_full or is_last
+        done = pool.next(_LOOK if is_full else _MOMENT)
+        if done is not None:
+            _note(done, found, progress)
+        if not is_full or (done is not None and not is_last):
             break
-        try:
-            record = _to_take(parts, found, address, entry)
-            if record is None:
-                continue
-            run = await runner.atake(address, record, entry)
-            if isinstance(run, SagaRun):
-                _count(found, await runner.acompleted(run))
-            else:
-                _count_not_taken(found, parts, address, run)
-        except (StoreUnavailable, StoredValueError, LeaseLost) as error:
-            _failed(parts, found, address, error)
-        if progress is not None:
-            progress(found)
+    return (limit is None or found.recovered < limit) and not (stop is not None and stop.is_set())
+
+
+def _note(done: Ended | BaseException | None, found: Recovery, progress: Progress | None) -> None:
+    """Counts a saga that has ended."""
+    if done is None:
+        return
+    if isinstance(done, BaseException):
+        raise done
+    done(found)
+    if progress is not None:
+        progress(found)
+
+
+def _recovered(
+    runner: Runner, parts: SagaParts, address: str, record: SagaRecord, entry: str
+) -> Ended:
+    """Takes a saga over and runs it; how it is counted."""
+    try:
+        run = runner.take(address, record, entry)
+        if not isinstance(run, SagaRun):
+            return partial(_count_not_taken, parts=parts, address=address, answer=run)
+        is_async = run.saga.is_async
+        return partial(_count, end=_in_a_loop(runner, run) if is_async else runner.completed(run))
+    except (StoreUnavailable, StoredValueError, LeaseLost) as error:
+        return partial(_failed, parts=parts, address=address, error=error)
+
+
+async def arecover(
+    runner: Runner,
+    parts: SagaParts,
+    workers: int,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Recovery:
+    """The same in tasks of an event loop; if it is cancelled, the sagas at hand are too."""
+    found, group = Recovery(), Group()
+
+    async def end_one() -> None:
+        _note(await group.next(), found, progress)
+
+    async def end_all() -> None:
+        while group.running:
+            await end_one()
+
+    try:
+        for address, entry in parts.records.entries():
+            while group.running and (
+                group.running >= workers
+                or (limit is not None and found.recovered + group.running >= limit)
+            ):
+                await end_one()
+            if limit is not None and found.recovered >= limit:
+                break
+            record = _record_to_take(parts, found, address, entry)
+            if record is not None:
+                group.start(partial(_arecovered, runner, parts, address, record, entry))
+        await end_all()
+    except BaseException:
+        group.cancel()
+        await shielded(end_all)
+        raise
+    return found
+
+
+async def _arecovered(
+    runner: Runner, parts: SagaParts, address: str, record: SagaRecord, entry: str
+) -> Ended:
+    try:
+        run = await runner.atake(address, record, entry)
+        if not isinstance(run, SagaRun):
+            return partial(_count_not_taken, parts=parts, address=address, answer=run)
+        return partial(_count, end=await runner.acompleted(run))
+    except (StoreUnavailable, StoredValueError, LeaseLost) as error:
+        return partial(_failed, parts=parts, address=address, error=error)
+
+
+def checked_workers(workers: int) -> int:
+    """How many sagas are recovered at the same time."""
+    check = Checker("recover")
+    found = check.count("workers", workers, 1000)
+    check.close()
     return found
 
 
@@ -150,6 +247,8 @@ def resume(runner: Runner, parts: SagaParts, address: str) -> bool:
     record, _ = parts.records.get(address)
     if record is None or record.state not in _OPEN:
         return False
+    if (record.saga, record.version) in parts.definitions:
+        _check_loop(parts, record)
     run = runner.take(address, record)
     if not isinstance(run, SagaRun):
         not_taken(parts, address, run)
@@ -165,12 +264,27 @@ def _in_a_loop(runner: Runner, run: SagaRun) -> End:
     """Runs an async saga in an event loop of its own."""
     import asyncio
 
-    if is_in_event_loop():
+    return asyncio.run(runner.acompleted(run))
+
+
+def _check_loop(parts: SagaParts, record: SagaRecord) -> None:
+    """Refuses an async saga if an event loop runs here, which would stand still meanwhile."""
+    if parts.definitions[record.saga, record.version].is_async and is_in_event_loop():
         raise UsageError(
-            f"the saga {run.saga.name} has steps that have to be awaited, and an event loop runs",
+            f"the saga {record.saga} has steps that have to be awaited, and an event loop runs",
             hint="use `await engine.sagas.arecover()`",
         )
-    return asyncio.run(runner.acompleted(run))
+
+
+def _record_to_take(
+    parts: SagaParts, found: Recovery, address: str, entry: str
+) -> SagaRecord | None:
+    """The record of a saga that may be taken over; one that cannot be read is reported."""
+    try:
+        return _to_take(parts, found, address, entry)
+    except (StoreUnavailable, StoredValueError) as error:
+        _failed(found, parts, address, error)
+        return None
 
 
 def _to_take(parts: SagaParts, found: Recovery, address: str, entry: str) -> SagaRecord | None:
@@ -265,7 +379,7 @@ def _unreadable(name: str, saga_id: str, address: str, error: StoredValueError) 
     )
 
 
-def _failed(parts: SagaParts, found: Recovery, address: str, error: Exception) -> None:
+def _failed(found: Recovery, parts: SagaParts, address: str, error: Exception) -> None:
     """Reports a saga that could not be recovered: the others are."""
     found.failed += 1
     if isinstance(error, StoredValueError):
@@ -278,21 +392,26 @@ def _failed(parts: SagaParts, found: Recovery, address: str, error: Exception) -
 
 def watch(
     recover: Callable[..., Recovery],
+    pool: Workers,
     stop: threading.Event,
     every: Seconds,
     progress: Progress | None,
     redact: Redactor | None = None,
 ) -> Recovery:
-    """Recovers again and again until the event is set."""
+    """Recovers again and again until the event is set; a saga that hangs holds up no other."""
     check = Checker("watch")
     seconds = check.duration("every", every, 0.01, 86_400.0)
     check.close()
     total = Recovery()
     while not stop.is_set():
         try:
-            _add(total, recover(progress=progress))
+            _add(total, recover(pool, progress=progress, stop=stop))
         except StoreUnavailable as error:  # it may be back at the next look
             report(error, "sagas could not be recovered", redact=redact)
         if clock.current.sleep(seconds, stop):
             break
+    last, end = Recovery(), SYSTEM.monotonic() + _AT_LAST
+    while pool.running and SYSTEM.monotonic() < end:
+        _note(pool.next(_LOOK), last, progress)
+    _sum(total, last)
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import mainstay.runtime.clock as clock
@@ -15,6 +16,7 @@ from mainstay.core.saga.view import view_of
 from mainstay.drivers.call.aio import current_sleep
 from mainstay.drivers.inbox.scan import listed
 from mainstay.drivers.saga import aio, recovery, sync
+from mainstay.drivers.saga.loops import Workers
 from mainstay.drivers.saga.outcome import SagaResult, result_of
 from mainstay.drivers.saga.records import SPACE
 from mainstay.drivers.saga.request import Request
@@ -174,34 +176,49 @@ class Sagas:
     # --- recovering -------------------------------------------------------------------------------
 
     def recover(
-        self, *, limit: int | None = None, progress: Callable[[Recovery], object] | None = None
+        self,
+        *,
+        limit: int | None = None,
+        progress: Callable[[Recovery], object] | None = None,
+        workers: int = recovery.WORKERS,
     ) -> Recovery:
         """Runs the sagas to their end whose processes are gone, or that a person let go on.
 
-        Any process may do it that knows their definitions. Open sagas are read page by page.
+        Any process may do it that knows their definitions. Open sagas are read page by page, and
+        run in threads: one that hangs holds up no other.
 
         Args:
             limit: how many are run at most; None for all.
-            progress: called with the counts so far, after each saga.
+            progress: called with the counts so far, after each saga, in the thread of the caller.
+            workers: how many run at the same time, if they take longer than a moment.
 
         >>> from mainstay import Engine
         >>> with Engine(sinks=[]) as engine:
         ...     engine.sagas.recover().recovered
         0
         """
-        return recovery.recover(self._runner, self._parts, limit, progress)
+        pool = Workers(recovery.checked_workers(workers))
+        try:
+            return recovery.recover(self._runner, self._parts, pool, limit, progress)
+        finally:
+            pool.close()
 
     async def arecover(
-        self, *, limit: int | None = None, progress: Callable[[Recovery], object] | None = None
+        self,
+        *,
+        limit: int | None = None,
+        progress: Callable[[Recovery], object] | None = None,
+        workers: int = recovery.WORKERS,
     ) -> Recovery:
-        """The same in an event loop, also for sagas whose steps have to be awaited.
+        """The same in tasks of an event loop, also for sagas whose steps have to be awaited.
 
         >>> import asyncio
         >>> from mainstay import Engine
         >>> asyncio.run(Engine(sinks=[]).sagas.arecover()).recovered
         0
         """
-        return await recovery.arecover(self._runner, self._parts, limit, progress)
+        most = recovery.checked_workers(workers)
+        return await recovery.arecover(self._runner, self._parts, most, limit, progress)
 
     def resume(self, address: str) -> bool:
         """Takes one saga over, if no process runs it, and runs it to its end; whether it did.
@@ -218,8 +235,12 @@ class Sagas:
         *,
         every: Seconds = 5.0,
         progress: Callable[[Recovery], object] | None = None,
+        workers: int = recovery.WORKERS,
     ) -> Recovery:
         """Recovers again and again, until the event is set; the sum of all that was done.
+
+        A saga that takes long, or hangs, holds up neither the others nor the next look. When the
+        event is set, those at hand have 30 seconds; after that another process recovers them.
 
         >>> import threading
         >>> from mainstay import Engine
@@ -227,7 +248,12 @@ class Sagas:
         >>> Engine(sinks=[]).sagas.watch(stop).recovered
         0
         """
-        return recovery.watch(self.recover, stop, every, progress, self._parts.redact)
+        pool = Workers(recovery.checked_workers(workers))
+        once = partial(recovery.recover, self._runner, self._parts)
+        try:
+            return recovery.watch(once, pool, stop, every, progress, self._parts.redact)
+        finally:
+            pool.close()
 
     # --- looking and cancelling -------------------------------------------------------------------
 

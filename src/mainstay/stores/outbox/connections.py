@@ -32,12 +32,20 @@ class CallerConnection:
     Statements have `:name` for values, as SQLAlchemy's text() has them.
     """
 
-    __slots__ = ("_connection", "_execute", "dialect", "is_async")
+    __slots__ = ("_connection", "_execute", "anchor", "dialect", "is_async")
 
     def __init__(
-        self, connection: Any, dialect: str, execute: Callable[..., Any], *, is_async: bool = False
+        self,
+        connection: Any,
+        dialect: str,
+        execute: Callable[..., Any],
+        anchor: Any = None,
+        *,
+        is_async: bool = False,
     ) -> None:
         self._connection = connection
+        self.anchor = connection if anchor is None else anchor
+        """What leads to the same database as long as it exists, such as an engine of SQLAlchemy."""
         self._execute = execute
         self.dialect = dialect
         self.is_async = is_async
@@ -151,7 +159,7 @@ def _of_sqlalchemy(connection: Any) -> CallerConnection:
     dialect = _dialect(connection.dialect)
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         raise _no_transaction("with engine.begin() as connection:, without AUTOCOMMIT")
-    return CallerConnection(connection, dialect, _on_sqlalchemy)
+    return CallerConnection(connection, dialect, _on_sqlalchemy, connection.engine)
 
 
 def _of_session(session: Any) -> CallerConnection:
@@ -160,12 +168,14 @@ def _of_session(session: Any) -> CallerConnection:
 
 def _of_async_sqlalchemy(connection: Any) -> CallerConnection:
     found = _of_sqlalchemy(connection.sync_connection)
-    return CallerConnection(connection, found.dialect, _on_async_sqlalchemy, is_async=True)
+    execute = _on_async_sqlalchemy
+    return CallerConnection(connection, found.dialect, execute, found.anchor, is_async=True)
 
 
 def _of_async_session(session: Any) -> CallerConnection:
-    dialect = _dialect(session.get_bind().dialect)
-    return CallerConnection(session, dialect, _on_async_session, is_async=True)
+    bind = session.get_bind()
+    dialect = _dialect(bind.dialect)
+    return CallerConnection(session, dialect, _on_async_session, bind, is_async=True)
 
 
 def _on_sqlalchemy(connection: Any, statement: str, values: Values) -> Rows:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.stores.outbox.connections import CallerConnection
+    from mainstay.stores.outbox.expected import ExpectedDatabase
     from mainstay.stores.outbox.rows import NewRow
 
 _LEAN = ("id", "topic", "payload", "content_type", "aggregate_type", "aggregate_id", "aggregate")
@@ -44,12 +45,17 @@ _CONSUME = (
 )
 
 
-def add(connection: Any, row: NewRow, *, creates: bool) -> str:
+def add(
+    connection: Any, row: NewRow, *, creates: bool, expected: ExpectedDatabase | None = None
+) -> str:
     """Inserts a row in the transaction of a connection; the id of the entry.
 
-    It is another's id if there is an entry with the dedupe key of the row.
+    It is another's id if there is an entry with the dedupe key of the row. A connection that leads
+    to another database than the expected one is refused.
     """
     theirs = caller_connection(connection)
+    if expected is not None and not expected.is_known(theirs):
+        expected.check(theirs)
     statement, values = _statement(theirs.dialect, row)
     rows = _execute(theirs, statement, values, creates=creates)
     if row.dedupe_key is None or rows:
@@ -57,9 +63,13 @@ def add(connection: Any, row: NewRow, *, creates: bool) -> str:
     return str(theirs.execute(_FIND, {"dedupe_key": row.dedupe_key})[0][0])
 
 
-async def aadd(connection: Any, row: NewRow, *, creates: bool) -> str:
+async def aadd(
+    connection: Any, row: NewRow, *, creates: bool, expected: ExpectedDatabase | None = None
+) -> str:
     """The same, awaited."""
     theirs = caller_connection(connection)
+    if expected is not None and not expected.is_known(theirs):
+        await expected.acheck(theirs)
     statement, values = _statement(theirs.dialect, row)
     rows = await _aexecute(theirs, statement, values, creates=creates)
     if row.dedupe_key is None or rows:

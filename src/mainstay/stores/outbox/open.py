@@ -8,9 +8,32 @@ from mainstay.core.redact.redactor import REDACTOR
 from mainstay.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from mainstay.ports import Store
+    from mainstay.stores.outbox.expected import ExpectedDatabase
     from mainstay.stores.outbox.postgres import PostgresOutbox
     from mainstay.stores.outbox.sqlite import SqliteOutbox
+
+
+def expected_database(url: str, identity: Callable[[], tuple[Any, ...]]) -> ExpectedDatabase | None:
+    """What connections of callers must lead to; None if no relay of this engine could read there.
+
+    A file of SQLite is not opened: the transaction of the caller may have its lock.
+    """
+    from mainstay.stores.outbox.expected import ExpectedDatabase
+
+    scheme, shown = url.partition("://")[0], REDACTOR.text(url)
+    if scheme in ("postgresql", "postgres"):
+        return ExpectedDatabase("postgresql", shown, identity)
+    if scheme != "sqlite":
+        return None
+    from mainstay.stores.sqlite.store import path_of
+
+    path = path_of(url)
+    is_file = path != ":memory:" and not path.startswith("file:")
+    return ExpectedDatabase("sqlite", shown, lambda: (path,)) if is_file else None
 
 
 def open_outbox(place: str | Store, *, creates: bool = True) -> PostgresOutbox | SqliteOutbox:

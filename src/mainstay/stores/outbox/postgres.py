@@ -13,6 +13,7 @@ except ImportError:
 from mainstay.runtime.store_clock import StoreClock
 from mainstay.stores.outbox import schema
 from mainstay.stores.outbox import statements as steps
+from mainstay.stores.outbox.expected import IDENTITY
 from mainstay.stores.postgres.pool import Pools
 from mainstay.stores.postgres.statements import RoundTrip
 from mainstay.stores.postgres.store import PostgresStore
@@ -148,10 +149,16 @@ class PostgresOutbox:
             except psycopg.Error:  # the relay polls meanwhile
                 stop.wait(_LISTENING)
 
+    def identity(self) -> tuple[Any, ...]:
+        """What identifies the table."""
+        return self._drive("read", _identity)
+
     def is_in(self, store: Any) -> bool:
         """Whether it is in the database of a store."""
-        theirs = getattr(store, "address", None)
-        return theirs is not None and _place_of(theirs) == _place_of(self._database.address)
+        drive = getattr(store, "drive", None)
+        if drive is None:
+            return False
+        return bool(drive("read", _identity) == self.identity())
 
     def close(self) -> None:
         """Closes every connection."""
@@ -177,8 +184,9 @@ class PostgresOutbox:
             schema.check(self.dialect, version, self.url)
 
 
-def _place_of(address: PostgresUrl) -> tuple[Any, ...]:
-    return tuple(address.params.get(name) for name in ("host", "port", "dbname", "options"))
+def _identity() -> Steps[tuple[Any, ...]]:
+    rows = yield RoundTrip(IDENTITY)
+    return rows[0]
 
 
 def _migrate(url: str) -> Steps[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from mainstay.core.outbox.settle import LONGEST_WAIT, crashed
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.runtime.clock import SYSTEM
 from mainstay.stores.outbox import schema
+from mainstay.stores.outbox.expected import is_same_file
 from mainstay.stores.outbox.rows import COLUMNS, Batch, Look, entry_of, history_text
 from mainstay.stores.sqlite.store import SqliteStore
 
@@ -221,13 +221,13 @@ class SqliteOutbox:
     def listen(self, wake: Callable[[], object], stop: threading.Event) -> None:
         """Returns at once: SQLite notifies nobody, and relays poll."""
 
+    def identity(self) -> tuple[Any, ...]:
+        """What identifies the file."""
+        return (self._database.path,)
+
     def is_in(self, store: Any) -> bool:
         """Whether it is in the file of a store."""
-        path = getattr(store, "path", "")
-        try:
-            return os.path.samefile(path, self._database.path)  # noqa: PTH121  pathlib loads slowly
-        except OSError:
-            return False
+        return is_same_file(getattr(store, "path", ""), self._database.path)
 
     def close(self) -> None:
         """Closes every connection."""
