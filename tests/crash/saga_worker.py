@@ -100,6 +100,7 @@ def definition(scenario: str, effects: Path, boundaries: Boundaries) -> Saga:
                 file.write(line.encode())
                 os.fsync(file.fileno())
             boundaries.pass_by()
+            ctx.emit(name, {"key": ctx.key}, aggregate_type="saga", aggregate_id=ctx.saga_id)
             if error is not None:
                 raise error
             return name
@@ -142,7 +143,7 @@ def work(job: dict[str, Any]) -> None:
 
         stores = [PostgresStore]
     for store in stores:
-        for name in ("transact", "transact_many"):
+        for name in ("transact", "transact_many", "transact_also"):
             setattr(store, name, boundaries.around(getattr(store, name)))
     engine = Engine(job["url"], sinks=[], audit=False, purge=None, share=None)
     engine.sagas.register(saga)

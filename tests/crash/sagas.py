@@ -7,7 +7,9 @@ happened is read from a file that the steps append to. Exits with 1 if a propert
 - the saga ends as its definition has it: succeeded, compensated, or stuck with one item;
 - no step runs again after it was recorded as done;
 - undone are exactly the steps that may have happened, in reverse order of their ends;
-- all attempts of a step have one key; no entry of an open saga is left.
+- all attempts of a step have one key; no entry of an open saga is left;
+- the outbox has one event of each step and compensation whose end is in the log, in its order, and
+  no other: each of them emits one.
 """
 
 # ruff: noqa: T201 -- a command prints
@@ -156,14 +158,19 @@ class _Run:
             found = engine.sagas.get(self.trial.scenario, self.id)
             items = [item for item in engine.inbox if self.id in item.subject]
             entries = [at for at, _ in engine.sagas._parts.records.entries() if self.id in at]
+            events = [each.message.topic for each in engine.outbox.entries(aggregate_id=self.id)]
         self._hold(not entries, f"an entry is left: {entries}")
         if found is None:  # killed before it was begun: nothing happened
             self._hold(not self._lines(), "steps ran, and there is no record")
             self._hold(not items, "an item without a saga")
+            self._hold(not events, f"events without a saga: {events}")
             return
         expected = SCENARIOS[self.trial.scenario][1]
         self._hold(found.state == expected, f"it is {found.state}, not {expected}")
         self._hold(len(items) == (expected == "stuck"), f"{len(items)} items")
+        ends = {"done": "", "undo_done": "-"}
+        logged = [ends[each.what] + each.step for each in found.log if each.what in ends]
+        self._hold(events == logged, f"events {events}, and the log has {logged}")
         self._check_effects(found)
 
     def _lines(self) -> list[tuple[str, str, float]]:
