@@ -10,6 +10,7 @@ ARGS  :=
 KILLS := 1000
 FORKS := 500
 BROKERS := 100
+RESTARTS := 20
 PYTHONS :=
 RAN   := .trace.json
 COUNTED := .counted.json
@@ -110,10 +111,12 @@ counts: $(READY) ## the parts of the benchmark that count instead of time: frame
 	$(call step,counts,python -m bench --counted)
 	@$(BIN)/python -m bench --counted --report $(COUNTED)
 
-crash: $(READY) ## break processes, stores, disks, clocks, brokers; KILLS=0 FORKS=0 BROKERS=0 ARGS='--only pause:nats' narrows it
+crash: $(READY) ## break processes, stores, disks, clocks, brokers; KILLS=0 FORKS=0 BROKERS=0 RESTARTS=0 ARGS='--only pause:nats' narrows it
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.campaign --kills $(KILLS)
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.sagas --kills $(KILLS)
 	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.outbox $(KILLS)
+	@test $(RESTARTS) = 0 || $(BIN)/python -m tests.crash.restarts $(RESTARTS)
+	@test $(KILLS) = 0 || $(BIN)/python -m tests.crash.backlog
 	@test $(FORKS) = 0 || $(BIN)/python -m tests.crash.forks $(FORKS)
 	@test $(BROKERS) = 0 || $(BIN)/python -m tests.crash.brokers --trials $(BROKERS)
 	@$(BIN)/python -m tests.crash.faults --faults 2000 $(ARGS)

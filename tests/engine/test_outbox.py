@@ -566,3 +566,58 @@ def test_an_engine_that_has_no_relay_checks_nothing(tmp_path):
     with Engine(sinks=[]) as engine, connection:
         engine.outbox.add(connection, topic="a", payload={})
     connection.close()
+
+
+# --- two operators at once ------------------------------------------------------------------------
+
+
+def at_once(*works):
+    """What several calls return or raise that are made at the same time."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Barrier
+
+    barrier = Barrier(len(works))
+
+    def run(work):
+        barrier.wait(60.0)
+        try:
+            return work()
+        except UsageError as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(run, works))
+
+
+@pytest.mark.req("EF-10")
+def test_two_operators_replay_one_dead_letter(outbox_place):
+    """One of them does, the other is told why not; the message is published once more."""
+    with engine_of(outbox_place) as engine:
+        engine.outbox.counts()
+        dead(engine, outbox_place, "a")
+        replay, discard = engine.outbox.replay, engine.outbox.discard
+        answers = at_once(
+            lambda: replay("a", by="ann"),
+            lambda: replay("a", by="ben"),
+            lambda: discard("a", by="eve", why="a mistake"),
+        )
+        refused = [each for each in answers if isinstance(each, UsageError)]
+        assert len(refused) == 2
+        assert all("only a dead one" in str(each) for each in refused)
+        history = [each.kind for each in engine.outbox.get("a").history]
+        assert history.count("replay") + history.count("discard") == 1
+        assert len(published(engine)) == history.count("replay")
+
+
+def test_an_operator_acts_on_the_item_of_a_message_that_another_has_replayed(outbox_place):
+    """The item is closed with what it found; nothing is published twice."""
+    with engine_of(outbox_place) as engine:
+        engine.outbox.counts()
+        dead(engine, outbox_place, "a")
+        engine.operators.add("ann", secret="correct horse battery")
+        (item,) = engine.inbox
+        engine.outbox.replay("a", by="ben")
+        assert len(published(engine)) == 1
+        answer = engine.inbox.act(item.id, "retry", by="ann", proof="correct horse battery")
+        assert answer.item.result == "nothing was changed: the message is not dead any more"
+        assert published(engine) == []

@@ -479,6 +479,40 @@ def test_a_decision_after_the_saga_has_moved_on(engine, ann):
     assert ann("retry").text == "nothing was changed: the record has moved on"
 
 
+def test_two_operators_decide_on_one_stuck_saga(engine):
+    """One decision counts, the other operator learns whose; the log has it once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from mainstay.core.inbox.actions import Already, Won
+
+    steps, barrier = Steps(), threading.Barrier(3)
+    saga = Saga("t", [steps("a", fail_undo=[OSError()]), steps("b", fail=ValueError("x"))])
+    engine.operators.add("ann", secret=SECRET)
+    for name in ("ben", "eve"):
+        engine.operators.add(name, secret=SECRET, by="ann", proof=SECRET)
+    with pytest.raises(CompensationFailedError):
+        engine.sagas.run(saga, id="1")
+    (item,) = engine.inbox
+    choices = {"ann": ("retry", {}), "ben": ("skip", {"why": "by hand"}),
+               "eve": ("mark_done", {"evidence": "ticket 7"})}  # fmt: skip
+
+    def decide(name):
+        action, options = choices[name]
+        barrier.wait(60.0)
+        return engine.inbox.act(item.id, action, by=name, proof=SECRET, **options)
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = dict(zip(choices, pool.map(decide, choices), strict=True))
+    (winner,) = [name for name, answer in answers.items() if isinstance(answer, Won)]
+    assert sum(isinstance(answer, Already) for answer in answers.values()) == 2
+    view = engine.sagas.get("t", "1")
+    decided = [entry.what for entry in view.log if entry.what.startswith("undo_")][2:]
+    expected = {"ann": "undo_retried", "ben": "undo_skipped", "eve": "undo_done"}
+    assert decided == [expected[winner]]
+    assert engine.sagas.recover().compensated == 1
+    assert steps.calls.count("-a") == (2 if winner == "ann" else 1)
+
+
 def test_patient_by_default(engine):
     """A compensation without a policy of its own is tried eight times, whatever it raises."""
     calls = []

@@ -218,6 +218,25 @@ def test_a_clock_that_was_set_back_by_a_day_keeps_nothing_for_a_day(place):
     assert place.phases() == {"a": "ready", "b": "ready"}
 
 
+@pytest.mark.req("EF-14")
+def test_a_clock_that_was_set_ahead_by_a_day_loses_nothing(place):
+    """A worker that is alive seems to be gone: another takes over, and its late write is refused.
+
+    What a day passes is due at once.
+    """
+    place.add("a", aggregate="X")
+    place.add("b", aggregate="Y", delay=3600.0)
+    (first,) = place.claim(token="one").entries
+    place.execute("UPDATE mainstay_outbox SET lease_until = lease_until - 86400 WHERE id = 'a'")
+    place.execute("UPDATE mainstay_outbox SET next_at = next_at - 86400 WHERE id = 'b'")
+    place.table.upkeep(RULES)
+    assert place.phases() == {"a": "ready", "b": "ready"}
+    second, *_ = place.claim(token="two").entries
+    assert (second.id, second.attempts) == ("a", 2)
+    assert place.table.settle([first], sent([first])) == set()
+    assert place.table.settle([second], sent([second])) == {"a"}
+
+
 def test_a_dedupe_key_keeps_the_first(place):
     with place.connect() as connection:
         for name in ("a", "b"):
