@@ -141,8 +141,8 @@ def test_every_exit_code_is_documented():
         (
             ["zzz"],
             (
-                "there is no command 'zzz'; there are audit, circuits, config, demo, doctor, exec,"
-                " explain-error,"
+                "there is no command 'zzz'; there are audit, circuits, comply, config, demo,"
+                " doctor, exec, explain-error,"
                 " inbox, operators, outbox, policies, sagas, spill, status, store"
             ),
             "mainstay --help",

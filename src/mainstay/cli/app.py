@@ -17,6 +17,7 @@ from mainstay.cli.options import example
 HOMES = {
     "audit": "mainstay.cli.audit.command",
     "circuits": "mainstay.cli.circuits.command",
+    "comply": "mainstay.cli.comply.command",
     "config": "mainstay.cli.config.command",
     "demo": "mainstay.cli.demo.command",
     "doctor": "mainstay.cli.doctor",

@@ -1,0 +1,1 @@
+"""Compliance of pipeline runs: rules over their telemetry, ledgers, records and audit events."""
