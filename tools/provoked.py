@@ -1,13 +1,23 @@
-"""Report which rows of the tables of libraries' errors the tests provoke through the real library.
+"""Report how the tests provoke the rows of the tables of libraries' errors.
 
-    python -m pytest -p tools.provoked tests/integrations
+    python -m pytest -p tools.provoked tests/integrations/errors
     python tools/provoked.py [LIBRARY ...]
+    python tools/provoked.py --write
 
 The first command writes what the tables judged while the tests ran, the second one prints the
-report; with the name of a library also the rows that nothing has provoked. A row counts if an
-exception that came to it was raised by a call into a library. It does not if the test raised the
-exception itself or only made it. Classes that share the rows of a code or a status share them here
-too; a row that a class inherits, and classes of other versions, are left out.
+report; with the name of a library also the rows that no test provokes. The third one writes
+tests/integrations/errors/provoked.txt, from which the reference of known errors and a test take it.
+A row counts as one of
+
+- `client`: an exception that came to it was raised by a call into the real library;
+- `parser`: only by the library's own parser of an answer, in a test with `@pytest.mark.parser`;
+- `never`: the library cannot raise it; its own reason says so, or unprovoked.txt does;
+- `open`: none of these.
+
+It does not count if the test raised the exception itself or only made it, unless the library
+handed the exception over and the test says so (`handed`). Classes that share the rows of a code or
+a status share them here too; a row that a class inherits, and classes of other versions, are left
+out.
 """
 
 from __future__ import annotations
@@ -31,14 +41,26 @@ from mainstay.integrations import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeVar
+
+    import pytest
 
     from mainstay.core.known.kind import Known
     from mainstay.core.known.table import Entry, Table
 
+    Error = TypeVar("Error", bound=BaseException)
+
+ROOT = Path(__file__).parents[1]
 FOLDER = Path(os.environ.get("MAINSTAY_PROVOKED", ".provoked"))
-_seen: set[tuple[str, str, str]] = set()
+SUMMARY = ROOT / "tests/integrations/errors/provoked.txt"
+REASONS = ROOT / "tests/integrations/errors/unprovoked.txt"
+CLIENT, PARSER, NEVER, OPEN = "client", "parser", "never", "open"
+NOT_RAISED = ("a base class", "a base of ")
+"""How the reason of a row begins whose class the library does not raise itself."""
+_seen: set[tuple[str, str, str, str]] = set()
 _around = [False]
+_how = [CLIENT]
 _judged = resolve._judged  # noqa: SLF001 -- the one place where an exception comes to its row
 
 
@@ -46,6 +68,11 @@ def pytest_configure() -> None:
     """Write down what the tables judge, from here on, in every worker."""
     resolve._judged = _recorded  # noqa: SLF001 -- as above
     atexit.register(_write)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that calls a parser says so with its mark."""
+    _how[0] = PARSER if item.get_closest_marker("parser") else CLIENT
 
 
 def _recorded(
@@ -58,12 +85,31 @@ def _recorded(
     found = REGISTRY.entry_of(type(exception))
     is_real = is_provoked(exception) or (depth > 0 and _around[-1])
     if found is not None and is_real:
-        _seen.add((table.library, found[1], case_of(entry, exception)))
+        _seen.add((table.library, name_of(table, found[1]), case_of(entry, exception), _how[0]))
     _around.append(is_real)  # what a library has put inside was never raised
     try:
         return _judged(table, entry, exception, kind_of, depth)
     finally:
         _around.pop()
+
+
+def name_of(table: Table, name: str) -> str:
+    """The name of the entry of a class, which may be that of its module.
+
+    >>> name_of(errors.table("asyncpg"), "asyncpg.exceptions.DeadlockDetectedError")
+    'asyncpg.exceptions.*'
+    """
+    return name if name in table.entries else f"{name.rpartition('.')[0]}.*"
+
+
+def handed(exception: Error) -> Error:
+    """An exception that the library made and handed over, in a callback or a result, unraised.
+
+    >>> is_provoked(handed(RuntimeError()))
+    True
+    """
+    exception.handed_over = True  # type: ignore[attr-defined]  # for is_provoked
+    return exception
 
 
 def is_provoked(exception: BaseException) -> bool:
@@ -72,6 +118,8 @@ def is_provoked(exception: BaseException) -> bool:
     >>> is_provoked(ValueError())
     False
     """
+    if getattr(exception, "handed_over", False):
+        return True
     step = exception.__traceback__
     if step is None:
         return False
@@ -110,21 +158,33 @@ def _write() -> None:
     (FOLDER / f"{os.getpid()}.json").write_text(json.dumps(sorted(_seen)), encoding="utf-8")
 
 
-def missing(library: str, seen: Iterable[tuple[str, ...]]) -> tuple[int, list[str]]:
-    """The number of rows of a library, and those that nothing has provoked."""
-    known, seen = errors.table(library), set(seen)
+def rows_of(library: str) -> Iterator[tuple[str, tuple[object, ...], Line, str]]:
+    """The rows of a library that count: name, what rows that are alike share, line and case."""
+    known = errors.table(library)
     module = importlib.import_module(f"mainstay.integrations.errors.{library}")
     others = getattr(module, "OTHER_VERSIONS", ())
-    rows: dict[tuple[object, ...], str] = {}
-    done = set()
     for line in lines(known):
-        if line.ancestor or line.name in others:
-            continue
-        case = "wraps" if line.row is None else line.case
-        rows.setdefault(_alike(line, case), f"{line.name} {case}".strip())
-        if (known.library, line.name, case) in seen:
-            done.add(_alike(line, case))
-    return len(rows), [name for alike, name in rows.items() if alike not in done]
+        if not line.ancestor and line.name not in others:
+            case = "wraps" if line.row is None else line.case
+            yield f"{line.name} {case}".strip(), _alike(line, case), line, case
+
+
+def provoked(library: str, seen: Iterable[tuple[str, ...]]) -> dict[str, str]:
+    """How each row of a library is provoked."""
+    known, kept = errors.table(library), set(seen)
+    never = reasons().get(library, {})
+    names: dict[tuple[object, ...], str] = {}
+    hows: dict[tuple[object, ...], str] = {}
+    for name, alike, line, case in rows_of(library):
+        names.setdefault(alike, name)
+        found = [how for how in (CLIENT, PARSER) if (known.library, line.name, case, how) in kept]
+        if not found:
+            found = [NEVER if name in never or line.why.startswith(NOT_RAISED) else OPEN]
+        hows[alike] = min(hows.get(alike, OPEN), found[0], key=_ORDER.index)
+    return {names[alike]: how for alike, how in hows.items()}
+
+
+_ORDER = (CLIENT, PARSER, NEVER, OPEN)
 
 
 def _alike(line: Line, case: str) -> tuple[object, ...]:
@@ -133,15 +193,71 @@ def _alike(line: Line, case: str) -> tuple[object, ...]:
     return case.rpartition(" ")[2], line.row.kind, line.row.why, line.row.ambiguous
 
 
+def share(hows: Iterable[str]) -> float:
+    """The part of the rows that a library can raise and that no server provokes.
+
+    >>> share(["client", "client", "client", "parser", "never"])
+    0.25
+    """
+    counted = [how for how in hows if how != NEVER]
+    return sum(how != CLIENT for how in counted) / max(len(counted), 1)
+
+
+def reasons() -> dict[str, dict[str, str]]:
+    """Why a library cannot raise a row: library, row, reason."""
+    return _sections(REASONS, lambda line: line.split(": ", 1))
+
+
+def summary() -> dict[str, dict[str, str]]:
+    """How each row is provoked, as it was last written: library, row, how."""
+    return _sections(SUMMARY, lambda line: line.split(" ", 1)[::-1])
+
+
+def _sections(path: Path, parts: Callable[[str], list[str]]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    library = ""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        if line.startswith("["):
+            library = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, value = parts(line)
+            found.setdefault(library, {})[name] = value
+    return found
+
+
+HEAD = """\
+# How the tests provoke the rows of the tables of libraries' errors; written by
+#     python -m pytest -p tools.provoked tests/integrations/errors
+#     python tools/provoked.py --write
+# client: through the real library; parser: by its own parser of an answer; never: the library
+# cannot raise it, and unprovoked.txt or the row has the reason; open: nothing provokes it yet.
+"""
+
+
+def text(all_rows: dict[str, dict[str, str]]) -> str:
+    """The summary as it is written."""
+    parts = [
+        f"\n[{library}]\n" + "".join(f"{how} {name}\n" for name, how in rows.items())
+        for library, rows in all_rows.items()
+    ]
+    return HEAD + "".join(parts)
+
+
 def main() -> int:
-    """Print the report."""
+    """Print the report, or write the summary."""
     files = [json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")]
     seen = {tuple(row) for file in files for row in file}
-    for library in sorted(set(errors.FILES.values())):
-        rows, left = missing(library, seen)
-        print(f"{library:16} {rows:4} rows, {len(left):4} not provoked, {len(left) / rows:.0%}")
+    libraries = sorted(set(errors.FILES.values()))
+    all_rows = {library: provoked(library, seen) for library in libraries}
+    if "--write" in sys.argv[1:]:
+        SUMMARY.write_text(text(all_rows), encoding="utf-8")
+    for library, rows in all_rows.items():
+        hows = [*rows.values()]
+        counts = ", ".join(f"{hows.count(how):3} {how}" for how in _ORDER)
+        print(f"{library:16} {len(rows):4} rows: {counts}; not by a server {share(hows):.0%}")
         if library in sys.argv[1:]:
-            print("".join(f"    {name}\n" for name in left), end="")
+            left = [f"    {how:6} {name}\n" for name, how in rows.items() if how in (PARSER, OPEN)]
+            print("".join(left), end="")
     return 0
 
 

@@ -22,6 +22,9 @@ _LOST = Row(
 _WRONG = Row(Kind.PERMANENT, "a mistake in the call")
 _AUTH = Row(Kind.AUTH, "the server refuses the credentials")
 _NO_POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
+_EXHAUSTED = Row(
+    Kind.OVERLOAD, "the pool has as many connections as it may; nothing was sent"
+)
 _REFUSED_NOW = "the server refuses commands at present"
 
 # --- what the text of a failed connection begins with or contains ---------------------------------
@@ -35,6 +38,7 @@ _TEXTS = (
     ("Connection has data", "stale"),
     ("Connection not ready", "stale"),
     ("max number of clients reached", "clients"),
+    ("Too many connections", "exhausted"),
     ("protocol must be", "settings"),
     ("Invalid RESP version", "settings"),
     ("Invalid Database", "settings"),
@@ -60,6 +64,7 @@ _CONNECTION = Cases(
         "pool": _NO_POOL,
         "stale": Row(Kind.TRANSIENT, "a connection of the pool was not usable; nothing was sent"),
         "clients": Row(Kind.OVERLOAD, "the server has as many clients as it accepts"),
+        "exhausted": _EXHAUSTED,
         "settings": Row(Kind.PERMANENT, "the server does not support what the client is set to"),
     },
     otherwise=_LOST,
@@ -141,14 +146,12 @@ def _first(error: BaseException) -> BaseException | None:
 
 ENTRIES: dict[str, Entry] = {
     "redis.exceptions.RedisError": Row(
-        Kind.UNKNOWN, "a base class, which redis-py itself does not raise"
+        Kind.UNKNOWN, "a base class, raised for a command that the nodes of a cluster do not have"
     ),
     "redis.exceptions.ConnectionError": _CONNECTION,
     "redis.exceptions.TimeoutError": _TIMEOUT,
     "redis.exceptions.BusyLoadingError": _LOADING,
-    "redis.exceptions.MaxConnectionsError": Row(
-        Kind.OVERLOAD, "the pool has as many connections as it may; nothing was sent"
-    ),
+    "redis.exceptions.MaxConnectionsError": _EXHAUSTED,
     "redis.exceptions.AuthenticationError": _AUTH,
     "redis.exceptions.AuthorizationError": _NO_PERMISSION,
     "redis.exceptions.ExternalAuthProviderError": Row(

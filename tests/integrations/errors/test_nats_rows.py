@@ -1,0 +1,250 @@
+"""nats-py: rows of the table that the other tests do not come to.
+
+A stub speaks the first lines of the protocol and refuses; JetStream is the real server's.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import socket
+import threading
+import warnings
+
+import nats
+import nats.errors
+import pytest
+from nats.aio.msg import Msg
+from nats.js.api import KeyValueConfig, ObjectMeta, StreamConfig
+
+from tests.integrations.errors.rows import comes_to
+from tests.servers.nats import start_nats
+from tools.provoked import handed
+
+INFO = {"server_id": "x", "version": "2.10.0", "max_payload": 1024, "proto": 1, "headers": True}
+
+
+async def ignored(_error):
+    """What happens to a connection in the background."""
+
+
+FEW = {
+    "error_cb": ignored, "connect_timeout": 30, "allow_reconnect": False,
+    "max_reconnect_attempts": 0,
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def refusing(line):
+    """A server that greets, and answers the first PING with a line."""
+
+    def serve():
+        with contextlib.suppress(OSError):
+            wire, _ = listener.accept()
+            with wire, wire.makefile("rb") as reader:
+                wire.sendall(b"INFO " + json.dumps(INFO).encode() + b"\r\n")
+                while reader.readline().split() not in ([b"PING"], []):
+                    pass
+                wire.sendall(line + b"\r\n")
+                reader.read()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+        with warnings.catch_warnings():  # nats-py leaves a connection that was refused open
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        thread.join()
+
+
+REFUSED = {
+    "nats.errors.Error words full": b"-ERR 'maximum connections exceeded'",
+    "nats.errors.Error words throttled": b"-ERR 'Connection throttling is active'",
+    "nats.errors.Error words auth": b"-ERR 'Authorization Violation'",
+    "nats.errors.Error otherwise": b"-ERR 'Something New'",
+}
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_a_server_that_refuses_the_connection(row):
+    """In its own words."""
+
+    async def connect():
+        await nats.connect(url, **FEW)
+
+    with refusing(REFUSED[row]) as url:
+        comes_to(row, connect)
+
+
+LATER = {
+    "nats.errors.StaleConnectionError": b"PONG\r\n-ERR 'Stale Connection'",
+    "nats.errors.AuthorizationError": b"PONG\r\n-ERR 'Authorization Violation'",
+    "nats.errors.ProtocolError": b"PONG\r\nMSG one\r\n",
+}
+
+
+@pytest.mark.parametrize("row", LATER)
+def test_a_server_that_ends_a_connection(row):
+    """nats-py keeps the error as the last one, and closes."""
+
+    async def lose():
+        closed = asyncio.Event()
+
+        async def ended():
+            closed.set()
+
+        client = await nats.connect(url, closed_cb=ended, **FEW)
+        await asyncio.wait_for(closed.wait(), 60)
+        raise handed(client.last_error)
+
+    with refusing(LATER[row]) as url:
+        comes_to(row, lose)
+
+
+# --- calls of a client ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = start_nats(tmp_path_factory.mktemp("nats"))
+    yield server
+    server.kill()
+
+
+async def unsubscribed_twice(client, _js):
+    subscription = await client.subscribe("a")
+    for _ in range(2):
+        await subscription.unsubscribe()
+
+
+async def slow(client, _js):
+    seen = asyncio.get_running_loop().create_future()
+
+    async def note(error):
+        if not seen.done():
+            seen.set_result(error)
+
+    client._error_cb = note
+    await client.subscribe("a", pending_msgs_limit=1)
+    for _ in range(9):
+        await client.publish("a", b"x")
+    await client.flush(60)
+    raise handed(await asyncio.wait_for(seen, 60))
+
+
+async def drained_late(client, _js):
+    seen = asyncio.get_running_loop().create_future()
+
+    async def note(error):
+        if not seen.done():
+            seen.set_result(error)
+
+    async def hang(_message):
+        await seen
+
+    client._error_cb = note
+    client.options["drain_timeout"] = 0.01
+    await client.subscribe("a", cb=hang)
+    await client.publish("a")
+    await client.flush(60)
+    await client.drain()
+    raise handed(await asyncio.wait_for(seen, 60))
+
+
+async def acknowledged_twice(_client, js):
+    await js.add_stream(StreamConfig(name="twice", subjects=["twice"]))
+    await js.publish("twice", b"x")
+    subscription = await js.subscribe("twice", manual_ack=True)
+    message = await subscription.next_msg(60)
+    for _ in range(2):
+        await message.ack()
+
+
+async def plain_acknowledged(client, _js):
+    await Msg(client).ack()
+
+
+async def no_bucket(_client, js):
+    await js.add_stream(StreamConfig(name="KV_plain", subjects=["plain"]))
+    await js.key_value("plain")
+
+
+async def no_keys(_client, js):
+    bucket = await js.create_key_value(KeyValueConfig(bucket="none"))
+    await bucket.keys()
+
+
+async def deleted_object(_client, js):
+    store = await js.create_object_store("deleted")
+    await store.put("o", b"x")
+    await store.delete("o")
+    await store.update_meta("o", ObjectMeta(name="p"))
+
+
+async def renamed_object(_client, js):
+    store = await js.create_object_store("renamed")
+    await store.put("o", b"x")
+    await store.put("p", b"x")
+    await store.update_meta("o", ObjectMeta(name="p"))
+
+
+async def damaged_object(_client, js):
+    store = await js.create_object_store("damaged")
+    made = await store.put("o", b"x")
+    await js.publish(f"$O.damaged.C.{made.nuid}", b"more")
+    await js.purge_stream("OBJ_damaged", subject=f"$O.damaged.C.{made.nuid}", keep=1)
+    await store.get("o")
+
+
+async def damaged_description(_client, js):
+    store = await js.create_object_store("described")
+    await store.put("o", b"x")
+    await js.publish("$O.described.M.bw==", b"{no json")
+    await store.get_info("o")
+
+
+CALLS = {
+    "BadSubscriptionError": unsubscribed_twice,
+    "SlowConsumerError": slow,
+    "DrainTimeoutError": drained_late,
+    "MsgAlreadyAckdError": acknowledged_twice,
+    "NotJSMessageError": plain_acknowledged,
+    "BadBucketError": no_bucket,
+    "NoKeysError": no_keys,
+    "ObjectDeletedError": deleted_object,
+    "ObjectAlreadyExists": renamed_object,
+    "DigestMismatchError": damaged_object,
+    "BadObjectMetaError": damaged_description,
+}
+
+
+@pytest.mark.parametrize("row", CALLS)
+def test_calls_of_a_client(server, row):
+    """The real server answers."""
+
+    async def call():
+        client = await nats.connect(f"nats://127.0.0.1:{server.port}", **FEW)
+        try:
+            await asyncio.wait_for(CALLS[row](client, client.jetstream()), 60)
+        finally:
+            with contextlib.suppress(nats.errors.Error):
+                await client.close()
+
+    comes_to(row, call)
+
+
+async def callback():
+    await nats.connect("nats://127.0.0.1:1", error_cb=print)
+
+
+SETTINGS = {
+    "InvalidCallbackTypeError": callback,
+    "nats.errors.Error words mistake": lambda: nats.connect(["ws://a:1", "nats://b:1"], **FEW),
+}
+
+
+@pytest.mark.parametrize("row", SETTINGS)
+def test_wrong_settings(row):
+    """Nothing is sent."""
+    comes_to(row, SETTINGS[row])
