@@ -48,7 +48,10 @@ class AmqpStub:
                 wire.recv(4096)
                 return
             properties = {"capabilities": self.capabilities}
-            self._send(wire, commands.Connection.Start(0, self.version, properties, self.mechanisms, "en_US"))
+            self._send(
+                wire,
+                commands.Connection.Start(0, self.version, properties, self.mechanisms, "en_US"),
+            )
             for channel, frame in self._frames(wire):
                 answer = self._answer(frame)
                 if answer is not None:

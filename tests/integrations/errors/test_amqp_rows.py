@@ -25,7 +25,27 @@ from tests.integrations.errors.rows import comes_to, raised_by, row_of
 from tests.integrations.errors.service_stub import dead_port
 from tools.provoked import handed
 
-CODES = (200, 311, 312, 313, 320, 402, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 530, 540, 541)
+CODES = (
+    200,
+    311,
+    312,
+    313,
+    320,
+    402,
+    403,
+    404,
+    405,
+    406,
+    501,
+    502,
+    503,
+    504,
+    505,
+    506,
+    530,
+    540,
+    541,
+)
 CLOSES = {f"reply code {code}": (code, "as asked") for code in CODES}
 CLOSES |= {"reply code 530 limit": (530, "connection limit"), "otherwise": (999, "as asked")}
 
@@ -74,7 +94,7 @@ async def by_aio_pika(broker):
 
 @pytest.mark.parametrize("case", CLOSES)
 def test_aio_pika_by_the_code_with_which_a_broker_closes(broker, case):
-    """aiormq has classes for some of the codes."""
+    """Aiormq has classes for some of the codes."""
     broker.close = CLOSES[case]
     for broker.of_channel in (False, True):
         error = raised_by(lambda: by_aio_pika(broker))
@@ -134,7 +154,9 @@ def test_contents_that_do_not_fit_their_header():
         for each in frames:
             made.process(each)
 
-    comes_to("pika.exceptions.BodyTooLongError", lambda: assemble(header, pika.frame.Body(1, b"xx")))
+    comes_to(
+        "pika.exceptions.BodyTooLongError", lambda: assemble(header, pika.frame.Body(1, b"xx"))
+    )
     comes_to("pika.exceptions.UnexpectedFrameError", lambda: assemble(pika.frame.Heartbeat()))
 
 

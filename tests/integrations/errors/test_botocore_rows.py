@@ -233,7 +233,7 @@ def test_a_service_that_does_not_speak_tls(stub):
 
 
 def test_a_body_that_cannot_be_sent(stub, s3):
-    """botocore wraps what the client's own body raises."""
+    """Botocore wraps what the client's own body raises."""
 
     def body():
         yield b"x"

@@ -14,6 +14,7 @@ from mainstay.integrations.errors.confluent_kafka import CODES
 from mainstay.testing import FaultProxy
 from tests.integrations.errors.brokers import BY_DEFAULT, dead_port, judged, seen, tried
 from tests.servers.kafka import MockCluster
+from tools.provoked import handed
 
 LOST, SLOW = "transient ambiguous", "timeout ambiguous"
 SOON = {
@@ -48,7 +49,7 @@ def produced(bootstrap, topic="news", **settings):
     producer.produce(topic, b"x", on_delivery=lambda error, _message: reports.append(error))
     producer.flush(120)
     if reports[0] is not None:
-        raise KafkaException(reports[0])
+        raise handed(KafkaException(reports[0]))
 
 
 # --- the network ----------------------------------------------------------------------------------

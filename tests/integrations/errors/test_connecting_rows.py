@@ -114,9 +114,7 @@ CAUSES = {
 def test_tls_that_fails(raw, client, cause):
     """What OpenSSL gives as the reason decides, in the exception of whichever client."""
     raw.reply, options = CAUSES[cause]
-    error = raised_by(
-        lambda: CLIENTS[client](f"https://127.0.0.1:{raw.port}/", context(**options))
-    )
+    error = raised_by(lambda: CLIENTS[client](f"https://127.0.0.1:{raw.port}/", context(**options)))
     name, _ = row_of(error)
     if (client, cause) != ("aiohttp", "SSLEOFError"):  # asyncio makes a reset of it
         assert name.endswith(f" cause {cause}"), (name, error)
@@ -127,7 +125,7 @@ def test_tls_that_fails(raw, client, cause):
 
 
 def collect():
-    """asyncio leaves the transport of a handshake that failed open."""
+    """Asyncio leaves the transport of a handshake that failed open."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()

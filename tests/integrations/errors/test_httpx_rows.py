@@ -146,7 +146,7 @@ def test_events_of_httpx2(web):
 
 
 def test_the_pool_by_itself(web, lib):
-    """httpcore without httpx."""
+    """Httpcore without httpx."""
     core = lib.core.__name__
     limit = {"timeout": {"connect": SHORT, "read": SHORT, "write": SHORT, "pool": SHORT}}
 

@@ -83,7 +83,9 @@ def stub():
 
 def client(library, port, **settings):
     none = library.retry.Retry(library.backoff.NoBackoff(), 0)
-    return library.Redis(port=port, **{"retry": none, "protocol": 2, "socket_timeout": 30} | settings)
+    return library.Redis(
+        port=port, **{"retry": none, "protocol": 2, "socket_timeout": 30} | settings
+    )
 
 
 ANSWERS = {

@@ -36,6 +36,13 @@ _UTILS: dict[str, Entry] = {
         otherwise=Row(Kind.PERMANENT, "the driver or the database does not have this feature"),
     ),
 }
+
+
+def _handled(error: BaseException) -> BaseException | None:
+    """The error of the database in whose place it was raised: Django does not name it the cause."""
+    return error.__cause__ or error.__context__
+
+
 _MIGRATIONS = """
     AmbiguityError BadMigrationError CircularDependencyError InconsistentMigrationHistory
     InvalidBasesError InvalidMigrationPlan IrreversibleError NodeNotFoundError
@@ -62,7 +69,7 @@ TABLE = Table(
         ),
         **{f"django.db.migrations.exceptions.{name}": _MIGRATION for name in _MIGRATIONS},
         "django.db.migrations.exceptions.MigrationSchemaMissing": Inner(
-            "__cause__", otherwise=_MIGRATION
+            _handled, otherwise=_MIGRATION
         ),
     },
     packages=("django.db",),

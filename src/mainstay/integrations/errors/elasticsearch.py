@@ -41,15 +41,20 @@ def _status(error: Any) -> tuple[int]:
     return (error.meta.status,)
 
 
+def _below(error: Any) -> BaseException | None:
+    """What the HTTP library raised; the node of aiohttp does not name it the cause."""
+    found: BaseException | None = error.__cause__ or error.__context__
+    return found
+
+
 def _cause(error: Any) -> tuple[str, ...]:
     """The class of what the HTTP library raised, if no attempt before it was sent either."""
-    return () if error.errors else (type(error.__cause__).__name__,)
+    return () if error.errors else (type(_below(error)).__name__,)
 
 
 def _lookup(error: Any) -> BaseException | None:
     """A name lookup that failed. Nothing else is looked into: a search is a POST as a write is."""
-    found: BaseException | None = error.__cause__
-    return found if _cause(error) == ("NameResolutionError",) else None
+    return _below(error) if _cause(error) == ("NameResolutionError",) else None
 
 
 def _statuses(error: Any) -> tuple[int, ...]:
@@ -129,7 +134,7 @@ TABLE = Table(
         ),
         "elastic_transport.ConnectionError": _CONNECTION,
         "elastic_transport.ConnectionTimeout": _TIMEOUT,
-        "elastic_transport.TlsError": Inner("__cause__", otherwise=_LOST),
+        "elastic_transport.TlsError": Inner(_below, otherwise=_LOST),
         "elastic_transport.SniffingError": Row(
             Kind.TRANSIENT, "no node gave the list of nodes; the request was not sent"
         ),

@@ -22,9 +22,7 @@ _LOST = Row(
 _WRONG = Row(Kind.PERMANENT, "a mistake in the call")
 _AUTH = Row(Kind.AUTH, "the server refuses the credentials")
 _NO_POOL = Row(Kind.TIMEOUT, "no connection of the pool was free in time, so nothing was sent")
-_EXHAUSTED = Row(
-    Kind.OVERLOAD, "the pool has as many connections as it may; nothing was sent"
-)
+_EXHAUSTED = Row(Kind.OVERLOAD, "the pool has as many connections as it may; nothing was sent")
 _REFUSED_NOW = "the server refuses commands at present"
 
 # --- what the text of a failed connection begins with or contains ---------------------------------

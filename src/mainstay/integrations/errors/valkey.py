@@ -39,7 +39,8 @@ TABLE = Table(
     {
         **{_renamed(n): _entry(e) for n, e in ENTRIES.items() if not n.startswith(_ABSENT)},
         "valkey.exceptions.ValkeyError": Row(
-            Kind.UNKNOWN, "a base class, raised for a command that the nodes of a cluster do not have"
+            Kind.UNKNOWN,
+            "a base class, raised for a command that the nodes of a cluster do not have",
         ),
     },
     retries="none but a `Retry` that is handed over, and one repetition with retry_on_timeout",

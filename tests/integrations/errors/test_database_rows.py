@@ -1,0 +1,214 @@
+"""pymongo and neo4j: rows of their tables that the other tests do not come to.
+
+The stubs speak MongoDB's wire protocol and Bolt; they name their sources.
+"""
+
+import contextlib
+import gc
+import warnings
+
+import bson
+import gridfs
+import neo4j
+import neo4j.exceptions
+import pymongo
+import pymongo.errors
+import pytest
+
+from mainstay.integrations.errors import table
+from tests.integrations.errors.bolt_stub import RUN, BoltStub
+from tests.integrations.errors.rows import comes_to, raised_by, row_of
+from tests.servers.mongo import MongoStub
+
+ONCE = {"retryReads": False, "retryWrites": False}
+
+
+@pytest.fixture(scope="module")
+def mongo():
+    with pytest.MonkeyPatch.context() as patch, MongoStub() as stub:
+        patch.setattr("pymongo.common.MIN_HEARTBEAT_INTERVAL", 0.01)
+        yield stub
+    with warnings.catch_warnings():  # a monitor that is closed while it connects leaves its socket
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def database(mongo):
+    with pymongo.MongoClient(mongo.uri, **ONCE) as client:
+        yield client.db
+
+
+CONCERNS = table("pymongo").entries["pymongo.errors.WriteConcernError"].rows
+
+
+@pytest.mark.parametrize("code", CONCERNS)
+def test_a_write_that_was_not_replicated_as_asked(mongo, database, code):
+    """The document of the answer has the code in `writeConcernError`."""
+    concern = {"code": code, "errmsg": "as documented"}
+    mongo.answer("insert", {"ok": 1.0, "n": 1, "writeConcernError": concern})
+    error = raised_by(lambda: database.things.insert_one({"n": 1}))
+    name, line = row_of(error)
+    expected = str(code) if code != 50 else "pymongo.errors.WTimeoutError"
+    assert (name.rpartition(" ")[2], mongo.seen["insert"]) == (expected, 1)
+    assert line.row.ambiguous
+
+
+def gridfs_file(database):
+    """A file whose chunks are not there."""
+    return gridfs.GridFS(database).get(7).read()
+
+
+def corrupt_file(mongo, database):
+    document = {"_id": 7, "length": 5, "chunkSize": 255, "filename": "f"}
+    first = {"ok": 1.0, "cursor": {"id": 0, "ns": "db.fs.files", "firstBatch": [document]}}
+    nothing = {"ok": 1.0, "cursor": {"id": 0, "ns": "db.fs.chunks", "firstBatch": []}}
+    mongo.answer("find", first, nothing)
+    gridfs_file(database)
+
+
+def existing_collection(mongo, database):
+    listed = {"id": 0, "ns": "db.$cmd.listCollections", "firstBatch": [{"name": "things"}]}
+    mongo.answer("listCollections", {"ok": 1.0, "cursor": listed})
+    database.create_collection("things")
+
+
+MONGO = {
+    "gridfs.errors.CorruptGridFile": corrupt_file,
+    "pymongo.errors.CollectionInvalid": existing_collection,
+    "pymongo.errors.ConfigurationError": lambda *_: pymongo.MongoClient("h", authMechanism="GSSAPI", authSource="x", username="u"),
+    "bson.errors.InvalidStringData": lambda *_: bson.encode({"a": bson.regex.Regex(b"\xff")}),
+}
+
+
+@pytest.mark.parametrize("row", MONGO)
+def test_mongo(mongo, database, row):
+    """What a server answers, and what pymongo finds by itself."""
+    comes_to(row, lambda: MONGO[row](mongo, database))
+    mongo.answers.clear()
+
+
+# --- Neo4j ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bolt():
+    with BoltStub() as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def driver(bolt):
+    with neo4j.GraphDatabase.driver(bolt.url, auth=("neo4j", "secret")) as made:
+        yield made
+
+
+CODES = table("neo4j").entries["neo4j.exceptions.Neo4jError"].rows
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_codes_of_neo4j(bolt, driver, code):
+    """The driver makes one of its classes of each."""
+    sent = code.replace("*", "Schema.Unknown" if code.count(".") == 1 else "Unknown")
+    bolt.answers({RUN: sent})
+    with driver.session() as session:
+        error = raised_by(lambda: session.run("CREATE ()").consume())
+    name, line = row_of(error)
+    assert name.startswith("neo4j.exceptions."), error
+    assert line.row is not None
+
+
+def consumed(session):
+    result = session.run("RETURN 1")
+    result.consume()
+    result.fetch(1)
+
+
+def closed(session):
+    transaction = session.begin_transaction()
+    transaction.close()
+    transaction.run("RETURN 1")
+
+
+def failed(bolt):
+    def run(session):
+        bolt.answers({RUN: "Neo.ClientError.Statement.SyntaxError"})
+        with session.begin_transaction() as transaction:
+            first = None
+            try:
+                first = transaction.run("x")
+                first.consume()
+            except neo4j.exceptions.ClientError:
+                pass
+            transaction.run("RETURN 1")
+
+    return run
+
+
+NEO4J = {
+    "neo4j.exceptions.ResultConsumedError": consumed,
+    "neo4j.exceptions.TransactionError": closed,
+    "neo4j.exceptions.ResultNotSingleError": lambda session: session.run("RETURN 1").single(
+        strict=True
+    ),
+}
+
+
+@pytest.mark.parametrize("row", NEO4J)
+def test_results_and_transactions_of_neo4j(bolt, driver, row):
+    """The stub answers every message with success."""
+    bolt.answers({})
+    with driver.session() as session:
+        comes_to(row, lambda: NEO4J[row](session))
+
+
+def test_a_transaction_that_has_failed(bolt, driver):
+    """The driver refuses what comes after it."""
+    with driver.session() as session:
+        comes_to("neo4j.exceptions.TransactionError", lambda: failed(bolt)(session))
+
+
+def closed_session(driver):
+    session = driver.session()
+    session.close()
+    session.run("RETURN 1")
+
+
+DRIVER = {
+    "neo4j.exceptions.SessionError": closed_session,
+    "neo4j.exceptions.ConfigurationError": lambda _: neo4j.GraphDatabase.driver("ftp://x"),
+    "neo4j.exceptions.ServiceUnavailable message Failed to DNS resolve*": lambda _: unresolved(),
+}
+
+
+def unresolved():
+    import socket
+
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "as asked")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", unknown)
+        with neo4j.GraphDatabase.driver("bolt://shop.invalid") as made:
+            made.verify_connectivity()
+
+
+@pytest.mark.parametrize("row", DRIVER)
+def test_settings_of_neo4j(driver, row):
+    """Nothing is sent."""
+    comes_to(row, lambda: DRIVER[row](driver))
+
+
+def test_a_result_of_a_transaction_that_has_failed(bolt, driver):
+    """A second result of it has nothing more."""
+    bolt.answers({0x3F: "Neo.ClientError.Statement.SyntaxError"})  # PULL
+
+    def read():
+        with driver.session() as session, session.begin_transaction() as transaction:
+            first, second = transaction.run("RETURN 1"), transaction.run("RETURN 2")
+            with contextlib.suppress(neo4j.exceptions.ClientError):
+                second.consume()
+            first.fetch(1)
+
+    error = raised_by(read)
+    assert row_of(error)[0].startswith("neo4j.exceptions."), error
