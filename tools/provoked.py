@@ -28,6 +28,7 @@ import importlib
 import json
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -155,7 +156,10 @@ def _row_of(entry: Cases, case: str) -> str:
 
 def _write() -> None:
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{os.getpid()}.json").write_text(json.dumps(sorted(_seen)), encoding="utf-8")
+    file = FOLDER / f"{os.getpid()}.json"  # an earlier process may have had the number
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else ()
+    rows = sorted(_seen | {tuple(row) for row in before})
+    file.write_text(json.dumps(rows), encoding="utf-8")
 
 
 def rows_of(library: str) -> Iterator[tuple[str, tuple[object, ...], Line, str]]:
@@ -174,14 +178,14 @@ def provoked(library: str, seen: Iterable[tuple[str, ...]]) -> dict[str, str]:
     known, kept = errors.table(library), set(seen)
     never = reasons().get(library, {})
     names: dict[tuple[object, ...], str] = {}
-    hows: dict[tuple[object, ...], str] = {}
+    best: dict[tuple[object, ...], str] = {}
     for name, alike, line, case in rows_of(library):
         names.setdefault(alike, name)
         found = [how for how in (CLIENT, PARSER) if (known.library, line.name, case, how) in kept]
         if not found:
             found = [NEVER if name in never or line.why.startswith(NOT_RAISED) else OPEN]
-        hows[alike] = min(hows.get(alike, OPEN), found[0], key=_ORDER.index)
-    return {names[alike]: how for alike, how in hows.items()}
+        best[alike] = min(best.get(alike, OPEN), found[0], key=_ORDER.index)
+    return {names[alike]: how for alike, how in best.items()}
 
 
 _ORDER = (CLIENT, PARSER, NEVER, OPEN)
@@ -193,24 +197,36 @@ def _alike(line: Line, case: str) -> tuple[object, ...]:
     return case.rpartition(" ")[2], line.row.kind, line.row.why, line.row.ambiguous
 
 
-def share(hows: Iterable[str]) -> float:
+def share(found: Iterable[str]) -> float:
     """The part of the rows that a library can raise and that no server provokes.
 
     >>> share(["client", "client", "client", "parser", "never"])
     0.25
     """
-    counted = [how for how in hows if how != NEVER]
+    counted = [how for how in found if how != NEVER]
     return sum(how != CLIENT for how in counted) / max(len(counted), 1)
 
 
+@cache
 def reasons() -> dict[str, dict[str, str]]:
     """Why a library cannot raise a row: library, row, reason."""
     return _sections(REASONS, lambda line: line.split(": ", 1))
 
 
+@cache
 def summary() -> dict[str, dict[str, str]]:
     """How each row is provoked, as it was last written: library, row, how."""
     return _sections(SUMMARY, lambda line: line.split(" ", 1)[::-1])
+
+
+def hows(library: str) -> dict[tuple[str, str], str]:
+    """How each line of a table is provoked, as it was last written: by its class and its case."""
+    written = summary().get(library, {})
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for name, alike, line, _ in rows_of(library):
+        found[line.name, line.case] = written.get(first.setdefault(alike, name), OPEN)
+    return found
 
 
 def _sections(path: Path, parts: Callable[[str], list[str]]) -> dict[str, dict[str, str]]:
@@ -252,9 +268,9 @@ def main() -> int:
     if "--write" in sys.argv[1:]:
         SUMMARY.write_text(text(all_rows), encoding="utf-8")
     for library, rows in all_rows.items():
-        hows = [*rows.values()]
-        counts = ", ".join(f"{hows.count(how):3} {how}" for how in _ORDER)
-        print(f"{library:16} {len(rows):4} rows: {counts}; not by a server {share(hows):.0%}")
+        found = [*rows.values()]
+        counts = ", ".join(f"{found.count(how):3} {how}" for how in _ORDER)
+        print(f"{library:16} {len(rows):4} rows: {counts}; not by a server {share(found):.0%}")
         if library in sys.argv[1:]:
             left = [f"    {how:6} {name}\n" for name, how in rows.items() if how in (PARSER, OPEN)]
             print("".join(left), end="")

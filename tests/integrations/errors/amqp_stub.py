@@ -9,9 +9,20 @@ import socket
 import threading
 
 import pamqp.frame
-from pamqp import commands, header
+from pamqp import commands
 
 MECHANISMS = "PLAIN AMQPLAIN"
+ANSWERS = {
+    "Connection.StartOk": commands.Connection.Tune(10, 131072, 0),
+    "Connection.TuneOk": None,
+    "Connection.Open": commands.Connection.OpenOk(),
+    "Connection.Close": commands.Connection.CloseOk(),
+    "Connection.CloseOk": None,
+    "Channel.Close": commands.Channel.CloseOk(),
+    "Channel.CloseOk": None,
+    "Confirm.Select": commands.Confirm.SelectOk(),
+}
+"""What every client is answered with, and what needs no answer."""
 
 
 class AmqpStub:
@@ -59,24 +70,13 @@ class AmqpStub:
                     self._send(wire, answer, 0 if is_whole else channel)
 
     def _answer(self, frame):
-        if isinstance(frame, commands.Connection.StartOk):
-            return commands.Connection.Tune(10, 131072, 0)
-        if isinstance(frame, commands.Connection.Open):
-            return commands.Connection.OpenOk()
-        if isinstance(frame, commands.Channel.Open) and self.of_channel:
-            return commands.Channel.OpenOk()
+        """What a frame of the client is answered with; None if with nothing."""
         if isinstance(frame, commands.Basic.Consume):
             return commands.Basic.ConsumeOk(frame.consumer_tag)
-        if isinstance(frame, commands.Confirm.Select):
-            return commands.Confirm.SelectOk()
-        if isinstance(frame, commands.Connection.Close):
-            return commands.Connection.CloseOk()
-        if isinstance(frame, commands.Channel.Close):
-            return commands.Channel.CloseOk()
-        if isinstance(frame, commands.Connection.TuneOk | header.ProtocolHeader):
-            return None
-        if isinstance(frame, commands.Connection.CloseOk | commands.Channel.CloseOk):
-            return None
+        if isinstance(frame, commands.Channel.Open) and self.of_channel:
+            return commands.Channel.OpenOk()
+        if frame.name in ANSWERS:
+            return ANSWERS[frame.name]
         kind = commands.Channel if self.of_channel else commands.Connection
         return kind.Close(*self.close, 0, 0)
 

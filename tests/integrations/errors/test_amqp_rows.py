@@ -160,7 +160,7 @@ def test_contents_that_do_not_fit_their_header():
     comes_to("pika.exceptions.UnexpectedFrameError", lambda: assemble(pika.frame.Heartbeat()))
 
 
-def by_callback(port):
+def by_callback(port, act=None):
     """What the asynchronous adapters of pika hand to `on_done`."""
     loop = pika.adapters.select_connection.IOLoop()
     found = []
@@ -170,10 +170,37 @@ def by_callback(port):
         loop.stop()
 
     parameters = [pika.ConnectionParameters("127.0.0.1", port, socket_timeout=30)]
-    pika.SelectConnection.create_connection(parameters, done, custom_ioloop=loop)
+    made = pika.SelectConnection.create_connection(parameters, done, custom_ioloop=loop)
+    if act is not None:
+        loop.add_callback_threadsafe(lambda: act(made))
     loop.start()
     loop.close()
     raise handed(found[0])
+
+
+def closed_by_client(port, of_channel):
+    """What pika hands to the callbacks of a connection and a channel that the caller closes."""
+    loop = pika.adapters.select_connection.IOLoop()
+    found = []
+
+    def opened(connection):
+        connection.channel(on_open_callback=ready)
+
+    def ready(channel):
+        channel.add_on_close_callback(lambda _, reason: found.append(reason))
+        channel.connection.add_on_close_callback(ended)
+        channel.add_on_close_callback(lambda channel, _: channel.connection.close())
+        channel.close()
+
+    def ended(_connection, reason):
+        found.append(reason)
+        loop.stop()
+
+    parameters = pika.ConnectionParameters("127.0.0.1", port, socket_timeout=30, heartbeat=0)
+    pika.SelectConnection(parameters, opened, custom_ioloop=loop)
+    loop.start()
+    loop.close()
+    raise handed(found[0 if of_channel else 1])
 
 
 def test_what_pika_hands_to_a_callback(broker):
@@ -182,6 +209,19 @@ def test_what_pika_hands_to_a_callback(broker):
     broker.greeting = b""
     error = comes_to("AMQPConnectionWorkflowFailed wraps", lambda: by_callback(broker.port))
     assert type(error.exceptions[-1]).__name__ == "AMQPConnectorAMQPHandshakeError"
+    broker.greeting = None
+    comes_to(
+        "AMQPConnectionWorkflowAborted", lambda: by_callback(broker.port, lambda flow: flow.abort())
+    )
+
+
+def test_what_the_caller_closes_himself(broker):
+    """Pika hands the reason to the callbacks."""
+    broker.of_channel = True
+    for row, of_channel in (("ChannelClosedByClient", True), ("ConnectionClosedByClient", False)):
+        comes_to(
+            f"pika.exceptions.{row}", lambda each=of_channel: closed_by_client(broker.port, each)
+        )
 
 
 def opened(broker, act):
@@ -247,6 +287,7 @@ def decoded(data):
 
 
 AT_HOME = {
+    "pika.exceptions.InvalidChannelNumber": lambda: pika.channel.Channel(None, "7", print),
     "aio_pika.pool.PoolInvalidStateError": used_pool,
     "pamqp.exceptions.UnmarshalingException": lambda: pamqp.frame.unmarshal(b"\x09nonsense"),
     "pika.exceptions.InvalidFrameError": lambda: decoded(b"\x01\x00\x00\x00\x00\x00\x00\x00"),

@@ -4,6 +4,7 @@ Each is raised by the real library: a stub on loopback answers, or the call itse
 """
 
 import io
+from datetime import UTC, datetime
 
 import boto3
 import botocore.awsrequest
@@ -60,8 +61,12 @@ def answer(status, code="NobodyKnows"):
         (status, f"ClientError status {status}")
         for status in (401, 403, 407, 408, 425, 500, 502, 503, 504)
     ]
-    + [(418, "ClientError status 4*"), (505, "ClientError status 5*"), (304, "ClientError otherwise")],
-)  # fmt: skip
+    + [
+        (418, "ClientError status 4*"),
+        (505, "ClientError status 5*"),
+        (304, "ClientError otherwise"),
+    ],
+)
 def test_a_status_whose_code_nobody_knows(stub, s3, status, row):
     """The status decides."""
     stub.answers(answer(status))
@@ -302,9 +307,7 @@ def bandwidth():
 
 
 def expired_token():
-    import datetime
-
-    past = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+    past = datetime(2000, 1, 1, tzinfo=UTC)
     old = botocore.tokens.FrozenAuthToken("t", expiration=past)
     botocore.tokens.DeferredRefreshableToken("sso", lambda: old).get_frozen_token()
 
@@ -338,11 +341,11 @@ def expired_sso():
 WRONG = {
     "EndpointDiscoveryRequired": lambda: discovery(required=True),
     "InvalidArnException": lambda: botocore.utils.ArnParser().parse_arn("none"),
-    "AliasConflictParameterError": lambda: SESSION.client("ec2", endpoint_url=NOWHERE).describe_flow_logs(
-        Filter=[], Filters=[]
-    ),
+    "AliasConflictParameterError": lambda: client("ec2").describe_flow_logs(Filter=[], Filters=[]),
     "InvalidExpressionError": lambda: botocore.utils.set_value_from_jmespath({}, "a[0]", 1),
-    "InvalidHostLabelError": lambda: botocore.utils.S3ControlEndpointSetter(None)._validate_host_labels("a b"),
+    "InvalidHostLabelError": lambda: botocore.utils.S3ControlEndpointSetter(
+        None
+    )._validate_host_labels("a b"),
     "UnsupportedS3ArnError": lambda: botocore.utils.S3ArnParamHandler()._add_resource_type_and_name(
         AP, {"resource": "nothing"}
     ),
@@ -359,10 +362,14 @@ WRONG = {
     "MissingServiceIdError": lambda: MODEL.service_id,
     "UndefinedModelAttributeError": lambda: MODEL.api_version,
     "UnknownCredentialError": lambda: credentials.CredentialResolver([]).get_provider("x"),
-    "UnknownEndpointResolutionBuiltInName": lambda: SESSION.client("s3")._ruleset_resolver._resolve_param_as_builtin("x", {}),
+    "UnknownEndpointResolutionBuiltInName": lambda: SESSION.client(
+        "s3"
+    )._ruleset_resolver._resolve_param_as_builtin("x", {}),
     "UnknownRegionError": lambda: endpoints().get_partition_for_region("none"),
     "UnknownTokenProviderError": lambda: botocore.tokens.TokenProviderChain([]).get_provider("x"),
-    "UnsupportedS3ConfigurationError": lambda: bucket_of(LAMBDA, s3={"use_accelerate_endpoint": True}),
+    "UnsupportedS3ConfigurationError": lambda: bucket_of(
+        LAMBDA, s3={"use_accelerate_endpoint": True}
+    ),
     "UnsupportedS3ControlConfigurationError": lambda: of_control(use_dualstack_endpoint=True),
     "UnsupportedServiceProtocolsError": lambda: botocore.model.ServiceModel(
         {"metadata": {"protocols": ["smoke"]}}, "s"

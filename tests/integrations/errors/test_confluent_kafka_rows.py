@@ -93,9 +93,7 @@ def serialized(cluster, **serializers):
 
 
 def begun_twice(cluster):
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", **QUIET}
-    )
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", **QUIET})
     producer.begin_transaction()
 
 
@@ -122,7 +120,7 @@ ROWS = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_rows(cluster, row):
-    """librdkafka and the classes around it raise it, or hand it over."""
+    """Librdkafka and the classes around it raise it, or hand it over."""
     comes_to(row, lambda: ROWS[row](cluster))
 
 

@@ -18,6 +18,7 @@ import pytest
 import urllib3
 
 from tests.integrations.errors import name_server
+from tests.integrations.errors.raw_server import RawServer
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
 
 ALERT, HELLO = b"\x15\x03\x03\x00\x02", b"\x16\x03\x01"
@@ -33,30 +34,6 @@ def old_hello():
     body = b"\x03\x01" + bytes(32) + b"\x00" + b"\x00\x2f" + b"\x00"
     message = b"\x02" + len(body).to_bytes(3, "big") + body
     return HELLO + len(message).to_bytes(2, "big") + message
-
-
-class RawServer:
-    """Reads what a client sends first, answers with `reply`, and ends the connection."""
-
-    def __init__(self):
-        self.reply = b""
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with contextlib.suppress(OSError):
-            while True:
-                wire, _ = self._listener.accept()
-                with wire, contextlib.suppress(OSError):
-                    wire.recv(4096)
-                    wire.sendall(self.reply)
-                    wire.shutdown(socket.SHUT_WR)
-                    wire.recv(4096)
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
 
 @pytest.fixture(scope="module")

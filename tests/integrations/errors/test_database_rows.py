@@ -17,6 +17,7 @@ import pytest
 
 from mainstay.integrations.errors import table
 from tests.integrations.errors.bolt_stub import RUN, BoltStub
+from tests.integrations.errors.raw_server import RawServer
 from tests.integrations.errors.rows import comes_to, raised_by, row_of
 from tests.servers.mongo import MongoStub
 
@@ -76,7 +77,7 @@ def existing_collection(mongo, database):
 MONGO = {
     "gridfs.errors.CorruptGridFile": corrupt_file,
     "pymongo.errors.CollectionInvalid": existing_collection,
-    "pymongo.errors.ConfigurationError": lambda *_: pymongo.MongoClient("h", authMechanism="GSSAPI", authSource="x", username="u"),
+    "pymongo.errors.ConfigurationError": lambda *_: pymongo.MongoClient("h", nothing=1),
     "bson.errors.InvalidStringData": lambda *_: bson.encode({"a": bson.regex.Regex(b"\xff")}),
 }
 
@@ -212,3 +213,14 @@ def test_a_result_of_a_transaction_that_has_failed(bolt, driver):
 
     error = raised_by(read)
     assert row_of(error)[0].startswith("neo4j.exceptions."), error
+
+
+def test_a_server_of_another_version():
+    """It accepts none of the versions that the driver offers."""
+    server = RawServer()
+    server.reply = bytes(4)
+    try:
+        with neo4j.GraphDatabase.driver(f"bolt://127.0.0.1:{server.port}") as made:
+            comes_to("neo4j.exceptions.UnsupportedServerProduct", made.verify_connectivity)
+    finally:
+        server.close()

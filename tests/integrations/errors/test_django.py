@@ -14,7 +14,13 @@ import pytest
 from django.apps import apps
 from django.conf import UserSettingsHolder, global_settings, settings
 from django.db import connections, transaction
-from django.db.utils import IntegrityError, OperationalError, ProgrammingError
+from django.db.utils import (
+    DataError,
+    IntegrityError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+)
 
 import mainstay
 from mainstay import Backoff, Kind, RetryPolicy
@@ -83,6 +89,9 @@ def test_what_the_driver_raised_decides(django):
     taken = raised(IntegrityError, "default", "INSERT INTO accounts VALUES (1, 0)")
     assert (taken.kind, taken.by_code) == (Kind.PERMANENT, True)
     assert raised(ProgrammingError, "default", "SELECT * FROM nowhere").kind is Kind.PERMANENT
+    assert raised(DataError, "default", "SELECT 1 / 0").kind is Kind.PERMANENT
+    refused = raised(NotSupportedError, "default", "SELECT DISTINCT 1 FOR UPDATE")
+    assert refused.kind is Kind.PERMANENT
     late = raised(
         OperationalError, "default", "SET LOCAL statement_timeout = 10", "SELECT pg_sleep(60)"
     )
@@ -120,6 +129,8 @@ def test_a_deadlock_runs_the_whole_transaction_again(django, postgres_database):
     @transaction.atomic(durable=True)
     def move():
         attempts.append(1)
+        if len(attempts) == 2:
+            thread.join()  # or it may meet the other one's last statement, and deadlock again
         run(
             "default",
             "SET LOCAL deadlock_timeout = '10ms'",
@@ -131,7 +142,6 @@ def test_a_deadlock_runs_the_whole_transaction_again(django, postgres_database):
         run("default", "UPDATE accounts SET amount = amount - 1 WHERE id = 2")
 
     AT_ONCE.call(move)
-    thread.join()
     with connections["default"].cursor() as cursor:
         cursor.execute("SELECT amount FROM accounts ORDER BY id")
         assert cursor.fetchall() == [(0,), (0,)]

@@ -181,7 +181,7 @@ def reauthenticate(stub):
     )  # fmt: skip
 
 
-def not_utf8(stub):
+def cut_answer(stub):
     async def read():
         import aiohttp
 
@@ -189,8 +189,11 @@ def not_utf8(stub):
         async with aiohttp.ClientSession() as session:
             request = google.auth.aio.transport.aiohttp.Request(session)
             response = await request(stub.url, timeout=10)
-            async for _ in response.content():
-                pass
+            try:
+                async for _ in response.content():
+                    pass
+            finally:
+                await response.close()
 
     return read()
 
@@ -244,7 +247,7 @@ def wrong_file(tmp_path, text="{"):
 AUTH = {
     "auth.exceptions.OAuthError otherwise": oauth,
     "ReauthFailError": reauthenticate,
-    "auth.exceptions.ResponseError": not_utf8,
+    "auth.exceptions.ResponseError": cut_answer,
     "ReauthSamlChallengeFailError": lambda _: google.oauth2.challenges.SamlChallenge()
     .obtain_challenge_input({}),
     "MalformedError": lambda _: google.auth.jwt.decode("no token", verify=False),

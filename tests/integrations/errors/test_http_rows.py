@@ -1,6 +1,5 @@
 """aiohttp, urllib3, requests, smtplib and gRPC: rows that the other tests do not come to."""
 
-import asyncio
 import contextlib
 import io
 import smtplib
@@ -15,7 +14,6 @@ import aiohttp.payload
 import aiohttp.web
 import grpc.aio
 import pytest
-import requests
 import urllib3
 import urllib3.connection
 import urllib3.util.response
@@ -23,7 +21,7 @@ import urllib3.util.ssl_
 import urllib3.util.ssl_match_hostname
 
 from tests.integrations.errors.rows import comes_to
-from tests.servers.http_faults import HttpFaults, Raw, Silence, Status, full_port
+from tests.servers.http_faults import HttpFaults, Raw, Silence, Status
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -197,4 +195,3 @@ async def used_twice():
 def test_grpc():
     """A mistake in the call."""
     comes_to("grpc._cython.cygrpc.UsageError", used_twice)
-

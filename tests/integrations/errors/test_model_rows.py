@@ -80,7 +80,9 @@ def streamed(server, library):
 
 
 def upload(**options):
-    made = registry.BROWSER.members["file_upload"].input(target={"type": "ref", "ref": "r"}, **options)
+    made = registry.BROWSER.members["file_upload"].input(
+        target={"type": "ref", "ref": "r"}, **options
+    )
     record = types.SimpleNamespace(input=made)
     pipeline.resolve_upload_paths(record, None)
 
@@ -91,14 +93,14 @@ def memory_path(folder):
 
 
 ANTHROPIC = {
-    "anthropic.AnthropicError": lambda _: anthropic.Anthropic(
-        api_key="k"
-    ).beta.webhooks.unwrap("{}", headers={}),
+    "anthropic.AnthropicError": lambda _: anthropic.Anthropic(api_key="k").beta.webhooks.unwrap(
+        "{}", headers={}
+    ),
     "anthropic.CredentialsError": lambda _: anthropic_credentials._coerce_expires_at("soon", None),
     "_secrets._NonObjectPayloadError": lambda _: anthropic_secrets._wrap_secret_fields([]),
-    "_file_store.FileStoreError": lambda _: file_store.FileStore(Path("/none"), False)._resolve_under_root(
-        "../x"
-    ),
+    "_file_store.FileStoreError": lambda _: file_store.FileStore(
+        Path("/none"), False
+    )._resolve_under_root("../x"),
     "_base.AsyncOnSyncToolsetError": lambda _: Async(),
     "_errors.ToolsetConfigError": lambda _: Driver(tool_configs={"configs": {}}),
     "_errors.UnknownMemberError": lambda _: resolved("fly"),

@@ -15,5 +15,5 @@ def test_statuses_that_every_client_shares_are_listed_once():
     """A library's own rows are not hidden behind them."""
     page = list(libraries_doc.page())
     assert "| status 429 | throttled | yes |  | status 429 |" in page
-    assert "| `httpx.HTTPStatusError`, status | [by its status](#http-statuses) | | | |" in page
+    assert "| `httpx.HTTPStatusError`, status | [by its status](#http-statuses) | | | | |" in page
     assert not any("HTTPStatusError`, status 429" in line for line in page)

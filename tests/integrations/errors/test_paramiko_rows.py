@@ -90,6 +90,47 @@ def no_session():
             ours.close()
 
 
+class Named:
+    """A socket in the place of a channel."""
+
+    def __init__(self, wire):
+        self.send, self.recv, self.close = wire.send, wire.recv, wire.close
+
+    def get_name(self):
+        return "wire"
+
+
+@contextlib.contextmanager
+def files(*answers):
+    """A server of SFTP alone, without SSH below it; it gives its answers and ends."""
+
+    def serve():
+        with theirs, contextlib.suppress(OSError):
+            for each in answers:
+                size = int.from_bytes(theirs.recv(4), "big")
+                request = theirs.recv(size)
+                answer = each.replace(b"NUMBER", request[1:5])
+                theirs.sendall(len(answer).to_bytes(4, "big") + answer)
+            theirs.recv(4096)
+
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        thread.join()
+
+
+VERSION, DATA = b"\x02\x00\x00\x00\x03", b"\x67NUMBER\x00\x00\x00\x00"
+
+
+def listed(*answers):
+    with files(*answers) as wire:
+        paramiko.SFTPClient(Named(wire)).listdir(".")
+
+
 def sftp():
     with session() as (client, _rules):
         paramiko.SFTPClient.from_transport(client)
@@ -150,6 +191,9 @@ ROWS = {
     f"{SSH}Channel is not open*": lambda: paramiko.Channel(1).exec_command("x"),
     f"{SSH}Channel closed.*": sftp,
     f"{SSH}Invalid key*": cut_key,
+    f"{SSH}EOF during negotiation*": listed,
+    f"{SSH}Server connection dropped*": lambda: listed(VERSION),
+    "paramiko.sftp.SFTPError": lambda: listed(VERSION, DATA),
     "paramiko.ssh_exception.ProxyCommandFailure": failing_proxy,
     "paramiko.ssh_exception.CouldNotCanonicalize": canonical,
     "paramiko.auth_strategy.AuthFailure": strategy,

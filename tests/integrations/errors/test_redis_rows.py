@@ -28,6 +28,7 @@ BOTH = {"redis": redis, "valkey": valkey}
 OK = b"+OK\r\n"
 COMMANDS = b"*1\r\n*6\r\n$6\r\nincrby\r\n:3\r\n*1\r\n+write\r\n:1\r\n:1\r\n:1\r\n"
 """What a node answers to COMMAND."""
+ENABLED = b"$17\r\ncluster_enabled:1\r\n"
 
 
 class RespStub:
@@ -57,17 +58,11 @@ class RespStub:
     def _reply(self, words):
         if words[0] in (b"INCRBY", b"EVALSHA", b"EVAL"):
             return self.answer
-        if words[:2] == [b"CLUSTER", b"SLOTS"]:
-            return self.slots
         if words[0] == b"SET" and self.held:
             return b"$-1\r\n"
-        if words[0] == b"EXEC":
-            return b"*-1\r\n"
-        if words[0] == b"INFO":
-            return b"$17\r\ncluster_enabled:1\r\n"
-        if words[0] == b"COMMAND":
-            return COMMANDS
-        return OK
+        if words[0] == b"CLUSTER":
+            return self.slots
+        return {b"EXEC": b"*-1\r\n", b"INFO": ENABLED, b"COMMAND": COMMANDS}.get(words[0], OK)
 
     def close(self):
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -171,6 +166,10 @@ def test_a_cluster_whose_slots_move_for_ever(stub, name):
     comes_to("ClusterError", lambda: whole.incr("a"))
     pipeline = whole.pipeline()
     comes_to(f"{kind.__name__}Exception otherwise", lambda: pipeline.mset({"a": 1, "b": 2}))
+    if name == "redis":
+        pair = whole.pipeline(transaction=True)
+        pair.incr("a")
+        comes_to("CrossSlotTransactionError", lambda: pair.incr("b").execute())
     whole.close()
 
 

@@ -1,6 +1,5 @@
-"""Azure, Elasticsearch, Consul and Vault: rows of their tables that the other tests do not come to."""
+"""Azure, Elasticsearch, Consul and Vault: rows that the other tests do not come to."""
 
-import azure.core.exceptions
 import consul
 import consul.aio
 import elasticsearch
@@ -128,9 +127,10 @@ def plain_tls(stub):
 
 
 def late_elastic(_stub):
-    with full_port() as port, Elasticsearch(
-        f"http://127.0.0.1:{port}", max_retries=0, request_timeout=0.05
-    ) as client:
+    with (
+        full_port() as port,
+        Elasticsearch(f"http://127.0.0.1:{port}", max_retries=0, request_timeout=0.05) as client,
+    ):
         client.info()
 
 
@@ -152,8 +152,9 @@ ELASTIC = {
         node_class="httpxasync"
     ),
     "elasticsearch.dsl.exceptions.UnknownDslObject": lambda _: elasticsearch.dsl.Q("nothing"),
-    "elasticsearch.dsl.exceptions.ValidationException": lambda _: elasticsearch.dsl.Date()
-    .deserialize("no date"),
+    "elasticsearch.dsl.exceptions.ValidationException": lambda _: (
+        elasticsearch.dsl.Date().deserialize("no date")
+    ),
 }
 
 
@@ -166,6 +167,7 @@ def test_elasticsearch(stub, row):
 # --- Consul and Vault -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:ssl_context is deprecated:DeprecationWarning")
 def test_consul(stub):
     """A status that stands for a timeout."""
 

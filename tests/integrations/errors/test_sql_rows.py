@@ -258,7 +258,7 @@ DJANGO = {
 def not_supported():
     from django.db.models import QuerySet
 
-    class Item(models.Model):
+    class Item(models.Model):  # noqa: DJ008 -- nobody prints it
         class Meta:
             app_label = "provoked"
 
@@ -269,11 +269,11 @@ def not_supported():
 def protected():
     """What Django asks before it deletes a row that others refer to."""
 
-    class Parent(models.Model):
+    class Parent(models.Model):  # noqa: DJ008 -- as above
         class Meta:
             app_label = "provoked"
 
-    class Child(models.Model):
+    class Child(models.Model):  # noqa: DJ008 -- as above
         parent = models.ForeignKey(Parent, models.PROTECT)
 
         class Meta:
