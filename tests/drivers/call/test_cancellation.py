@@ -15,6 +15,7 @@ import trio
 import mainstay
 from mainstay import Backoff, CallCancelled, Engine, Jitter, RetryPolicy
 from mainstay.testing import Trace, virtual_time
+from tests.processes import wait_until
 
 POLICY = RetryPolicy(
     name="op",
@@ -306,7 +307,13 @@ def test_a_cancel_event_set_in_another_thread_ends_a_wait_at_once(name, way, dri
     function = failing(driver, calls)
     policy = POLICY.replace(backoff=Backoff.constant(600.0))
     engine = Engine(policies=[policy], sinks=[])
-    timer = threading.Timer(0.05, cancel.set)
+
+    def set_in_the_wait():
+        wait_until(lambda: calls, "the first attempt")
+        cancel.wait(0.05)
+        cancel.set()
+
+    timer = threading.Thread(target=set_in_the_wait)
     timer.start()
     with pytest.raises(CallCancelled) as caught:
         if way == "decorated":

@@ -125,7 +125,7 @@ def test_whoever_waited_for_the_lock_has_a_whole_lease(tmp_path, there):
     store = SqliteStore(f"sqlite:///{tmp_path}/kept.db")
     claim = None
     if there is not None:  # a claim of its own, whose reply was lost
-        begin = Begin("me", "f", 0.5, 3)
+        begin = Begin("me", "f", 30.0, 3)
         store.transact("records", "k", lambda value, now: reduce(value, begin, now))
         claim = store.read("records", "k")[0]
     other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None, check_same_thread=False)
@@ -140,13 +140,13 @@ def test_whoever_waited_for_the_lock_has_a_whole_lease(tmp_path, there):
     thread = threading.Thread(target=release)
     thread.start()
     answer = store.transact(
-        "records", "k", lambda value, now: reduce(value, Begin("me", "f", 0.5, 3), now), claim
+        "records", "k", lambda value, now: reduce(value, Begin("me", "f", 30.0, 3), now), claim
     )
     thread.join()
     assert answer == Run(1, 1)
     record = decode(store.read("records", "k")[0])
     assert (record.owner, record.epoch, record.attempts) == ("me", 1, 1)
-    assert record.lease_until >= released[0] + 0.5
+    assert record.lease_until >= released[0] + 30.0
     store.close()
     other.close()
 
