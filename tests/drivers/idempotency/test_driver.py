@@ -521,26 +521,31 @@ def store_clock(monkeypatch):
 
 def test_a_long_call_keeps_its_lease(engine, colour, store_clock):
     """For three leases; whoever comes meanwhile waits."""
-    others = []
 
-    def other():
-        result = engine.operation("work", key="k", lease=0.9).run(lambda: "second")
-        others.append(result.value)
+    def check(lease):
+        others, key, before = [], f"k{lease}", engine.records.counts()["conflict"]
 
-    thread = threading.Thread(target=other)
+        def other():
+            result = engine.operation("work", key=key, lease=lease).run(lambda: "second")
+            others.append(result.value)
 
-    def work():
-        thread.start()
-        wait_until(lambda: engine.records.counts()["conflict"])
-        for _ in range(2):
-            store_clock.moment += 0.675
-            until = store_clock.moment + 0.897
-            wait_until(lambda until=until: record_of(engine, "work", "k").lease_until >= until)
-        return "first"
+        thread = threading.Thread(target=other)
 
-    assert colour.call(engine.operation("work", key="k", lease=0.9), colour.of(work)) == "first"
-    thread.join(SOON)
-    assert others == ["first"]
+        def work():
+            thread.start()
+            wait_until(lambda: engine.records.counts()["conflict"] > before)
+            for _ in range(2):
+                store_clock.moment += 0.75 * lease
+                until = store_clock.moment + 0.997 * lease
+                wait_until(lambda until=until: record_of(engine, "work", key).lease_until >= until)
+            return "first"
+
+        operation = engine.operation("work", key=key, lease=lease)
+        assert colour.call(operation, colour.of(work)) == "first"
+        thread.join(SOON)
+        assert others == ["first"]
+
+    at_some_speed(check, 0.9, 9.0, 30.0)
 
 
 def test_who_lost_the_lease_is_told_with_its_value_and_changes_nothing(engine, colour, monkeypatch):

@@ -14,6 +14,7 @@ from mainstay.core.idempotency.record import Done, Lost
 from mainstay.deadline import remaining
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease, LeaseRenewal
 from mainstay.errors import StoreUnavailable
+from tests.processes import at_some_speed
 
 SHORT = 0.06
 
@@ -132,14 +133,18 @@ def no_thread(monkeypatch):
 
 def test_a_lease_is_renewed_although_a_thread_could_not_be_started_at_first(lease_of, no_thread):
     """Nor are later leases of the same store left alone."""
-    no_thread.append("mainstay-renewer")
-    store = Kept()
-    first = lease_of(Call(store, "a"), 0.3)
-    wait_until(lambda: store.count("a") > 1)
-    lease_of(Call(store, "b"))
-    wait_until(lambda: store.count("b"))
-    assert not no_thread
-    assert not first.call.reports
+
+    def check(length):
+        no_thread[:] = ["mainstay-renewer"]
+        store = Kept()
+        first = lease_of(Call(store, "a"), length)
+        wait_until(lambda: store.count("a") > 1)
+        lease_of(Call(store, "b"))
+        wait_until(lambda: store.count("b"))
+        assert not no_thread
+        assert not first.call.reports
+
+    at_some_speed(check, 0.3, 3.0, 15.0)
 
 
 def test_a_lease_that_runs_out_is_reported_although_no_thread_can_be_started(lease_of, no_thread):
@@ -181,12 +186,16 @@ def test_a_store_that_hangs_costs_the_leases_of_no_other(lease_of):
     for number in range(8):
         lease_of(Call(hangs, f"k{number}"))
     assert hangs.asked.wait(30.0)
-    call = Call(works)
-    lease = lease_of(call, 1.5)
-    wait_until(lambda: len(works.batches) >= 4)
-    assert lease.until > time.monotonic()
-    assert call.reports == []
-    assert len(hangs.batches) <= 2
+
+    def check(length):
+        call, before = Call(works), len(works.batches)
+        lease = lease_of(call, length)
+        wait_until(lambda: len(works.batches) >= before + 4)
+        assert lease.until > time.monotonic()
+        assert call.reports == []
+        assert len(hangs.batches) <= 2
+
+    at_some_speed(check, 0.3, 3.0, 15.0)
 
 
 def test_leases_that_are_due_are_renewed_together_the_earliest_end_first(lease_of):
