@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.measure import Effort, reason
-from bench.table import Row, Table, at_most
+from bench.table import Row, Table, at_least, at_most
 from mainstay import Engine
 
 ORDER = 23
-ADD, FLAT, LATENCY = at_most(1.3), at_most(1.3), at_most(20.0)
+ADD, FLAT, LATENCY, PEER = at_most(1.3), at_most(1.3), at_most(20.0), at_least(1.5)
 _RAW = (
     "CREATE TABLE raw_outbox"
     " (LIKE mainstay_outbox INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING INDEXES)"
@@ -55,8 +55,9 @@ def run(effort: Effort) -> Table:
                 rows += _adding(engine, server.url)
                 rows += _latency(engine, server.url)
                 rows += _publishing(engine, server.url)
+                rows.append(_against_peer(engine, server.url))
             large = 1_000_000 if effort.seconds >= Effort().seconds else 100_000
-            rows += [_claiming(server.url, shape, large) for shape in SHAPES]
+            rows += [row for shape in SHAPES for row in _claiming(server.url, shape, large)]
         finally:
             server.kill()
     method = (
@@ -178,15 +179,49 @@ def _publishing(engine: Engine, url: str) -> list[Row]:
     return [Row("relay ÷ 100 tasks that only wait 1 ms each", ratio, None, note=note)]
 
 
-def _claiming(url: str, shape: str, large: int) -> Row:
-    """What a claim takes before many rows against 1,000."""
-    few, many = _claim_time(url, shape, 1000), _claim_time(url, shape, large)
-    note = f"{few * 1000:.2f} ms at 1,000, {many * 1000:.2f} ms at {large:,}"
-    return Row(f"claim of 100, {shape}", many / few, FLAT, note=note)
+def _against_peer(engine: Engine, url: str) -> Row:
+    """The relay, which keeps the order of 500 aggregates, against the one of faststream-outbox."""
+    import psycopg
+
+    count, what = 3000, "relay, times as fast as faststream-outbox"
+
+    async def publish(_message: Any) -> None:
+        await asyncio.sleep(0.001)
+
+    def mine() -> float:
+        with psycopg.connect(url) as connection:
+            for number in range(count):
+                engine.outbox.add(
+                    connection, topic="t", payload={"n": number}, aggregate_id=f"a{number % 500}"
+                )
+        began = time.perf_counter()
+        engine.outbox.relay(publish).drain()
+        return count / (time.perf_counter() - began)
+
+    try:
+        from bench.outbox_peer import messages_a_second
+
+        turns = [(mine(), messages_a_second(url, count, publish)) for _ in range(3)]
+    except Exception as error:
+        return Row(what, None, PEER, note=f"not available: {reason(error)}")
+    own, theirs = (max(each) for each in zip(*turns, strict=True))
+    note = f"{own:,.0f} messages/s in order, {theirs:,.0f} without order"
+    return Row(what, own / theirs, PEER, note=note)
 
 
-def _claim_time(url: str, shape: str, count: int) -> float:
-    """The mean of the five best claims of 100 rows, in a table that is filled for it."""
+def _claiming(url: str, shape: str, large: int) -> list[Row]:
+    """What a claim and the writing of its outcomes take before many rows against 1,000."""
+    few, many = _claim_times(url, shape, 1000), _claim_times(url, shape, large)
+    rows = []
+    for what, one, other in zip(("claim", "outcomes"), few, many, strict=True):
+        if one and other:
+            note = f"{one * 1000:.2f} ms at 1,000, {other * 1000:.2f} ms at {large:,}"
+            rows.append(Row(f"{what} of 100, {shape}", other / one, FLAT, note=note))
+    return rows
+
+
+def _claim_times(url: str, shape: str, count: int) -> tuple[float, float]:
+    """The mean of the five best claims of 100 rows, and of the five best writes of outcomes."""
     import psycopg
 
     from mainstay.core.outbox.settle import given_back
@@ -205,7 +240,7 @@ def _claim_time(url: str, shape: str, count: int) -> float:
         connection.execute("ALTER TABLE mainstay_outbox ENABLE TRIGGER USER")
     if shape == "behind one aggregate":
         table.claim(1, 3000.0, "holder", is_idle=True)
-    times = []
+    times, settling = list[float](), list[float]()
     for _ in range(25):
         began = time.perf_counter()
         batch = table.claim(100, 30.0, "t", is_idle=True)
@@ -214,6 +249,9 @@ def _claim_time(url: str, shape: str, count: int) -> float:
         times.append(time.perf_counter() - began)
         if batch.entries:
             done = [given_back(each, is_behind=False) for each in batch.entries]
+            began = time.perf_counter()
             table.settle(batch.entries, done)
+            settling.append(time.perf_counter() - began)
     table.close()
-    return statistics.mean(sorted(times)[:5])
+    best = [statistics.mean(sorted(found)[:5]) if found else 0.0 for found in (times, settling)]
+    return best[0], best[1]

@@ -445,3 +445,41 @@ def test_a_crash_of_a_claim_leaves_entries_to_others(postgres):
     while not found:
         found = postgres.table.upkeep(RULES).recovered
     assert found[0][1].crashes == crashed(a, 1.0, RULES).crashes == 1
+
+
+def looks(plan):
+    """How many rows of the table a plan has read, and how often it has looked into an index."""
+    own = 0
+    if plan.get("Relation Name") == "mainstay_outbox" and plan["Node Type"] != "ModifyTable":
+        removed = plan.get("Rows Removed by Filter", 0)
+        own = int((max(plan["Actual Rows"], 1) + removed) * plan["Actual Loops"])
+    return own + sum(looks(each) for each in plan.get("Plans", ()))
+
+
+@pytest.mark.parametrize("step", ["claim", "outcomes"])
+def test_a_step_reads_what_it_needs_and_not_the_table(postgres, step):
+    """A claim looked for each aggregate at each row; the outcomes of a batch read every row."""
+    from mainstay.stores.outbox import statements
+    from mainstay.stores.outbox.postgres import _SESSION
+
+    with postgres.connect() as connection:
+        connection.execute("ALTER TABLE mainstay_outbox DISABLE TRIGGER USER")
+        connection.execute(
+            "INSERT INTO mainstay_outbox (id, topic, payload, content_type, aggregate, phase)"
+            " SELECT n::text, 't', '', '', 'a' || n, CASE WHEN n <= 100 THEN 'ready'"
+            " ELSE 'sent' END FROM generate_series(1, 3000) AS n"
+        )
+        connection.execute("UPDATE mainstay_outbox SET phase = 'sent' WHERE phase = 'ready'")
+        connection.execute("ANALYZE mainstay_outbox")  # the statistics know no row that is ready
+        connection.execute("UPDATE mainstay_outbox SET phase = 'ready' WHERE length(id) < 3")
+    ids, aggregates = ([f"{mark}{n}" for n in range(1, 101)] for mark in ("", "a"))
+    text, values = {
+        "claim": (statements._SELECT, {"limit": 100}),
+        "outcomes": (statements._LOCK_IDS, {"ids": ids, "aggregates": aggregates}),
+    }[step]
+    with postgres.connect() as connection:
+        connection.execute(_SESSION)
+        explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {text}"
+        (((found,),),) = connection.execute(explain, values).fetchall()
+        connection.rollback()
+    assert looks(found["Plan"]) <= 500

@@ -48,7 +48,7 @@ _SELECT = (
     " FROM mainstay_outbox AS r WHERE r.phase = 'ready'"
     " AND r.position < (SELECT max(position) FROM c) AND r.aggregate IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM c WHERE c.id = r.id) GROUP BY r.aggregate),"
-    f" f AS (SELECT a.aggregate, least({_least(0)}, {_least(2)}, skipped.position) AS first"
+    f" f AS MATERIALIZED (SELECT a.aggregate, least({_least(0)}, {_least(2)}, skipped.position) AS first"
     " FROM a LEFT JOIN skipped ON skipped.aggregate = a.aggregate)"
     f" SELECT {', '.join('c.' + name.strip() for name in COLUMNS.split(','))},"
     f" f.first, {CLOCK} FROM c LEFT JOIN f ON f.aggregate = c.aggregate ORDER BY c.position"
@@ -69,11 +69,19 @@ _TAKE = (
     f" lease_until = CASE WHEN id = ANY(%(claimed)s::text[]) THEN {CLOCK} + %(lease)s::float8 END"
     " WHERE id = ANY(%(claimed)s::text[]) OR id = ANY(%(parked)s::text[])"
 )
-_LOCK = (
-    f"SELECT {COLUMNS}, {CLOCK} FROM mainstay_outbox WHERE id = ANY(%(ids)s::text[])"
-    " OR (aggregate = ANY(%(aggregates)s::text[]) AND hold = 2) ORDER BY id FOR UPDATE"
+_LOCKED = (
+    "WITH wanted AS MATERIALIZED (SELECT id FROM unnest(%(ids)s::text[]) AS i (id)"
+    " UNION SELECT h.id FROM unnest(%(aggregates)s::text[]) AS a (aggregate) CROSS JOIN LATERAL ("
+    "SELECT o.id FROM mainstay_outbox AS o WHERE o.aggregate = a.aggregate AND o.hold = 2"
+    " OFFSET 0) AS h)"
+    " SELECT {} FROM (SELECT id FROM wanted ORDER BY id COLLATE \"C\") AS w CROSS JOIN LATERAL ("
+    "SELECT * FROM mainstay_outbox AS o WHERE o.id = w.id LIMIT 1 FOR UPDATE) AS l"
 )
-_LOCK_IDS = _LOCK.replace(f"{COLUMNS}, {CLOCK}", "1", 1)
+"""Rows by their ids, and those that hold some aggregates, locked in the order of their ids. Each is
+one look into an index: with a condition on either, PostgreSQL reads the whole table in the order of
+its ids."""
+_LOCK = _LOCKED.format(f"{', '.join('l.' + name.strip() for name in COLUMNS.split(','))}, {CLOCK}")
+_LOCK_IDS = _LOCKED.format("1")
 _SETTLE = (
     "UPDATE mainstay_outbox AS o SET phase = d.phase, attempts = d.attempts, crashes = d.crashes,"
     " next_at = d.next_at, ended_at = d.ended_at, history = coalesce(d.history, o.history),"
