@@ -29,6 +29,7 @@ DOORS = (
     "mainstay",
     "mainstay.testing",
     "mainstay.publishers",
+    "mainstay.integrations.confluent_kafka",
     "mainstay.integrations.errors",
     "mainstay.integrations.psycopg",
     "mainstay.integrations.redis",

@@ -18,6 +18,7 @@ from mainstay.core.effects.taxonomy import STATUSES
 from mainstay.core.effects.transport import EnumInfraTransportType, ModelInfraErrorContext
 from mainstay.core.retry.backoff import Jitter
 from mainstay.core.saga.definition import SagaStep
+from mainstay.drivers.compensation import PartialFailure
 from mainstay.drivers.effects.delay import calculate_backoff_delay
 from mainstay.drivers.effects.logs import (
     log_compensation_action,
@@ -67,7 +68,8 @@ __all__ = [
     "KafkaRetryConfig", "MixinAsyncCircuitBreaker", "ModelBackendResult", "ModelConsulRetryConfig",
     "ModelDatabaseRetryConfig", "ModelEventEnvelope", "ModelHttpRetryConfig",
     "ModelInfraErrorContext", "ModelKafkaRetryConfig", "ModelVaultRetryConfig", "Orchestrator",
-    "OrchestratorContract", "OutboxEntry", "ProtocolConfigurationError", "SagaExecutor", "SagaStep",
+    "OrchestratorContract", "OutboxEntry", "PartialFailure", "ProtocolConfigurationError",
+    "SagaExecutor", "SagaStep",
     "SecretResolutionError", "VaultRetryConfig", "calculate_backoff_delay", "effect", "infra_error",
     "is_retryable", "log_compensation_action", "log_retry_attempt", "log_retry_exhausted",
     "outbox_publisher_worker",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mainstay.core.effects.result import EffectResult
     from mainstay.core.effects.transport import EnumInfraTransportType
+    from mainstay.drivers.compensation import Compensation
     from mainstay.engine.operations import Operation
     from mainstay.profiles.effects.models import RetryConfig
 
@@ -112,6 +113,24 @@ class Orchestrator:
             )
         call = EffectCall(self._operation(found), found, kwargs, _error_of)
         return call.run_async(effect, args) if found.is_async else call.run(effect, args)
+
+    def compensation(
+        self, effect: str, *, undo: Callable[..., object], **options: Any
+    ) -> Compensation:
+        """A block that, if it fails, undoes what was applied before it: `with` or `async with`.
+
+        Args:
+            effect: what events, errors and metrics call it.
+            undo: undoes the part that was applied.
+            options: the others of `engine.compensation`: `publish`, which publishes the
+                compensating event, `key` and `on`.
+
+        >>> with Orchestrator(sinks=[]) as orchestrator:
+        ...     with orchestrator.compensation("create_user", undo=lambda: print("deleted")):
+        ...         print("published")
+        published
+        """
+        return self.engine.compensation(effect, undo=undo, **options)
 
     def _operation(self, effect: Effect) -> Operation:
         policy = self._policies.get(effect.kind)
