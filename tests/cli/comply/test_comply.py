@@ -94,6 +94,16 @@ def test_the_places_of_the_document_are_read_if_nothing_is_named(folder, capsys,
     )
 
 
+def test_the_telemetry_of_every_release_is_read(folder, capsys, found):
+    """A release has a file of its own, and the ledgers are of all of them."""
+    records = found.telemetry.records
+    write("releases/v10.3.0/focus-telemetry.json", encode_telemetry(telemetry_of(records[:5])))
+    write(TELEMETRY, encode_telemetry(telemetry_of(records[5:])))
+    assert findings(capsys) == []
+    write("releases/v10.3.0/other/focus-telemetry.json", b"not read")
+    assert findings(capsys) == []
+
+
 def test_store_and_audit_log_are_read_too(folder, capsys, found):
     fill(found)
     with_log(found)

@@ -233,6 +233,19 @@ def test_a_call_within_the_cooldown_of_the_last_is_named():
     assert passed(200.0, audited=frozenset({("etl", "poll")})) == []
 
 
+def test_the_times_of_calls_are_those_of_the_telemetry():
+    """The clock of the store may be another than that of the circuit."""
+    log = [
+        entries([kind], RETRY_LOG, stage="poll", attempts=1, call_id=call, circuit_open=True)[0]
+        for kind, call in (("exhausted", "7f"), ("probe_failed", "80"))
+    ]
+    log = sealed(log, RETRY_LOG, (), NOW)  # at one moment
+    for seconds, expected in ((299.0, ["open-circuit"]), (301.0, [])):
+        later = failure(1, sequence="80", timestamp=stamp(NOW + seconds), circuit_open=True)
+        records = [failure(1, timestamp=stamp(NOW), circuit_open=True), later]
+        assert [rule for rule, _ in found(records, log=log, ledger=versions("began"))] == expected
+
+
 def test_records_without_a_time_show_nothing_of_circuits():
     records = [failure(1, circuit_open=True, is_final=False, timestamp=""), failure(2)]
     assert found(records) == []
@@ -294,7 +307,8 @@ def test_a_run_that_is_not_carried_over_yet_may_be_missing_in_the_files():
 
 
 def audited(*events, writers=(), most=99, **parts):
-    evidence = gathered(**{"ledger": versions("began", "completed")} | parts)
+    log = entries(["refused"], RETRY_LOG, stage="poll")
+    evidence = gathered(**{"ledger": versions("began", "completed"), "log": log} | parts)
     facts = AuditFacts(evidence, "audit.jsonl", most)
     for number, event in enumerate(events, 1):
         facts.take(number, (writers or ["w"] * 99)[number - 1], event)
@@ -337,12 +351,13 @@ def test_an_entry_is_needed_only_in_a_pipeline_with_ledgers():
     facts = TelemetryFacts()
     facts.begin("t.json", telemetry_of([first_try("etl", "poll")]).totals, left_out=0)
     facts.add(first_try("etl", "poll"))
-    parts = {"ledger": (), "telemetry": facts.files}
+    parts = {"ledger": (), "log": (), "telemetry": facts.files}
     assert [rule for rule, _ in audited(final, **parts)] == ["missing-telemetry"]
 
 
 def test_other_operations_and_events_are_left_out():
-    assert audited(at(CallFailed, 1.0, operation="shop.pay", total_attempts=1)) == []
+    for name in ("shop.pay", "etl.poll.effect", "etl"):
+        assert audited(at(CallFailed, 1.0, operation=name, total_attempts=1)) == []
     assert audited(at(HookFailed, 1.0)) == []
     assert audited(at(CallFailed, 1.0, total_attempts=1), run="r-9") == []
 

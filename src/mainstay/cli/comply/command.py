@@ -69,11 +69,12 @@ def command(
 
     Reads telemetry, ledgers, the runs of a store and audit logs, and changes none of them. FILES
     are recognized by their content. If none is named, the files at the places of the pipeline
-    document are read: releases/focus-telemetry.json, and both ledgers in docs/reports/audit.
+    document are read: focus-telemetry.json in releases or a folder of it, and both ledgers in
+    docs/reports/audit.
 
     Exits with 0 if no rule is broken, with 1 if one is, and with 2 if something cannot be read.
     """
-    from mainstay.cli.comply.read import Sources, gathered
+    from mainstay.cli.comply.read import Sources, gathered, stored_runs
     from mainstay.core.comply.check import check
 
     sources = Sources(list(telemetry), list(ledger), list(audit))
@@ -85,7 +86,7 @@ def command(
         sources.complete()
         evidence = gathered(
             sources,
-            None if engine is None else engine.store,
+            [] if engine is None else stored_runs(engine.store),
             run=run or "",
             since=_moment(since),
             max_attempts=max_attempts,

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from mainstay.core.pipeline.state import RunRecord
     from mainstay.ports import Store
 
-TELEMETRY = "releases/focus-telemetry.json"
+TELEMETRY = "releases/v10.3.0/focus-telemetry.json"
+"""Where the document has it; each release has a file of its own."""
 LEDGERS = (
     "docs/reports/audit/pipeline_retry_log.json",
     "docs/reports/audit/versioning_ledger.json",
@@ -66,7 +67,8 @@ class Sources:
     def complete(self) -> None:
         """Adds the files at the places of the document, for what the command line does not name."""
         self.ledgers += [] if self.ledgers else list(filter(os.path.exists, LEDGERS))
-        if not (self.telemetry or self.ledgers or self.store or os.path.exists(TELEMETRY)):  # noqa: PTH110
+        self.telemetry += [] if self.telemetry else sorted(_releases())
+        if not (self.telemetry or self.ledgers or self.store):
             raise CommandError(
                 f"there is nothing to check: neither {TELEMETRY} nor a ledger is here",
                 hint="name the files, or --store URL, or --config FILE",
@@ -83,6 +85,15 @@ class Sources:
         return [_lined(each, lines) for each in findings]
 
 
+def _releases() -> list[str]:
+    """The telemetry of every release, and that of none."""
+    name, found = "focus-telemetry.json", []
+    for folder, folders, files in os.walk("releases"):
+        found += [f"{folder}/{name}"] if name in files else []
+        folders[:] = folders if folder == "releases" else []
+    return found
+
+
 def _lined(finding: Finding, lines: dict[str, dict[int, int]]) -> Finding:
     found = lines.get(finding.file)
     if found is None or finding.index is None:
@@ -92,7 +103,7 @@ def _lined(finding: Finding, lines: dict[str, dict[int, int]]) -> Finding:
 
 def gathered(
     sources: Sources,
-    store: Store | None,
+    stored: list[StoredRun],
     *,
     run: str,
     since: str,
@@ -100,7 +111,6 @@ def gathered(
     cooldown: float,
 ) -> Evidence:
     """Everything that is to be checked, as evidence."""
-    stored = [] if store is None else _stored(store)
     ledgers = [_ledger(sources, path) for path in dict.fromkeys(sources.ledgers)]
     facts = TelemetryFacts()
     files = [_telemetry(sources, facts, path) for path in dict.fromkeys(sources.telemetry)]
@@ -151,7 +161,8 @@ def _ledger(sources: Sources, path: str) -> LedgerFile:
     return LedgerFile(path=path, ledger=read_ledger(path, data))
 
 
-def _stored(store: Store) -> list[StoredRun]:
+def stored_runs(store: Store) -> list[StoredRun]:
+    """The runs of a store; to be read before the files, and to be given to gathered()."""
     runs = [_run(key, value) for key, value in watched(_scanned(store, Space.RUNS), "runs")]
     left = {key for key, _ in _scanned(store, Space.OPEN_RUNS)}
     return [

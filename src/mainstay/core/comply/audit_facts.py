@@ -66,17 +66,13 @@ class AuditFacts:
         self._log = log
         self._most = most
         self._telemetered = _telemetered(evidence)
-        self._places: dict[str, At | None] = {}
         self._calls: dict[tuple[str, str, str], _Call] = {}
         self._opened: dict[tuple[str, str], str] = {}
-        self._pipelines = sorted(
-            {
-                *evidence.pipelines,
-                *[at[0] for each in evidence.telemetry or () for at in each.stated],
-            },
-            key=len,
-            reverse=True,
-        )
+        self._places = {
+            f"{pipeline}.{stage}": (pipeline, stage)
+            for pipeline, stage in evidence.stages
+            if evidence.has_pipeline(pipeline)
+        }
         self._does: dict[type[Event], Callable[[int, str, At, Any], None]] = {
             AttemptFailed: self._attempt_failed,
             CallFailed: self._ended,
@@ -92,18 +88,9 @@ class AuditFacts:
         does = self._does.get(type(event))
         if does is None:
             return
-        at = self._place(event.operation)
+        at = self._places.get(event.operation)
         if at is not None:
             does(number, writer, at, event)
-
-    def _place(self, operation: str) -> At | None:
-        """The pipeline and the stage of an operation; None if it is of neither."""
-        if operation not in self._places:
-            found = next((p for p in self._pipelines if operation.startswith(f"{p}.")), None)
-            is_wanted = found is not None and self._evidence.has_pipeline(found)
-            at = (found, operation[len(found) + 1 :]) if found and is_wanted else None
-            self._places[operation] = at
-        return self._places[operation]
 
     def _attempt_failed(self, number: int, writer: str, at: At, event: AttemptFailed) -> None:
         key = (writer, event.operation, event.call_id)

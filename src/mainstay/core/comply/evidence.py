@@ -14,6 +14,7 @@ from msgspec import Struct
 from mainstay.core.base.timestamps import sortable
 from mainstay.core.comply.finding import Finding
 from mainstay.core.pipeline.ledger import RETRY_LOG, VERSIONING, Ledger, chains_of
+from mainstay.core.pipeline.shape import parents_of
 from mainstay.core.pipeline.state import RunRecord, RunState
 
 TYPE_CHECKING = False
@@ -227,6 +228,18 @@ class Evidence:
         return frozenset(pipeline for pipeline, _ in self.runs)
 
     @cached_property
+    def stages(self) -> frozenset[At]:
+        """The stages that anything knows of, by pipeline and name."""
+        files, runs = self.telemetry or [], self.runs.values()
+        return frozenset(
+            [
+                *[at for file in files for at in (*file.found, *file.stated)],
+                *[(run.pipeline_id, each.stage) for run in runs for each in run.retries],
+                *[(r.pipeline, name) for r in self._records for name in parents_of(r.shape)],
+            ]
+        )
+
+    @cached_property
     def logged(self) -> dict[tuple[str, str, str], At]:
         """The run of each call that has an entry in a retry log, by pipeline, stage and id."""
         return {
@@ -245,6 +258,10 @@ class Evidence:
     def checked_calls(self) -> list[Call]:
         """The calls that are checked: of the runs that are, or of no run that is known."""
         return [call for call in self.calls if self._is_call_checked(call)]
+
+    @property
+    def _records(self) -> list[RunRecord]:
+        return [each.record for each in self.stored]
 
     def files(self, ledger: str) -> list[LedgerFile]:
         """The files of one of the two ledgers."""

@@ -2,7 +2,8 @@
 
 Telemetry and ledger mark what met an open circuit or opened it. A circuit that is marked stays open
 for its cooldown from the first mark on. An attempt that began after a mark and was over before the
-end of the cooldown went through it.
+end of the cooldown went through it. Times are those of telemetry, whose clock is that of the
+circuit; those of the ledger, which are the store's, count only for calls without telemetry.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from mainstay.core.comply.rule import Rule
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from mainstay.core.comply.evidence import At, Attempt, Call, Evidence, Run
     from mainstay.core.pipeline.ledger import LedgerEntry
+
+    Ends: TypeAlias = dict[tuple[str, str, str], float | None]
+    """When each call of the telemetry was over."""
 
 ID = "open-circuit"
 _LONGEST = 30.0
@@ -30,18 +35,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
     That knows when the circuit was closed again, by a probe or by an operator.
     """
-    marks = _marks(evidence)
+    ends = {call.key: moment(call.last.timestamp) for call in evidence.calls if call.call_id}
+    marks = _marks(evidence, ends)
     for call in evidence.checked_calls:
         yield from _in_call(evidence, call, marks)
     for run in evidence.checked:
-        yield from _in_run(evidence, run, marks)
+        yield from _in_run(evidence, run, marks, ends)
     for fact in evidence.audit:
         if fact.kind == "passed":
             text = f"attempt {fact.attempts} was made while the circuit was open since {fact.since}"
             yield fact.finding(ID, text)
 
 
-def _marks(evidence: Evidence) -> dict[At, list[float]]:
+def _marks(evidence: Evidence, ends: Ends) -> dict[At, list[float]]:
     """When the circuit of each stage was seen open, as the telemetry and the ledgers have it."""
     found: dict[At, list[float]] = {}
     for call in evidence.calls:
@@ -51,7 +57,7 @@ def _marks(evidence: Evidence) -> dict[At, list[float]]:
                 found.setdefault((call.pipeline_id, call.stage), []).append(at)
     for run in evidence.runs.values():
         for entry in run.retries:
-            at = moment(entry.timestamp)
+            at = None if _key(run, entry) in ends else moment(entry.timestamp)
             if entry.circuit_open and at is not None:
                 earlier = at - _LONGEST * entry.attempts
                 found.setdefault((run.pipeline_id, entry.stage), []).append(earlier)
@@ -92,7 +98,9 @@ def _passed(call: Call, attempt: Attempt) -> Finding:
     )
 
 
-def _in_run(evidence: Evidence, run: Run, marks: dict[At, list[float]]) -> Iterator[Finding]:
+def _in_run(
+    evidence: Evidence, run: Run, marks: dict[At, list[float]], ends: Ends
+) -> Iterator[Finding]:
     """The calls of one stage in one run follow each other: the next began after the last entry."""
     opened: dict[str, LedgerEntry] = {}
     for entry in run.retries:
@@ -103,7 +111,7 @@ def _in_run(evidence: Evidence, run: Run, marks: dict[At, list[float]]) -> Itera
             opened[entry.stage] = entry
         if before is None or at in evidence.audited:
             continue
-        seen, over = moment(before.timestamp), moment(entry.timestamp)
+        seen, over = (ends.get(_key(run, each), moment(each.timestamp)) for each in (before, entry))
         if _is_within(evidence.cooldown, marks.get(at, []), seen, over):
             yield Finding(
                 rule=ID,
@@ -116,6 +124,10 @@ def _in_run(evidence: Evidence, run: Run, marks: dict[At, list[float]]) -> Itera
                 stage=entry.stage,
                 call_id=entry.call_id,
             )
+
+
+def _key(run: Run, entry: LedgerEntry) -> tuple[str, str, str]:
+    return run.pipeline_id, entry.stage, entry.call_id
 
 
 RULE = Rule(
