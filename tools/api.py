@@ -38,6 +38,7 @@ DOORS = (
     "mainstay.profiles.clients",
     "mainstay.profiles.control_plane",
     "mainstay.profiles.effects",
+    "mainstay.profiles.pipelines",
 )
 # Magic methods that a user calls by syntax, and whose absence they would notice.
 SYNTAX = frozenset(

@@ -415,6 +415,10 @@ def test_every_event_is_counted_or_left_out_on_purpose():
         events.OperatorAdded,
         events.OperatorChanged,
         events.OperatorRefused,
+        events.PipelineRunHalted,  # `mainstay pipelines list` counts them; stages are operations
+        events.PipelineRunResumed,
+        events.PipelineRunEnded,
+        events.GovernanceEscalated,  # it is an item of the inbox
         events.SagaEnded,  # `mainstay sagas list` counts them, and steps are operations
         events.SagaRecovered,
         events.SagaStuck,  # an inbox item

@@ -281,3 +281,11 @@ def test_a_loop_that_keeps_real_time_is_left_alone():
             assert time.elapsed == 0.0
         finally:
             loop.close()
+
+
+def test_an_attempt_in_a_thread_is_given_real_time():
+    """A stage of work that takes long on a busy machine is not taken for one that hangs."""
+    policy = RetryPolicy(max_attempts=1, attempt_timeout=30.0, timeout_by="thread")
+    with virtual_time() as time:
+        assert policy.call(lambda: threading.Event().wait(0.2)) is False
+    assert time.elapsed == 0.0

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mainstay.core.base.attributes import add_note
-from mainstay.core.base.functions import discard, is_awaitable
+from mainstay.core.base.functions import discard, is_awaitable, takes_context
 from mainstay.core.base.printable import text_of
 from mainstay.core.codec.arguments import key_text
 from mainstay.core.inbox.items import Item
-from mainstay.core.saga.definition import takes_context
 from mainstay.core.saga.events import EffectCompensated, EffectPartiallyFailed
 from mainstay.drivers.call.emit import emit
-from mainstay.drivers.saga.loops import shielded
 from mainstay.errors import UsageError
 from mainstay.runtime.context import BOUND, CANCEL, CONTEXT, UNBOUND
+from mainstay.runtime.loops import shielded
 from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:

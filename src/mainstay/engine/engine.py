@@ -143,7 +143,7 @@ class Engine(EngineCalls, EngineView):
         self._guards = guards_of(guards, budget)
         self._sites: dict[str, Site] = {}
         self._counts: CallCounts | None = None
-        interval, patience, every = seconds_of(share, store_wait, purge, max_result)
+        self._share_every, patience, every = seconds_of(share, store_wait, purge, max_result)
         opened = open_store(store, needs)  # last: what is refused leaves nothing open
         self.audit = self._start_audit(audit, opened)
         self.store = timed(opened, self._sinks)
@@ -154,7 +154,7 @@ class Engine(EngineCalls, EngineView):
         self.records.purging = start_purging(self.store, every)
         settle_rooms(self)
         self._escalation = Escalation(self.inbox, redact)
-        self._sharing = start_sharing(self.store, self.circuits, self._guards, interval)
+        self._sharing = start_sharing(self.store, self.circuits, self._guards, self._share_every)
         self._waits = Waits(self.store) if "durable" in self.store.abilities else None
         self._start_outbox(outbox)
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from mainstay.drivers.compensation import Compensation
     from mainstay.drivers.guards.breaker import CircuitBreaker
     from mainstay.drivers.guards.registry import CircuitRegistry
+    from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.idempotency.records import Records
     from mainstay.drivers.inbox.inbox import Inbox
     from mainstay.drivers.inbox.operators import Operators
+    from mainstay.drivers.pipeline.runs import PipelineRuns
     from mainstay.drivers.saga.sagas import Sagas
     from mainstay.engine.operations import Operation
     from mainstay.engine.outbox import Consumed, Outbox
@@ -41,6 +43,8 @@ class EngineView:
     _outbox: Outbox | None = None
     _outbox_place: str | None = None
     _guards: tuple[Guard, ...]
+    _sharing: Sharing | None
+    _share_every: float | None
     operation: Callable[..., Operation]
 
     @property
@@ -122,10 +126,26 @@ class EngineView:
         parts = CompensationParts(self.operation, self.inbox, self._sinks, self._redact)
         return Compensation(parts, effect, undo, publish, key, on)
 
+    @property
+    def pipelines(self) -> PipelineRuns:
+        """The runs of pipelines: look at them, and carry over what they ended with.
+
+        >>> list(Engine().pipelines.all())
+        []
+        """
+        found: PipelineRuns | None = self.__dict__.get("_pipelines")
+        if found is None:
+            from mainstay.engine.pipelines import runs_of
+
+            found = self.__dict__.setdefault("_pipelines", runs_of(self))
+        return found
+
     def _close_views(self) -> None:
         """Closes what was made when it was first used."""
         if "_sagas" in self.__dict__:
             self.sagas.close()
+        if "_pipelines" in self.__dict__:
+            self.pipelines.close()
 
     @property
     def sinks(self) -> tuple[Sink, ...]:

@@ -13,7 +13,7 @@ from mainstay.stores.open import open_store
 
 if TYPE_CHECKING:
     import os
-    from typing import Any
+    from typing import Any, Protocol
 
     from mainstay.audit.log import AuditLog
     from mainstay.core.base.types import Seconds
@@ -22,8 +22,23 @@ if TYPE_CHECKING:
     from mainstay.drivers.guards.registry import CircuitRegistry
     from mainstay.drivers.guards.shared import Sharing
     from mainstay.drivers.idempotency.purging import Purging
-    from mainstay.engine.views import EngineView
+    from mainstay.drivers.inbox.inbox import Inbox
+    from mainstay.drivers.pipeline.runs import PipelineRuns
+    from mainstay.drivers.saga.sagas import Sagas
     from mainstay.ports import Sink, Store
+
+    class Rooms(Protocol):
+        """What of an engine settles items."""
+
+        store: Store
+        circuits: CircuitRegistry
+
+        @property
+        def inbox(self) -> Inbox: ...
+        @property
+        def sagas(self) -> Sagas: ...
+        @property
+        def pipelines(self) -> PipelineRuns: ...
 
 
 def check_arguments(seed: Any, redact: Any) -> None:
@@ -118,15 +133,20 @@ def start_purging(store: Store, every: float | None) -> Purging | None:
     return Purging(store, every)
 
 
-def settle_rooms(engine: EngineView) -> None:
+def settle_rooms(engine: Rooms) -> None:
     """Has decisions on items carried out by the features that raise them; sagas when needed."""
     from mainstay.drivers.inbox.resolution import exhausted_calls
 
     def settle_saga(item: Item, decision: Decision) -> str | None:
         return engine.sagas.settle(item, decision)
 
+    def settle_run(item: Item, decision: Decision) -> str | None:
+        return engine.pipelines.settle(item, decision)
+
     engine.inbox.settle("exhausted", exhausted_calls(engine.store, engine.circuits))
     engine.inbox.settle("stuck_saga", settle_saga)
+    engine.inbox.settle("quarantine", settle_run)
+    engine.inbox.settle("governance", settle_run)
 
 
 def flush_all(sinks: tuple[Sink, ...]) -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from mainstay.core.base.functions import is_async
+from mainstay.core.base.functions import is_async, takes_context
 from mainstay.core.codec.outcome import (
     Failed,
     Succeeded,
@@ -28,7 +28,7 @@ from mainstay.core.codec.outcome import (
 from mainstay.core.inbox.items import Item
 from mainstay.core.saga.commands import Begin, Cancel, Claimed, Resolve, Take
 from mainstay.core.saga.context import SagaContext, address_of, key_of
-from mainstay.core.saga.definition import Saga, SagaStep, outline_of, takes_context
+from mainstay.core.saga.definition import Saga, SagaStep, outline_of
 from mainstay.core.saga.flow import (
     AwaitStep,
     EmitSaga,

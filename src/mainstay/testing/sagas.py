@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.functions import is_async
+from mainstay.core.base.functions import is_async, takes_context
 from mainstay.core.base.spaces import Space
-from mainstay.core.saga.definition import Saga, SagaStep, takes_context
+from mainstay.core.saga.definition import Saga, SagaStep
 from mainstay.engine.engine import Engine
 from mainstay.errors import StoreError
 from mainstay.stores.memory import MemoryStore

@@ -15,7 +15,7 @@ from math import ulp
 from typing import TYPE_CHECKING, Any
 
 import mainstay.runtime.clock as clock
-from mainstay.testing.threads import Threads, make_patient
+from mainstay.testing.threads import STUCK, Threads, make_patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +69,13 @@ class VirtualTime:
         return self._wall + self._passed()
 
     def sleep(self, seconds: float, cancel: threading.Event | None = None) -> bool:
-        """Waits in virtual time; a cancel event gets a moment of real time to be set."""
-        if cancel is not None and cancel.wait(_PATIENCE):
+        """Waits in virtual time; a cancel event gets a moment of real time to be set.
+
+        The end of a thread's work gets as much real time as it is waited for: what a busy machine
+        does to a thread decides nothing.
+        """
+        is_work = getattr(cancel, "is_work", False)
+        if cancel is not None and cancel.wait(min(seconds, STUCK) if is_work else _PATIENCE):
             return True
         with self._lock:
             self.sleeps.append(seconds)

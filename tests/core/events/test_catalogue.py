@@ -120,6 +120,13 @@ OWN = {
     "saga_recovered": {"saga_id", "state", "recoveries"},
     "saga_stuck": {"saga_id", "step", "phase", "text"},
     "saga_ended": {"saga_id", "state", "recoveries"},
+    "pipeline_halted": {
+        "run_id", "stage", "cause", "exception_type", "exception_message", "total_attempts",
+        "datasets", "care_labels",
+    },
+    "pipeline_resumed": {"run_id", "stage", "resumes"},
+    "pipeline_ended": {"run_id", "stages"},
+    "governance_escalated": {"run_id", "stage", "datasets", "text"},
 }  # fmt: skip
 
 # The three examples of the control-plane document, word by word.
@@ -250,6 +257,7 @@ VALUES = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     str: TEXT,
     bool: st.booleans(),
+    list[str]: st.lists(TEXT, max_size=3),
     str | None: st.none() | TEXT,
     float | None: st.none() | st.floats(allow_nan=False, allow_infinity=False),
     dict[str, Any]: st.dictionaries(TEXT, st.integers(0, 9) | TEXT, max_size=3),

@@ -194,6 +194,35 @@ SENTENCES = [
     ),
     (events.SagaEnded(saga_id="t-1", state="compensated"), "pay: saga t-1: compensated"),
     (
+        events.PipelineRunHalted(
+            run_id="r-1",
+            stage="poll",
+            cause="fail_fast",
+            total_attempts=1,
+            datasets=["d-7"],
+            **FAILED,
+        ),
+        (
+            "pay: run r-1: halted at stage poll (fail_fast) after 1 attempts: OSError: no route;"
+            " in quarantine: d-7"
+        ),
+    ),
+    (
+        events.PipelineRunHalted(
+            run_id="r-1", stage="poll", cause="exhausted", total_attempts=5, **FAILED
+        ),
+        "pay: run r-1: halted at stage poll (exhausted) after 5 attempts: OSError: no route",
+    ),
+    (
+        events.PipelineRunResumed(run_id="r-1", stage="poll", resumes=1),
+        "pay: run r-1: resumed at stage poll",
+    ),
+    (events.PipelineRunEnded(run_id="r-1", stages=3), "pay: run r-1: 3 stages are done"),
+    (
+        events.GovernanceEscalated(run_id="r-1", datasets=["d-7"], text="it is blocked"),
+        "pay: run r-1: escalated to the council: d-7: it is blocked",
+    ),
+    (
         events.AlertFired(window_seconds=60.0, **ALERT),
         "pay: alert storm fired: failure_rate is 0.5123, threshold 0.5, over 60 s",
     ),

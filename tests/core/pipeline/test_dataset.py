@@ -5,8 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.core.base.change import DROP, KEEP
-from mainstay.core.pipeline.dataset import Free, Hold, Mask, Use, decode, reduce
+from mainstay.core.pipeline.dataset import Admit, Free, Hold, decode, reduce
 from mainstay.errors import StoredValueError
+
+
+def mask(level):
+    return Admit("etl/mask", "r-1", masking=level)
+
+
+def use(stage, call):
+    return Admit(stage, call, is_restricted=True)
 
 
 def after(*commands):
@@ -22,32 +30,36 @@ def test_quarantine_is_held_and_released():
     value = after(Hold("etl/1", "schema"), Hold("etl/2", "license"))
     assert decode(value).held == {"etl/1": "schema", "etl/2": "license"}
     assert reduce(value, Hold("etl/1", "schema")) == (KEEP, "")
+    assert reduce(value, use("etl/load", "r"))[1] == "it is in quarantine since run etl/1: schema"
     value = after(Hold("etl/1", "schema"), Hold("etl/2", "license"), Free("etl/1"))
     assert decode(value).held == {"etl/2": "license"}
     assert reduce(value, Free("etl/2"))[0] is DROP
     assert reduce(None, Free("etl/2")) == (KEEP, "")
+    held = after(Hold("etl/1", "schema"), Hold("etl/2", "license"))
+    assert reduce(held, Free("etl/3", is_council=True))[0] is DROP
 
 
 @given(st.lists(st.integers(0, 9)))
 def test_masking_never_weakens(levels):
     """Whatever the order, the level that is kept is the strongest."""
-    value = after(*map(Mask, levels))
+    value = after(*map(mask, levels))
     assert (0 if value is None else decode(value).masking) == max(levels, default=0)
     for level in range(10):
-        assert bool(reduce(value, Mask(level))[1]) == (level < max(levels, default=0))
+        assert bool(reduce(value, mask(level))[1]) == (level < max(levels, default=0))
 
 
 def test_restricted_data_is_given_once():
     """A second call of a stage is refused; the same call twice is not; a release begins anew."""
-    value = after(Use("etl/load", "r-1"))
-    assert reduce(value, Use("etl/load", "r-1")) == (KEEP, "")
-    assert "was given it before (r-1)" in reduce(value, Use("etl/load", "r-2"))[1]
-    assert reduce(value, Use("etl/check", "r-2"))[1] == ""
-    freed = after(Use("etl/load", "r-1"), Use("other/x", "r-1"), Free("etl/r-1"))
+    value = after(use("etl/load", "r-1"))
+    assert reduce(value, use("etl/load", "r-1")) == (KEEP, "")
+    assert "was given it before (r-1)" in reduce(value, use("etl/load", "r-2"))[1]
+    assert reduce(value, use("etl/check", "r-2"))[1] == ""
+    assert reduce(value, Admit("etl/load", "r-2")) == (KEEP, "")
+    freed = after(use("etl/load", "r-1"), use("other/x", "r-1"), Free("etl/r-1"))
     assert decode(freed).used == {"other/x": "r-1"}
 
 
 def test_a_damaged_record():
     """It raises an error that names what it is."""
     with pytest.raises(StoredValueError, match="data set is damaged"):
-        reduce(b"{", Mask(1))
+        reduce(b"{", mask(1))

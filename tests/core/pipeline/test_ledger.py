@@ -9,17 +9,20 @@ from msgspec.structs import replace
 from mainstay.core.pipeline.ledger import (
     RETRY_LOG,
     VERSIONING,
+    Altered,
     LedgerEntry,
     chains_of,
     genesis,
     hash_of,
     head_of,
     ledger_of,
+    merged,
+    over_before,
     sealed,
     verify,
     verify_together,
 )
-from mainstay.core.pipeline.ledger_file import decode, encode
+from mainstay.core.pipeline.ledger_file import decode, encode, line_of
 from mainstay.errors import LedgerError
 
 
@@ -204,3 +207,42 @@ def test_an_empty_ledger():
     """It is JSON too, and whole."""
     found = decode(encode(ledger()))
     assert (found.entries, verify(found)) == ((), [])
+
+
+def ended(run, now, reason="", kind="completed"):
+    draft = LedgerEntry(kind=kind, pipeline_id="etl", run_id=run, reason=reason)
+    return sealed([draft], VERSIONING, (), now)
+
+
+def test_runs_are_merged_into_a_ledger():
+    """Chains grow, new runs come behind, and what differs is an error with its entry."""
+    short, whole = chain(2), chain(3)
+    found = merged(ledger(chain(1, "r-0"), short), [whole, (), chain(1, "r-9")])
+    assert [each.length for each in found.runs] == [1, 3, 1]
+    assert verify(found) == []
+    with pytest.raises(Altered, match="entries of run r-1 of etl are not those") as caught:
+        merged(found, [chain(2, ledger=VERSIONING)])
+    assert caught.value.index == 1
+
+
+def test_runs_that_ended_long_ago_are_dropped():
+    """Those that are completed or abandoned; what was released may still go on."""
+    chains = [
+        ended("a", 10.0), ended("b", 90.0), ended("c", 10.0, "abandon: no", "reviewed"),
+        ended("d", 10.0, "release", "reviewed"), ended("e", 10.0, kind="halted"),
+    ]  # fmt: skip
+    versions = ledger(*chains, name=VERSIONING)
+    gone = over_before(versions, "1970-01-01T00:01:00Z")
+    assert gone == {("etl", "a"), ("etl", "c")}
+    kept = merged(versions, [], gone, "1970-01-01T00:01:00Z")
+    assert [each.run_id for each in kept.runs] == ["b", "d", "e"]
+    assert (kept.kept_since, verify(kept)) == ("1970-01-01T00:01:00Z", [])
+
+
+def test_the_line_of_an_entry():
+    """As an editor counts; of the whole it is the first."""
+    data = encode(ledger(chain()))
+    rows = data.split(b"\n")
+    for index in range(3):
+        assert b'"sequence":%d' % (index + 1) in rows[line_of(data, index) - 1]
+    assert line_of(data, None) == 1

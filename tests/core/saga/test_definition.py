@@ -4,9 +4,10 @@ import pickle
 
 import pytest
 
+from mainstay.core.base.functions import takes_context
 from mainstay.core.codec.outcome import encode_value
 from mainstay.core.saga.context import Results, address_of, key_of, parts_of
-from mainstay.core.saga.definition import Saga, SagaStep, difference, outline_of, takes_context
+from mainstay.core.saga.definition import Saga, SagaStep, difference, outline_of
 from mainstay.core.saga.progress import NULL, Entry, Mark
 from mainstay.errors import PolicyError, ResultNotKept
 

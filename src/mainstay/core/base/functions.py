@@ -13,7 +13,8 @@ from mainstay.core.base.attributes import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from inspect import Signature
+    from collections.abc import Callable
+    from inspect import Parameter, Signature
 
     from mainstay.core.base.types import UserValue
 
@@ -105,3 +106,27 @@ def _is_marked(function: UserValue) -> bool:
         return inspect is not None and bool(inspect.iscoroutinefunction(function))
     except Exception:  # it reads attributes of the object, and a property may raise
         return False
+
+
+def takes_context(function: Callable[..., UserValue]) -> bool:
+    """Whether an action takes an argument: it is then given the context.
+
+    A default is a value that the function holds, unless the parameter is `ctx` or `context`.
+
+    >>> takes_context(lambda: None), takes_context(lambda ctx: None), takes_context(lambda n=5: n)
+    (False, True, False)
+    """
+    try:
+        parameters = signature_of(function).parameters.values()
+    except (TypeError, ValueError):  # a function of C without a signature
+        return True
+    return any(map(_takes_one, parameters))
+
+
+def _takes_one(parameter: Parameter) -> bool:
+    """Whether it takes a positional argument, and is no default that only holds a value."""
+    if parameter.kind.name == "VAR_POSITIONAL":
+        return True
+    is_positional = parameter.kind.name in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")
+    has_default = parameter.default is not parameter.empty
+    return is_positional and (not has_default or parameter.name in ("ctx", "context"))

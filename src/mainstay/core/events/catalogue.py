@@ -11,6 +11,7 @@ import mainstay.core.circuit.events as circuit
 import mainstay.core.idempotency.events as idempotency
 import mainstay.core.inbox.events as inbox
 import mainstay.core.outbox.events as outbox
+import mainstay.core.pipeline.events as pipeline
 import mainstay.core.retry.events as retry
 import mainstay.core.saga.events as saga
 
@@ -18,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mainstay.core.base.event import Event
 
-FEATURES = (analytics, circuit, idempotency, inbox, outbox, retry, saga)
+FEATURES = (analytics, circuit, idempotency, inbox, outbox, pipeline, retry, saga)
 _CLASSES: list[type[Event]] = [getattr(each, name) for each in FEATURES for name in each.__all__]
 
 CATALOGUE: dict[str, type[Event]] = {

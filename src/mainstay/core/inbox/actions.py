@@ -102,7 +102,7 @@ def act(
     item = decode(value)
     if item.decision is not None and token and item.decision.token == token:
         return KEEP, Won(item)
-    refused = refusal(item, action, why, evidence, revision)
+    refused = refusal(item, action, why, evidence, revision, by)
     if refused is not None:
         return KEEP, refused
     decision = Decision(action=action, by=by, at=now, why=why, evidence=evidence, token=token)
@@ -112,9 +112,9 @@ def act(
 
 
 def refusal(
-    item: Item, action: str, why: str, evidence: str, revision: int | None
+    item: Item, action: str, why: str, evidence: str, revision: int | None, by: str | None = None
 ) -> Already | Illegal | Stale | None:
-    """Why an action on an item is refused to any operator; None if it is legal.
+    """Why an action on an item is refused, to any operator or to one; None if it is legal.
 
     >>> item = Item(kind="exhausted", subject="a", operation="fetch", text="gave up")
     >>> refusal(item, "retry", "", "", 9).text
@@ -125,6 +125,8 @@ def refusal(
     if revision is not None and revision != item.revision:
         return Stale(item.revision)
     error = problem_with(item, action, why, evidence)
+    if by is not None and item.deciders and by not in item.deciders:
+        error = f"only {', '.join(item.deciders)} may decide about it"
     return Illegal(error, item.actions) if error else None
 
 

@@ -99,6 +99,8 @@ class Item(Struct, frozen=True, kw_only=True):
     """Distinguishes the times that the matter came up, if that is possible."""
     data: dict[str, Any] = {}
     """What the room that raised it needs to act, such as where a record is."""
+    deciders: tuple[str, ...] = ()
+    """The operators who may decide about it; empty for every operator."""
     history: tuple[Happening, ...] = ()
     """What happened, without secrets: the first, and the latest."""
     decision: Decision | None = None

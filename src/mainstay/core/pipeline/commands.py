@@ -29,6 +29,8 @@ class Begin(Struct, frozen=True, gc=False):
     start: str
     lease: float
     datasets: tuple[str, ...] = ()
+    ledgers: str = ""
+    council: tuple[str, ...] = ()
     keep: float | None = None
     tenant: str | None = None
     correlation: str | None = None

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    Command: TypeAlias = "Hold | Free | Mask | Use"
+    Command: TypeAlias = "Hold | Free | Admit"
 
 
 class DatasetRecord(Struct, frozen=True, omit_defaults=True):
@@ -44,47 +44,55 @@ class Free(Struct, frozen=True, gc=False):
     """A person has released it: the run does not hold it any more, and its stages may use it."""
 
     address: str
+    is_council: bool = False
+    """Whether the council has: then no run holds it any more."""
 
 
 @final
-class Mask(Struct, frozen=True, gc=False):
-    """A stage is about to write it with this masking."""
-
-    level: int
-
-
-@final
-class Use(Struct, frozen=True, gc=False):
-    """A stage is about to be given it, although it is restricted."""
+class Admit(Struct, frozen=True, gc=False):
+    """A stage is about to be given it: may it, and what is to be remembered of that?"""
 
     stage: str
+    """The pipeline and the stage: `etl/load`."""
     call: str
+    """This very attempt."""
+    is_restricted: bool = False
+    masking: int | None = None
+    """The masking with which the stage leaves it; None if it does not mask."""
 
 
 def reduce(value: bytes | None, command: Command, _now: float = 0.0) -> tuple[Change, str]:
     """What a command does to the record of a data set; why it is refused, or "".
 
-    >>> change, why = reduce(None, Mask(3))
-    >>> reduce(change.value, Mask(2))[1]
+    >>> change, why = reduce(None, Admit("etl/mask", "r-1", masking=3))
+    >>> reduce(change.value, Admit("etl/mask", "r-2", masking=2))[1]
     'it is masked at level 3, and level 2 would weaken that'
     """
     record = DatasetRecord() if value is None else decode(value)
     if type(command) is Hold:
         return _written(record, held={**record.held, command.address: command.why}), ""
     if type(command) is Free:
-        held = {at: why for at, why in record.held.items() if at != command.address}
+        kept = () if command.is_council else record.held.items()
+        held = {at: why for at, why in kept if at != command.address}
         pipeline = command.address.partition("/")[0]
         used = {at: it for at, it in record.used.items() if at.partition("/")[0] != pipeline}
         return _written(record, held=held, used=used), ""
-    if type(command) is Mask:
-        if command.level < record.masking:
-            text = f"it is masked at level {record.masking}, and level {command.level} would weaken"
-            return KEEP, f"{text} that"
-        return _written(record, masking=command.level), ""
-    before = record.used.get(command.stage, command.call)
-    if before != command.call:
+    return _admit(record, command)
+
+
+def _admit(record: DatasetRecord, command: Admit) -> tuple[Change, str]:
+    if record.held:
+        address, why = next(iter(record.held.items()))
+        return KEEP, f"it is in quarantine since run {address}: {why}"
+    before = record.used.get(command.stage)
+    if command.is_restricted and before not in (None, command.call):
         return KEEP, f"it is restricted, and stage {command.stage} was given it before ({before})"
-    return _written(record, used={**record.used, command.stage: command.call}), ""
+    level = record.masking if command.masking is None else command.masking
+    if level < record.masking:
+        text = f"it is masked at level {record.masking}, and level {level} would weaken that"
+        return KEEP, text
+    used = {**record.used, command.stage: command.call} if command.is_restricted else record.used
+    return _written(record, masking=level, used=used), ""
 
 
 def _written(record: DatasetRecord, **fields: object) -> Change:

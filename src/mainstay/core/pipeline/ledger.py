@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from mainstay.core.base.change import ready
-from mainstay.core.base.timestamps import stamp
+from mainstay.core.base.timestamps import sortable, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +113,11 @@ class Ledger(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Flaw(Struct, frozen=True, kw_only=True):
-    """What is wrong with a ledger: the index of the entry, or None for the whole, and the text."""
+    """What is wrong with a ledger: the index of the entry, or None for the whole, and the text.
+
+    >>> Flaw(index=2, text="entry 3 was altered").index
+    2
+    """
 
     index: int | None
     text: str
@@ -190,6 +194,67 @@ def chains_of(ledger: Ledger) -> dict[tuple[str, str], tuple[LedgerEntry, ...]]:
     return found
 
 
+def merged(
+    ledger: Ledger,
+    chains: Iterable[Sequence[LedgerEntry]],
+    dropped: Iterable[tuple[str, str]] = (),
+    kept_since: str = "",
+) -> Ledger:
+    """The ledger with the chains of some runs as they are now; what was there stays.
+
+    Args:
+        ledger: what is there.
+        chains: those of the runs that have changed.
+        dropped: runs, by pipeline and id, that are no longer kept.
+        kept_since: since when all runs are kept, if some are dropped.
+
+    LedgerError if an entry that is there differs from that of the run.
+
+    >>> one = sealed([LedgerEntry(kind="began", pipeline_id="a", run_id="r")], VERSIONING, (), 0.0)
+    >>> len(merged(ledger_of(VERSIONING, []), [one]).entries)
+    1
+    """
+    found = chains_of(ledger)
+    for chain in [each for each in chains if each]:
+        at = (chain[0].pipeline_id, chain[0].run_id)
+        before = found.get(at, ())
+        if before != tuple(chain[: len(before)]):
+            index = ledger.entries.index(before[0])
+            text = f"the entries of run {at[1]} of {at[0]} are not those of the store"
+            raise Altered(index, text)
+        found[at] = tuple(chain)
+    gone = set(dropped)
+    kept = [chain for at, chain in found.items() if at not in gone]
+    return ledger_of(ledger.ledger, kept, max(kept_since, ledger.kept_since))
+
+
+class Altered(Exception):
+    """A ledger differs from what the store has: the index of the run's first entry, and why."""
+
+    def __init__(self, index: int, text: str) -> None:
+        super().__init__(text)
+        self.index = index
+        self.text = text
+
+
+def over_before(versioning: Ledger, moment: str) -> frozenset[tuple[str, str]]:
+    """The runs that ended before a moment, by pipeline and id.
+
+    >>> over_before(ledger_of(VERSIONING, []), "2026-01-01T00:00:00Z")
+    frozenset()
+    """
+    return frozenset(
+        at
+        for at, chain in chains_of(versioning).items()
+        if _is_end(chain[-1]) and sortable(chain[-1].timestamp) < sortable(moment)
+    )
+
+
+def _is_end(entry: LedgerEntry) -> bool:
+    is_abandoned = entry.kind == "reviewed" and entry.reason.startswith("abandon")
+    return entry.kind == "completed" or is_abandoned
+
+
 def verify(ledger: Ledger) -> list[Flaw]:
     """What is wrong with a ledger: altered, missing, foreign or unchained entries.
 
@@ -214,7 +279,11 @@ def verify(ledger: Ledger) -> list[Flaw]:
 
 
 def verify_together(retries: Ledger, versioning: Ledger) -> list[Flaw]:
-    """What is wrong between the two: a retry log that is shorter, or another, than was recorded."""
+    """What is wrong between the two: a retry log that is shorter, or another, than was recorded.
+
+    >>> verify_together(ledger_of(RETRY_LOG, []), ledger_of(VERSIONING, []))
+    []
+    """
     chains, flaws = chains_of(retries), []
     for index, entry in enumerate(versioning.entries):
         chain = chains.get((entry.pipeline_id, entry.run_id), ())

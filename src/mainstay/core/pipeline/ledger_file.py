@@ -67,10 +67,7 @@ def decode(data: bytes, path: str = "", ledger: str = "") -> Ledger:
     mainstay.errors.LedgerError: retry_log.json, line 1: it is damaged or cut off: Input ...
     """
     outer = _outer(data, path)
-    end = 0
-    for raw in outer.entries:
-        at = data.index(bytes(raw), end)
-        end = at + len(bytes(raw))
+    for raw, at in zip(outer.entries, _places(data, outer.entries), strict=True):
         try:
             msgspec.json.decode(raw, type=LedgerEntry)
         except (ValueError, RecursionError) as error:
@@ -81,6 +78,28 @@ def decode(data: bytes, path: str = "", ledger: str = "") -> Ledger:
         raise LedgerError(path, _line_of(data, error), f"it is no ledger: {error}") from error
     if ledger and found.ledger != ledger:
         raise LedgerError(path, 1, f"it is the ledger {found.ledger}, not {ledger}")
+    return found
+
+
+def line_of(data: bytes, index: int | None) -> int:
+    """The line of an entry in such a file; 1 for the whole.
+
+    >>> line_of(encode(Ledger(ledger="versioning_ledger")), None)
+    1
+    """
+    if index is None:
+        return 1
+    entries = msgspec.json.decode(data, type=_Outer).entries[: index + 1]
+    return _line(data, _places(data, entries)[-1])
+
+
+def _places(data: bytes, entries: list[msgspec.Raw]) -> list[int]:
+    """Where each entry begins."""
+    found, end = [], 0
+    for raw in entries:
+        at = data.index(bytes(raw), end)
+        found.append(at)
+        end = at + len(bytes(raw))
     return found
 
 

@@ -110,6 +110,8 @@ def _begin(
             began=now,
             given=msgspec.Raw(command.given),
             stages={command.start: StageRecord("started", now)},
+            ledgers=command.ledgers,
+            council=command.council,
             keep=command.keep,
             tenant=command.tenant,
             correlation=command.correlation,

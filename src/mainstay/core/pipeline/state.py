@@ -77,6 +77,8 @@ class Quarantine(Struct, frozen=True, omit_defaults=True, gc=False):
     care_labels: tuple[str, ...] = ()
     is_escalated: bool = False
     """Whether it is for the council: a conflict with governance during a retry or a re-run."""
+    is_blocked: bool = False
+    """Whether the data sets were blocked before: what is known of them stays as it is."""
     status: str = "held"
     """"held", "released" or "abandoned"."""
 
@@ -107,6 +109,10 @@ class RunRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """The entries of this run in the retry log: the truth, of which the file is a copy."""
     versions: tuple[LedgerEntry, ...] = ()
     """The same of the versioning ledger."""
+    ledgers: str = ""
+    """The folder of the ledger files."""
+    council: tuple[str, ...] = ()
+    """The operators to whom conflicts with governance go; empty for every operator."""
     resumes: int = 0
     stalled: Annotated[int, Meta(ge=0)] = 0
     """Resumptions since a stage was last done, or a person decided."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from mainstay.core.base.functions import is_async, signature_of
+from mainstay.core.base.functions import is_async
 from mainstay.core.base.validate import Checker
 from mainstay.core.base.value import Value
 from mainstay.core.retry.plan import IDEMPOTENCY
@@ -21,7 +21,6 @@ from mainstay.core.retry.plan import IDEMPOTENCY
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from inspect import Parameter
     from typing import Any, TypeAlias
 
     from mainstay.core.base.types import Seconds
@@ -299,27 +298,3 @@ def difference(recorded: str, defined: str) -> str:
     if len(after) > len(before):
         return f"part {len(before) + 1} is new: {after[len(before)]!r}"
     return f"part {len(after) + 1} is gone: {before[len(after)]!r}"
-
-
-def takes_context(function: Action) -> bool:
-    """Whether an action takes an argument: it is then given the context.
-
-    A default is a value that the function holds, unless the parameter is `ctx` or `context`.
-
-    >>> takes_context(lambda: None), takes_context(lambda ctx: None), takes_context(lambda n=5: n)
-    (False, True, False)
-    """
-    try:
-        parameters = signature_of(function).parameters.values()
-    except (TypeError, ValueError):  # a function of C without a signature
-        return True
-    return any(map(_takes_one, parameters))
-
-
-def _takes_one(parameter: Parameter) -> bool:
-    """Whether it takes a positional argument, and is no default that only holds a value."""
-    if parameter.kind.name == "VAR_POSITIONAL":
-        return True
-    is_positional = parameter.kind.name in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")
-    has_default = parameter.default is not parameter.empty
-    return is_positional and (not has_default or parameter.name in ("ctx", "context"))

@@ -56,6 +56,12 @@ def run_in_thread(
                 _abandoned.discard(worker)
 
 
+class WorkDone(threading.Event):
+    """Set once a thread has ended its work: a virtual clock gives it real time to do so."""
+
+    is_work = True
+
+
 class _Worker(threading.Thread):
     """Runs one attempt in a copy of the caller's context."""
 
@@ -68,7 +74,7 @@ class _Worker(threading.Thread):
     ) -> None:
         super().__init__(name=f"mainstay-{enclosure.plan.operation}", daemon=True)
         self._enclosure = enclosure
-        self.done = threading.Event()
+        self.done = WorkDone()
         self._call = (copy_context(), function, args, kwargs)
         self._outcome: Outcome | None = None
 

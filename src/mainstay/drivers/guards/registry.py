@@ -154,6 +154,20 @@ class CircuitRegistry:
         for listener in self._listeners:
             circuit.listen(listener)
 
+    def add(self, operation: str, circuit: CircuitBreaker) -> None:
+        """Guards one more operation with a circuit.
+
+        >>> registry = CircuitRegistry()
+        >>> registry.add("etl.poll", CircuitBreaker("etl.poll"))
+        >>> [circuit.name for circuit in registry.of("etl.poll")]
+        ['etl.poll']
+        """
+        with self._lock:
+            self._add(circuit)
+            self._groups = {**self._groups, operation: circuit}
+        if self.welcome is not None:
+            self.welcome(circuit)
+
     def listen(self, listener: Sink) -> None:
         """Notifies one more listener of every change of every circuit.
 

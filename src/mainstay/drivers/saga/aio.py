@@ -23,16 +23,14 @@ from mainstay.core.saga.flow import (
     Write,
 )
 from mainstay.deadline import within
-from mainstay.drivers.call.aio import current_sleep
+from mainstay.drivers.idempotency.patience import aoffered
 from mainstay.drivers.saga.escalation import aescalate
-from mainstay.drivers.saga.loops import Group, in_thread, is_cancellation, is_trio, shielded
+from mainstay.drivers.saga.loops import Group
+from mainstay.runtime.loops import in_thread, is_cancellation, is_trio, shielded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from mainstay.core.base.types import Answer
     from mainstay.core.saga.flow import Effect, End
-    from mainstay.drivers.saga.records import Reply, SagaRecords
     from mainstay.drivers.saga.session import SagaRun
     from mainstay.drivers.saga.steps import StepCall
 
@@ -122,9 +120,9 @@ class _Driver:
         run = self.run
         sent, records = run.sending(effect.command), run.parts.records
         if effect.messages:
-            reply = await offered(records, lambda: in_thread(lambda: run.step_emitting(effect)))
+            reply = await aoffered(records, lambda: in_thread(lambda: run.step_emitting(effect)))
         else:
-            reply = await offered(records, lambda: records.astep(run.address, effect.command))
+            reply = await aoffered(records, lambda: records.astep(run.address, effect.command))
         return run.written(reply, sent)
 
     async def _run_steps(self, effect: RunSteps) -> Outcome:
@@ -160,20 +158,6 @@ class _Driver:
         if not self.run.is_certain():
             sent, run = clock.current.monotonic(), self.run
             run.renewed(await run.parts.records.astep(run.address, run.renewal()), sent)
-
-
-async def offered(records: SagaRecords, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-    """The answer of the store, which is asked again for some time while it is unavailable."""
-    try:
-        return await ask()
-    except Exception as error:
-        patience, failure = records.patience(), error
-    while True:
-        await current_sleep()(patience.delay(failure))
-        try:
-            return await ask()
-        except Exception as error:
-            failure = error
 
 
 async def _called(call: StepCall, limit: float | None) -> Outcome:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.functions import is_awaitable
+from mainstay.core.base.functions import is_awaitable, takes_context
 from mainstay.core.base.validate import Checker
 from mainstay.core.events.describe import describe
 from mainstay.core.saga.context import SagaContext, key_of
-from mainstay.core.saga.definition import takes_context
 from mainstay.core.saga.events import SagaStepFailed, SagaStepUndone
 from mainstay.drivers.call.emit import emit
 from mainstay.errors import CompensationFailedError

@@ -1,4 +1,4 @@
-"""What differs between event loops: shielding, worker threads, steps at the same time."""
+"""Steps at the same time, under asyncio and trio."""
 
 from __future__ import annotations
 
@@ -8,63 +8,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from mainstay.runtime.context import carry
+from mainstay.runtime.loops import is_trio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable
     from typing import Any, TypeVar
 
     R = TypeVar("R")
-
-
-def is_trio() -> bool:
-    """Whether this runs in a task of trio."""
-    trio = sys.modules.get("trio")
-    return trio is not None and bool(trio.lowlevel.in_trio_task())
-
-
-def is_cancellation(error: BaseException) -> bool:
-    """Whether this is how an event loop cancels a task."""
-    if is_trio():
-        return isinstance(error, sys.modules["trio"].Cancelled)
-    return isinstance(error, sys.modules["asyncio"].CancelledError)
-
-
-async def shielded(
-    work: Callable[[], Coroutine[Any, Any, R]],
-) -> tuple[R, BaseException | None]:
-    """What the work returns, which no cancellation of this task ends; and the cancellation."""
-    if is_trio():
-        with sys.modules["trio"].CancelScope(shield=True):
-            return await work(), None
-    asyncio = sys.modules["asyncio"]
-    task, cancelled = asyncio.ensure_future(work()), None
-    while True:
-        try:
-            return await asyncio.shield(task), cancelled
-        except asyncio.CancelledError as error:
-            if task.done():
-                raise
-            cancelled = error
-
-
-async def in_thread(function: Callable[[], R]) -> R:
-    """The result of a plain function, which may wait: it runs in a thread, in this context.
-
-    A cancellation is raised when the function has ended: what comes after must not overtake it.
-    """
-    if is_trio():
-        return await sys.modules["trio"].to_thread.run_sync(function)  # type: ignore[no-any-return]
-    asyncio = sys.modules["asyncio"]
-    task, cancelled = asyncio.ensure_future(asyncio.to_thread(function)), None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None and not task.cancelled():
-        task.exception()  # it was looked at
-        raise cancelled
-    return task.result()  # type: ignore[no-any-return]
 
 
 class Group:

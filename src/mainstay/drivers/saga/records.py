@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import mainstay.runtime.clock as clock
 from mainstay.core.base.change import DROP, KEEP, Change
 from mainstay.core.base.spaces import Space
 from mainstay.core.saga.record import lease_of, reduce
 from mainstay.core.saga.state import decode
 from mainstay.drivers.idempotency.late_steps import LateSteps
+from mainstay.drivers.idempotency.patience import Patience
 from mainstay.drivers.saga.entries import EntryRemoval
-from mainstay.errors import StoreUnavailable
 from mainstay.ports import many_of, takes_hints
 from mainstay.runtime.store_clock import clock_of
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from mainstay.ports import Store
 
 SPACE, OPEN_SAGAS = Space.SAGAS.value, Space.OPEN_SAGAS.value
-_TRIES, _FIRST_PAUSE, _LONGEST_PAUSE = 3, 0.1, 1.0
 PAGE = 100
 
 
@@ -139,25 +137,6 @@ class SagaRecords:
         """Removes the entries that wait, and gives other steps in the background a second."""
         self._removal.close()
         self._late.close()
-
-
-class Patience:
-    """The tries of one step, from its first failure on."""
-
-    __slots__ = ("_pause", "_tries", "_until")
-
-    def __init__(self, store_wait: float) -> None:
-        self._until = clock.current.monotonic() + store_wait
-        self._tries, self._pause = _TRIES, _FIRST_PAUSE
-
-    def delay(self, error: Exception) -> float:
-        """Seconds until the next try; raises the error if there is none."""
-        self._tries -= 1
-        is_over = self._tries <= 0 and clock.current.monotonic() >= self._until
-        if is_over or not isinstance(error, StoreUnavailable):
-            raise error
-        pause, self._pause = self._pause, min(self._pause * 2.0, _LONGEST_PAUSE)
-        return pause
 
 
 def _entering(owner: str, *, replaces: bool = False) -> Decide[None]:

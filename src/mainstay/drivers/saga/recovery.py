@@ -18,12 +18,13 @@ from mainstay.core.saga.context import parts_of
 from mainstay.core.saga.events import SagaStuck
 from mainstay.core.saga.state import SagaState
 from mainstay.drivers.saga.escalation import item_of
-from mainstay.drivers.saga.loops import Group, shielded
+from mainstay.drivers.saga.loops import Group
 from mainstay.drivers.saga.parts import KIND
 from mainstay.drivers.saga.session import SagaRun
 from mainstay.errors import LeaseLost, StoredValueError, StoreUnavailable, UsageError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import is_in_event_loop
+from mainstay.runtime.loops import shielded
 from mainstay.runtime.reports.report_failure import report
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from mainstay.core.saga.diagram import GRAPHS
 from mainstay.core.saga.state import decode
 from mainstay.core.saga.view import view_of
 from mainstay.drivers.call.aio import current_sleep
+from mainstay.drivers.idempotency.patience import aoffered, offered
 from mainstay.drivers.inbox.scan import listed
-from mainstay.drivers.saga import aio, recovery, sync
+from mainstay.drivers.saga import recovery
 from mainstay.drivers.saga.loops import Workers
 from mainstay.drivers.saga.outcome import SagaResult, result_of
 from mainstay.drivers.saga.records import SPACE
@@ -115,7 +116,7 @@ class Sagas:
         try:
             while True:
                 sent = clock.current.monotonic()
-                reply = sync.offered(self._parts.records, request.ask)
+                reply = offered(self._parts.records, request.ask)
                 made = request.run_of(reply, sent)
                 if isinstance(made, SagaRun):
                     return result_of(self._runner.completed(made), made)
@@ -156,7 +157,7 @@ class Sagas:
         try:
             while True:
                 sent = clock.current.monotonic()
-                reply = await aio.offered(records, request.aask)
+                reply = await aoffered(records, request.aask)
                 made = request.run_of(reply, sent)
                 if isinstance(made, SagaRun):
                     return result_of(await self._runner.acompleted(made), made)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.base.functions import discard, is_async, is_awaitable
+from mainstay.core.base.functions import discard, is_async, is_awaitable, takes_context
 from mainstay.core.known.kind import Kind
 from mainstay.core.retry.backoff import Backoff
 from mainstay.core.saga.context import SagaContext, key_of
-from mainstay.core.saga.definition import takes_context
 from mainstay.core.saga.flow import Outcome
 from mainstay.drivers.policy import RetryPolicy
 from mainstay.errors import OutcomeUnknown, UsageError

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import mainstay.runtime.clock as clock
 from mainstay.core.saga.flow import AwaitStep, EmitSaga, RunSteps, UndoStep, Write
 from mainstay.deadline import within
+from mainstay.drivers.idempotency.patience import offered
 from mainstay.drivers.saga.escalation import escalate
 from mainstay.runtime.context import carry
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from mainstay.core.base.types import Answer
     from mainstay.core.saga.flow import Effect, End, Outcome
-    from mainstay.drivers.saga.records import Ask, Reply, SagaRecords
     from mainstay.drivers.saga.session import SagaRun
     from mainstay.drivers.saga.steps import StepCall
 
@@ -61,20 +61,6 @@ def _write(run: SagaRun, effect: Write) -> object:
     else:
         reply = offered(records, lambda: records.step(address, effect.command, kept))
     return run.written(reply, sent)
-
-
-def offered(records: SagaRecords, ask: Ask) -> Reply:
-    """The answer of the store, which is asked again for some time while it is unavailable."""
-    try:
-        return ask()
-    except Exception as error:
-        patience, failure = records.patience(), error
-    while True:
-        clock.current.sleep(patience.delay(failure))
-        try:
-            return ask()
-        except Exception as error:
-            failure = error
 
 
 def _run_steps(run: SagaRun, effect: RunSteps, group: _Threads) -> Outcome:

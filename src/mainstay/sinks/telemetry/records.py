@@ -76,6 +76,7 @@ class Recorder:
             return None
         return replace(
             record,
+            stage_name=event.operation.removeprefix(f"{self._pipeline_id}."),
             sequence=event.call_id,
             timestamp=event.timestamp,
             policy=event.policy,

@@ -1,4 +1,4 @@
-"""The front door for data pipelines: their telemetry, and the compliance record made of it.
+"""The compliance record of each call of a stage, made of its telemetry; the JSON Schemas.
 
 Energy and CO2 are a model's figures, never a measurement: the telemetry file that a record refers
 to holds method, parameters and scope.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from mainstay.core.base.sums import in_order
-from mainstay.core.telemetry.energy import EnergyModel, Statement
 from mainstay.core.telemetry.record import (
     Telemetry,
     TelemetryRecord,
@@ -21,26 +20,12 @@ from mainstay.core.telemetry.record import (
 )
 from mainstay.errors import UsageError
 from mainstay.sinks.telemetry.file import read_telemetry
-from mainstay.sinks.telemetry.sink import TelemetrySink
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
     from mainstay.core.retry.policy import Policy
-
-__all__ = [
-    "SCHEMAS",
-    "ComplianceRecord",
-    "EnergyModel",
-    "Statement",
-    "Telemetry",
-    "TelemetryRecord",
-    "TelemetrySink",
-    "compliance_records",
-    "read_telemetry",
-    "schema",
-]
 
 
 class ComplianceRecord(Struct, frozen=True, kw_only=True):
@@ -124,6 +109,7 @@ def compliance_records(
 
     >>> import tempfile
     >>> from mainstay import Engine
+    >>> from mainstay.profiles.pipelines import TelemetrySink
     >>> path = tempfile.mkdtemp() + "/telemetry.json"
     >>> with Engine(sinks=[TelemetrySink(path, pipeline_id="etl")]) as engine:
     ...     engine.call("poll", int, "7")

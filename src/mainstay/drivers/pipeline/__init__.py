@@ -1,0 +1,1 @@
+"""Runs of pipelines: stages are called, gated and recorded; what follows is carried over."""

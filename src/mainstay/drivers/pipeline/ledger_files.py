@@ -1,0 +1,136 @@
+"""The two ledger files of a folder: copies of what the store has, replaced as a whole.
+
+A file that is missing is written from every run of the store. One that is damaged, altered or of a
+later version is left as it is, with an error that names its line.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mainstay.core.base.timestamps import stamp
+from mainstay.core.pipeline.ledger import (
+    RETRY_LOG,
+    VERSIONING,
+    Altered,
+    Ledger,
+    ledger_of,
+    merged,
+    over_before,
+    verify,
+)
+from mainstay.core.pipeline.ledger_file import decode, encode, line_of
+from mainstay.errors import LedgerError
+from mainstay.runtime.filelock import lock, unlock
+from mainstay.runtime.private_files import open_beside
+from mainstay.runtime.replace_file import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mainstay.core.pipeline.ledger import LedgerEntry
+    from mainstay.core.pipeline.state import RunRecord
+
+_PATIENCE = 30.0
+"""Seconds to wait for other processes that write the files; each needs milliseconds."""
+
+
+def read_ledger(path: str | os.PathLike[str], ledger: str = "") -> Ledger:
+    """The ledger in a file; LedgerError with the line if it is damaged or was altered.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "versioning_ledger.json")
+    >>> _ = path.write_bytes(encode(ledger_of(VERSIONING, [])))
+    >>> read_ledger(path).entries
+    ()
+    """
+    return _read(Path(path), ledger)[0]
+
+
+def _read(path: Path, ledger: str) -> tuple[Ledger, bytes]:
+    data = path.read_bytes()
+    found = decode(data, str(path), ledger)
+    for flaw in verify(found):
+        raise LedgerError(str(path), line_of(data, flaw.index), flaw.text)
+    return found, data
+
+
+class LedgerFiles:
+    """The ledgers of one folder.
+
+    Args:
+        folder: where they are; it is created if it does not exist.
+        keep: seconds for which runs that have ended stay in the files; None for ever.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: float | None = None) -> None:
+        self.folder = Path(folder).absolute()
+        self.keep = keep
+
+    def path_of(self, ledger: str) -> Path:
+        """The file of a ledger."""
+        return self.folder / f"{ledger}.json"
+
+    def check(self) -> None:
+        """Raises LedgerError if a file is damaged, altered or of a later version."""
+        for ledger in (RETRY_LOG, VERSIONING):
+            self.read(ledger)
+
+    def read(self, ledger: str) -> tuple[Ledger, bytes] | None:
+        """A ledger that is whole, and the bytes of its file; None if there is no file."""
+        try:
+            return _read(self.path_of(ledger), ledger)
+        except FileNotFoundError:
+            return None
+
+    def write(
+        self, runs: Sequence[RunRecord], every: Callable[[], Iterable[RunRecord]], now: float
+    ) -> None:
+        """Brings the files up to date with some runs; with every run, if a file is missing.
+
+        `now` is the store's clock, by which runs that are not kept any longer are dropped.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        beside = self.folder / ".ledgers.lock"
+        guard = open_beside(beside, os.O_RDWR | os.O_CREAT)
+        try:
+            if not lock(guard, _PATIENCE):
+                raise TimeoutError(f"{beside} was held by another process for {_PATIENCE:g} s")
+            try:
+                self._write_locked(runs, every, now)
+            finally:
+                unlock(guard)
+        finally:
+            os.close(guard)
+
+    def _write_locked(
+        self, runs: Sequence[RunRecord], every: Callable[[], Iterable[RunRecord]], now: float
+    ) -> None:
+        versions, retries = self.read(VERSIONING), self.read(RETRY_LOG)
+        if versions is None or retries is None:
+            runs = sorted(every(), key=lambda run: (run.began, run.pipeline, run.run))
+        versioning = self._merged(VERSIONING, versions, [run.versions for run in runs])
+        log = self._merged(RETRY_LOG, retries, [run.retries for run in runs])
+        if self.keep is not None:
+            since = stamp(now - self.keep)
+            gone = over_before(versioning, since)
+            versioning = merged(versioning, [], gone, since)
+            log = merged(log, [], gone, since)
+        self._replace(RETRY_LOG, log, retries)  # first: the other refers to it
+        self._replace(VERSIONING, versioning, versions)
+
+    def _merged(
+        self, ledger: str, found: tuple[Ledger, bytes] | None, chains: list[tuple[LedgerEntry, ...]]
+    ) -> Ledger:
+        before = ledger_of(ledger, []) if found is None else found[0]  # type: ignore[arg-type]
+        try:
+            return merged(before, chains)
+        except Altered as error:
+            line = line_of(found[1] if found else b"", error.index)
+            raise LedgerError(str(self.path_of(ledger)), line, error.text) from error
+
+    def _replace(self, ledger: str, new: Ledger, found: tuple[Ledger, bytes] | None) -> None:
+        if found is None or found[0] != new:
+            replace_file(self.path_of(ledger), encode(new))

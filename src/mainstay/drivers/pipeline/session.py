@@ -1,0 +1,121 @@
+"""One run of a pipeline in this process: its flow, its lease, and what both drivers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mainstay.runtime.clock as clock
+from mainstay.core.codec.outcome import Succeeded, decode_outcome
+from mainstay.core.idempotency import record as leases
+from mainstay.core.idempotency.events import LeaseExpired
+from mainstay.core.pipeline.commands import Lost, Release, Renew, Written
+from mainstay.core.pipeline.flow import run_flow
+from mainstay.core.pipeline.state import address_of
+from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
+from mainstay.drivers.pipeline.context import StageResults
+from mainstay.drivers.pipeline.records import RUNS
+from mainstay.drivers.pipeline.stages import StageCall
+from mainstay.errors import LeaseLost
+from mainstay.runtime.context import context
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    from mainstay.core.base.change import Change, Decide
+    from mainstay.core.pipeline.commands import Answer
+    from mainstay.core.pipeline.outcome import StageOutcome
+    from mainstay.core.pipeline.state import RunRecord
+    from mainstay.drivers.pipeline.parts import PipelineParts, PipelineSetup
+    from mainstay.ports import Store
+
+
+class PipelineRun:
+    """A run that this process has the lease of."""
+
+    def __init__(
+        self, parts: PipelineParts, setup: PipelineSetup, record: RunRecord, sent: float
+    ) -> None:
+        self.parts = parts
+        self.setup = setup
+        self.record = record
+        self.address = address_of(record.pipeline, record.run)
+        self.given = _input_of(record)
+        self.results = StageResults(record)
+        self.flow = run_flow(setup.definition, record, setup.lease)
+        self.lease = Lease(call=self, length=setup.lease, until=sent + setup.lease)
+        self._context = context(
+            tenant_id=record.tenant, correlation_id=record.correlation, trace_id=record.trace
+        )
+
+    def __enter__(self) -> Self:
+        self._context.__enter__()
+        LEASE_RENEWAL.start(self.lease)
+        return self
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        LEASE_RENEWAL.forget(self.lease)
+        if error is not None and not isinstance(error, LeaseLost):
+            command = Release(self.record.owner, self.record.epoch)
+            self.parts.records.release(self.address, command, self.setup.lease)
+        self._context.__exit__()
+
+    # --- the lease --------------------------------------------------------------------------------
+
+    def is_certain(self) -> bool:
+        """Whether this process still has the lease without asking."""
+        return clock.current.monotonic() < self.lease.until
+
+    def renewal(self) -> Renew:
+        """What renews the lease."""
+        return Renew(self.record.owner, self.record.epoch, self.setup.lease)
+
+    def renewed(self, answer: Answer, sent: float) -> None:
+        """After a renewal; raises LeaseLost if another process has the run."""
+        if type(answer) is Lost:
+            raise LeaseLost(self.record.pipeline, self.record.run)
+        self.lease.until = sent + self.lease.length
+
+    def written(self, answer: Answer, sent: float) -> Answer:
+        """After a write: its answer."""
+        if type(answer) is Written:
+            self.record = answer.record
+            self.lease.until = max(self.lease.until, sent + self.lease.length)
+        return answer
+
+    def renewing(self) -> tuple[Store, tuple[str, str, Decide[Any]]]:
+        """What renews the lease, with the answers of keyed calls."""
+        decide = self.parts.records.deciding(self.renewal())
+
+        def renew(value: bytes | None, now: float) -> tuple[Change, object]:
+            change, answer = decide(value, now)
+            return change, leases.Lost() if type(answer) is Lost else leases.Done()
+
+        return self.parts.records.store, (RUNS, self.address, renew)
+
+    def lease_ran_out(self, *, is_taken: bool) -> None:
+        """Reports that another process may have the run, or has it."""
+        event = LeaseExpired(
+            operation=self.record.pipeline,
+            idempotency_key=self.record.run,
+            lease=self.setup.lease,
+            taken=is_taken,
+        )
+        self.parts.emit(event)
+
+    # --- stages -----------------------------------------------------------------------------------
+
+    def call(self, name: str) -> StageCall:
+        """A stage, ready to be called."""
+        return StageCall(self, name)
+
+    def done(self, outcome: StageOutcome) -> StageOutcome:
+        """Keeps the result of a stage for the later ones."""
+        if outcome.error is None:
+            self.results.add(outcome.stage, outcome.value)
+        return outcome
+
+
+def _input_of(record: RunRecord) -> Any:
+    outcome = decode_outcome(bytes(record.given))
+    assert isinstance(outcome, Succeeded)
+    return outcome.value

@@ -1,0 +1,206 @@
+"""One stage of a run: called under its policy, gated before each attempt, and watched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainstay.core.base.functions import discard, is_awaitable, takes_context
+from mainstay.core.circuit.breaker import CircuitState
+from mainstay.core.codec.outcome import encode_value
+from mainstay.core.events.describe import describe
+from mainstay.core.pipeline.outcome import StageOutcome
+from mainstay.core.pipeline.state import NULL
+from mainstay.core.retry.events import AttemptFailed, CallRefused, CallSucceeded
+from mainstay.core.telemetry.record import label_of
+from mainstay.drivers.pipeline.context import StageContext
+from mainstay.drivers.pipeline.gate import Pass
+from mainstay.errors import CircuitOpenError, MainstayError, UsageError
+from mainstay.ports import SinkWants
+
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from mainstay.core.base.event import Event
+    from mainstay.core.base.types import UserValue
+    from mainstay.core.pipeline.state import RunRecord
+    from mainstay.drivers.pipeline.context import StageResults
+    from mainstay.drivers.pipeline.parts import PipelineParts, PipelineSetup
+
+    class StageRun(Protocol):
+        """The run that a stage is part of."""
+
+        parts: PipelineParts
+        setup: PipelineSetup
+        record: RunRecord
+        given: Any
+        results: StageResults
+
+
+_OPEN = (CircuitState.OPEN, CircuitState.FORCED_OPEN)
+
+
+class StageWatch:
+    """A listener of one call: the class of each failure, and whether the last may be retried."""
+
+    wants = SinkWants(successes=True, evidence=True)
+
+    def __init__(self) -> None:
+        self.classes: list[str] = []
+        self.retryable = False
+        self.call_id = ""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, AttemptFailed):
+            self.classes.append(_error_class(event))
+            self.retryable = event.retryable
+        elif isinstance(event, CallRefused):
+            self.classes.append(event.by.rpartition(".")[2])
+        elif not isinstance(event, CallSucceeded):
+            return
+        self.call_id = event.call_id
+
+
+class StageCall:
+    """One stage, ready to be called."""
+
+    def __init__(self, run: StageRun, name: str) -> None:
+        setup = run.setup
+        self.run = run
+        self.stage = next(each for each in setup.definition.stages if each.name == name)
+        pipeline, record = setup.definition.name, run.record
+        self.context = StageContext(pipeline, record.run, name, run.given, run.results)
+        self.context.datasets = self._datasets()
+        key = self._key()
+        self.watch = StageWatch()
+        operation = f"{pipeline}.{name}"
+        self.circuits = run.parts.circuits(operation, setup.telemetry)
+        self.operation = run.parts.operation(operation, self.stage, self._listeners(), key)
+        self.was_open = any(each.state is not CircuitState.CLOSED for each in self.circuits)
+        self.pass_ = Pass(self.stage, self.context, f"{pipeline}/{name}")
+        self.calls = 0
+        self._given = (self.context,) if takes_context(self.stage.function) else ()
+
+    def _listeners(self) -> tuple[Any, ...]:
+        telemetry = self.run.setup.telemetry
+        return (self.watch,) if telemetry is None else (self.watch, telemetry)
+
+    def _datasets(self) -> tuple[str, ...]:
+        declared = self.stage.datasets
+        found = tuple(declared(self.context)) if callable(declared) else declared
+        if not all(isinstance(each, str) and each for each in found):
+            raise UsageError(f"datasets of stage {self.stage.name} = {found!r}: must be names")
+        return tuple(dict.fromkeys([*self.run.setup.datasets, *found]))
+
+    def _key(self) -> object:
+        """The key of the stage's own choice; its calls are recorded under it."""
+        declared, context = self.stage.idempotency_key, self.context
+        if declared is None:
+            return None
+        if callable(declared):
+            key = declared(context)
+        else:
+            key = declared.format(
+                run_id=context.run_id, pipeline_id=context.pipeline_id, stage=context.stage_name
+            )
+        if isinstance(key, str):
+            context.idempotency_key = key
+        return key
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    def attempt(self) -> UserValue:
+        """One attempt of a plain function."""
+        self._begin()
+        self.run.setup.gate.ask(self.run.parts.records, self.pass_)
+        self.calls += 1
+        if self.stage.idempotency == "outbox":
+            return self._guarded()
+        return self._plain(self.stage.function(*self._given))
+
+    async def aattempt(self) -> UserValue:
+        """One attempt of an async function."""
+        self._begin()
+        await self.run.setup.gate.aask(self.run.parts.records, self.pass_)
+        self.calls += 1
+        return await self.stage.function(*self._given)
+
+    def _begin(self) -> None:
+        context, record = self.context, self.run.record
+        context.attempt += 1
+        self.pass_.call = f"{record.run}.{record.epoch}.{context.attempt}"
+
+    def _plain(self, value: UserValue) -> UserValue:
+        if is_awaitable(value):
+            discard(value)
+            hint = "use `await pipeline.arun(...)`"
+            raise UsageError(f"stage {self.stage.name} has to be awaited", hint=hint)
+        return value
+
+    def _guarded(self) -> UserValue:
+        """Effect, messages and record of the stage in one transaction of its own connection."""
+        function, given = self.stage.function, self._given
+        return self.run.parts.guarded(
+            f"{self.operation.name}.effect",
+            self.stage,
+            self.context,
+            lambda: self._plain(function(*given)),
+        )
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def returned(self, value: UserValue) -> StageOutcome:
+        """How it has ended."""
+        data, note = _kept(value, self.run.parts.max_result)
+        return self._outcome(value=value, data=data, note=note)
+
+    def failed(self, error: BaseException) -> StageOutcome:
+        """How it has ended."""
+        return self._outcome(error=error, text=describe(error, self.run.parts.redact)[1])
+
+    def _outcome(self, **fields: Any) -> StageOutcome:
+        stage, watch, gate = self.stage, self.watch, self.run.setup.gate
+        policy, datasets = self.operation.policy, self.context.datasets
+        is_open = any(each.state in _OPEN for each in self.circuits)
+        error = fields.get("error")
+        return StageOutcome(
+            stage=stage.name,
+            attempts=self.calls,
+            error_classes=tuple(watch.classes) or _class_of(error),
+            retryable=watch.retryable,
+            circuit_open=is_open or isinstance(error, CircuitOpenError),
+            is_probe_failed=self.was_open and is_open and self.calls > 0,
+            call_id=watch.call_id,
+            policy=policy.name,
+            retry_policy=label_of(policy.backoff.kind, policy.jitter.kind),
+            max_attempts=policy.max_attempts,
+            datasets=datasets,
+            care_labels=gate.labels(datasets),
+            masking=stage.masking,
+            is_retry=self.context.attempt > 1 or self.run.record.resumes > 0,
+            is_rerun=self.pass_.is_rerun,
+            **fields,
+        )
+
+
+def _error_class(event: AttemptFailed) -> str:
+    """The class of a failure, or its HTTP status if it has one."""
+    proof = event.proved
+    evidence = None if proof is None else proof.evidence
+    if evidence is None or evidence.status is None:
+        return event.exception_type
+    return f"HTTP_{evidence.status}"
+
+
+def _class_of(error: BaseException | None) -> tuple[str, ...]:
+    return () if error is None else (type(error).__name__,)
+
+
+def _kept(value: UserValue, most: int) -> tuple[bytes, str]:
+    """A result as the record keeps it; null and the reason if it does not."""
+    try:
+        data = encode_value(value)
+    except (MainstayError, ValueError, TypeError, RecursionError) as error:
+        return bytes(NULL), str(error)
+    if len(data) > most:
+        return bytes(NULL), f"it takes {len(data):,} bytes, and {most:,} are kept"
+    return data, ""
