@@ -9,47 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
-from bench.http_deadlines import machine
+from bench.lateness import GOAL, beside_a_bare_wait
 from bench.measure import Effort, reason
-from bench.table import Row, Table, at_most
+from bench.table import Row, Table
 from mainstay import RetryPolicy, deadline
 from mainstay.testing.proxy.proxy import FaultProxy
 
 ORDER = 23
 DEADLINE = 0.3
-GOAL = at_most(50.0)
 
 
 def run(effort: Effort) -> Table:
     """Every client."""
     rounds = 10 if effort.is_quick else 100
-    rows: list[Row] = []
     with ExitStack() as servers:
+        late = servers.enter_context(beside_a_bare_wait(DEADLINE))
         for names, opened in (_DATABASES, _postgres), (_CALLS, _grpc):
             try:
                 server = servers.enter_context(opened())
             except Exception as error:
-                rows += [Row(name, None, GOAL, "ms", note=reason(error)) for name in names]
+                why = reason(error)
+                late.rows += [Row(name, None, GOAL, "ms", note=why) for name in names]
                 continue
             for name, client in names.items():
-                rows.append(_measured(name, client, server, rounds))
-    rows.append(machine(rounds, DEADLINE))
+                late.measure(name, partial(client, server, rounds))
+        rows = late.finish()
     method = (
-        f"A deadline of {DEADLINE:g} s. The 99th percentile of the time past it, of {rounds} calls."
+        f"A deadline of {DEADLINE:g} s. The 99th percentile of the time past it, of {rounds} calls;"
+        " beside it another process waits for as long, which shows what the machine adds."
     )
     return Table("client_deadlines", "Deadlines of databases and gRPC", method, rows)
-
-
-def _measured(name: str, client: Callable[..., list[float]], server: Any, rounds: int) -> Row:
-    try:
-        late = client(server, rounds)
-    except Exception as error:
-        return Row(name, None, GOAL, "ms", note=reason(error))
-    return Row(name, sorted(late)[int(0.99 * (len(late) - 1))] * 1000.0, GOAL, "ms")
 
 
 def _policy() -> RetryPolicy:

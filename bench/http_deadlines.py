@@ -12,15 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from bench.measure import Effort, reason
-from bench.table import Row, Table, at_most
+from bench.lateness import beside_a_bare_wait
+from bench.measure import Effort
+from bench.table import Table
 from mainstay import DeadlineExceeded, RetryPolicy, deadline
 
 ORDER = 21
 DEADLINE, TIMEOUT = 0.2, 30.0
-GOAL = at_most(50.0)
 FAULTS = ("never answers", "slow headers", "slow body")
 _SERVER = """
 import socket, threading, time
@@ -51,35 +52,17 @@ while True:
 def run(effort: Effort) -> Table:
     """Every client against every fault."""
     rounds = 10 if effort.is_quick else 100
-    rows: list[Row] = []
-    with _server() as url:
+    with _server() as url, beside_a_bare_wait(DEADLINE) as late:
         for client, opened in _CLIENTS.items():
             for number, fault in enumerate(FAULTS):
-                what = f"{client}: {fault}"
-                try:
-                    late = opened(f"{url}/{number}", rounds)
-                except Exception as error:
-                    rows.append(Row(what, None, GOAL, "ms", note=reason(error)))
-                else:
-                    p99 = sorted(late)[int(0.99 * (len(late) - 1))]
-                    rows.append(Row(what, p99 * 1000.0, GOAL, "ms"))
-    rows.append(machine(rounds, DEADLINE))
+                late.measure(f"{client}: {fault}", partial(opened, f"{url}/{number}", rounds))
+        rows = late.finish()
     method = (
         f"A deadline of {DEADLINE:g} s, a client whose own timeout is {TIMEOUT:g} s. The 99th"
-        f" percentile of the time past the deadline, of {rounds} requests."
+        f" percentile of the time past the deadline, of {rounds} requests; beside it another"
+        " process waits for as long, which shows what the machine adds."
     )
     return Table("http_deadlines", "Deadlines of HTTP clients", method, rows)
-
-
-def machine(rounds: int, seconds: float) -> Row:
-    """By how much a plain wait of the same length ends late here: what no client can do better."""
-    late = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        time.sleep(seconds)
-        late.append(time.perf_counter() - began - seconds)
-    p99 = sorted(late)[int(0.99 * (len(late) - 1))]
-    return Row("for comparison: a plain sleep", p99 * 1000.0, None, "ms")
 
 
 @contextmanager

@@ -86,7 +86,8 @@ def page() -> Iterator[str]:
         yield f"## {known.library}\n"
         if known.retries:
             yield f"Its own retries: {known.retries}.\n"
-        yield f"{_seen(file)}\n"
+        if file in provoked.summary():
+            yield f"{_seen(file)}\n"
         yield from TITLES
         hows = provoked.hows(file)
         for name, group in groupby(lines(known), key=lambda line: line.name):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.integrations.errors import FILES, table
+from mainstay.integrations.errors import table
 from tests.integrations.errors.walk import REAL_NAMES
 from tools import provoked
 
-LIBRARIES = sorted(set(FILES.values()))
+LIBRARIES = provoked.libraries()
 
 
 def test_a_call_provokes_and_a_test_does_not():

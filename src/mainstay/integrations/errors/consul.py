@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row, Table, by_status
+from mainstay.integrations.errors.shared import asked_wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,4 +55,5 @@ TABLE = Table(
         **{f"consul.base.{name}": entry for name, entry in _ENTRIES.items()},
     },
     retries="none",
+    hint=lambda error: asked_wait(error, "consul.callback"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row, Table
+from mainstay.integrations.errors.shared import asked_wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ TABLE = Table(
         "hvac.exceptions.Forbidden": Row(Kind.AUTH, "the token is not accepted or not permitted"),
         "hvac.exceptions.InvalidPath": Row(Kind.PERMANENT, "what it names is not there"),
         "hvac.exceptions.PreconditionFailed": _NOT_YET,
-        "hvac.exceptions.RateLimitExceeded": Row(
-            Kind.THROTTLED, "a rate limit quota; hvac drops its Retry-After"
-        ),
+        "hvac.exceptions.RateLimitExceeded": Row(Kind.THROTTLED, "a rate limit quota of Vault"),
         "hvac.exceptions.InternalServerError": Row(
             Kind.TRANSIENT, "an error inside Vault", ambiguous=True
         ),
@@ -52,4 +51,5 @@ TABLE = Table(
         ),
     },
     retries="none by default; an adapter of requests with `max_retries=Retry(...)` repeats",
+    hint=lambda error: asked_wait(error, "hvac.adapters"),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mainstay.core.base.attributes import attribute
 from mainstay.core.known.kind import Kind
 from mainstay.core.known.table import Cases, Row
+from mainstay.core.retry.retry_after import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mainstay.core.known.table import Entry
+    from mainstay.core.retry.retry_after import Hint
 
 NOT_SENT = Row(Kind.TRANSIENT, "no connection was made, so nothing was sent")
 CONNECT_TIMEOUT = Row(Kind.TIMEOUT, "no connection was made in time, so nothing was sent")
@@ -136,6 +138,19 @@ def sent_by_urllib3(error: BaseException) -> int:
     kept = [getattr(each, "history", ()) for each in retries]
     made = [[step for step in history if not step.redirect_location] for history in kept]
     return max(map(len, made), default=0) + 1
+
+
+def asked_wait(error: BaseException, *modules: str) -> Hint | None:
+    """The Retry-After of the answer that a function of these modules has in a traceback.
+
+    For clients whose errors keep nothing of the answer but its text.
+    """
+    for module in modules:
+        for found in frames(error, module):
+            headers: Any = getattr(found.get("response"), "headers", None)
+            if headers is not None:
+                return parse(headers.get("Retry-After"), headers.get("Date"))
+    return None
 
 
 def frames(error: BaseException, module: str = "") -> Iterator[Mapping[str, object]]:
