@@ -187,7 +187,7 @@ def test_a_strict_log_raises_where_it_cannot_write(tmp_path, where, last):
     journal = JsonlJournal(where)
     real, journal.append = journal.append, lambda make: 1 / 0
     log = AuditLog(journal, strict=True, spill=tmp_path)
-    log._buffer.timeout = 0.05
+    log._buffer.timeout = 2.0  # so long the first try to write may take
     engine = Engine(policies=[POLICY], sinks=[], audit=log)
     with virtual_time():  # what is known already is told at the end of the call, as one
         Engine(policies=[POLICY], sinks=[]).run("api", scripted(ConnectionError(""), last))

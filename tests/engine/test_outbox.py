@@ -255,15 +255,24 @@ def test_sqlite3_in_autocommit_is_refused(tmp_path):
     connection.close()
 
 
+@pytest.fixture
+def _django_settings():
+    """Settings of Django, and those of before for the tests that come after it."""
+    from django.conf import UserSettingsHolder, global_settings, settings
+
+    holder = UserSettingsHolder(global_settings)
+    holder.USE_TZ = True
+    before, settings._wrapped = settings._wrapped, holder
+    yield
+    settings._wrapped = before
+
+
 def django_connection(place):
     import django
-    from django.conf import settings
     from django.db.backends.postgresql.base import DatabaseWrapper as Postgres
     from django.db.backends.sqlite3.base import DatabaseWrapper as Sqlite
     from django.db.utils import ConnectionHandler
 
-    if not settings.configured:
-        settings.configure(USE_TZ=True)
     django.setup()
     if place.dialect == "sqlite":
         given = {
@@ -281,6 +290,7 @@ def django_connection(place):
     return made(ConnectionHandler({"default": given})["default"].settings_dict, "default")
 
 
+@pytest.mark.usefixtures("_django_settings")
 def test_django(outbox_place):
     """A connection of Django, in `atomic()`; outside of it the message is refused."""
     connection = django_connection(outbox_place)
