@@ -190,7 +190,8 @@ def _logging_loop() -> tuple[Function]:
     import random
     import time
 
-    function, logger = scripted(FAILS, "sync"), logging.getLogger("mainstay")
+    function, logger = scripted(FAILS, "sync"), logging.getLogger("bench.by_hand")
+    logger.propagate, logger.handlers = False, [Dropping()]
 
     def call(a: Any, b: Any) -> Any:
         for attempt in range(1, FAILS.attempts + 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from mainstay.core.base.proof import RULE, Opening, Proof, stated
 from mainstay.core.events.describe import describe
@@ -28,8 +29,6 @@ from mainstay.core.retry.events import (
 )
 
 if TYPE_CHECKING:
-    from typing import TypedDict
-
     from mainstay.core.base.event import Event
     from mainstay.core.base.proof import Evidence
     from mainstay.core.base.types import Answer, Json
@@ -37,19 +36,9 @@ if TYPE_CHECKING:
     from mainstay.core.retry.effects import Outcome, Stop
     from mainstay.core.retry.plan import Plan
 
-    class _Common(TypedDict):
-        """The fields that every event of a call has."""
-
-        operation: str
-        policy: str
-        call_id: str
-        retry_category: str | None
-        tenant_id: str | None
-        correlation_id: str | None
-        trace_id: str | None
-
 
 _STATED = stated(RULE)
+_NO_PROOF = msgspec.UNSET
 
 
 class EventBuilder:
@@ -58,7 +47,10 @@ class EventBuilder:
     With an opening it also keeps the answers that the flow received, for the next proof.
     """
 
-    __slots__ = ("_answers", "_opening", "_plan_id", "_same", "plan", "started", "took", "witness")
+    __slots__ = (
+        "_answers", "_attempt", "_call_id", "_described", "_opening", "_operation", "_plan_id",
+        "_policy", "_who", "plan", "started", "took", "witness",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,15 +73,17 @@ class EventBuilder:
         self._answers: list[Answer] | None = None if opening is None else [*_STATED]
         self.witness: list[list[Json]] | None = None if opening is None else []
         """What the guards looked at since the last event."""
-        self._same: _Common = {
-            "operation": plan.operation,
-            "policy": plan.policy.name,
-            "call_id": "",  # known from the first failure on
-            "retry_category": category,
-            "tenant_id": tenant_id,
-            "correlation_id": correlation_id,
-            "trace_id": trace_id,
-        }
+        self._described, self._attempt = ("", ""), 0
+        """The type and the text of the last failure, and the number of its attempt."""
+        self._operation, self._policy = plan.operation, plan.policy.name
+        self._call_id = ""  # known from the first failure on
+        self._who: tuple[tuple[str, str | None], ...] = ()
+        """Who the call is made for, if that is known."""
+        if category or tenant_id or correlation_id or trace_id:
+            self._who = (
+                ("retry_category", category), ("tenant_id", tenant_id),
+                ("correlation_id", correlation_id), ("trace_id", trace_id),
+            )  # fmt: skip
 
     @property
     def keeps(self) -> bool:
@@ -117,10 +111,10 @@ class EventBuilder:
     def _proof(
         self, failed: tuple[Outcome, Classification] | None = None
     ) -> Proof | msgspec.UnsetType:
-        """The answers and the witness since the last event."""
+        """The answers and the witness since the last event; most calls keep none."""
         answers, witness = self._answers, self.witness
         if answers is None:
-            return msgspec.UNSET
+            return _NO_PROOF
         opening, self._opening = self._opening, None
         self._answers = []
         if witness:
@@ -133,8 +127,16 @@ class EventBuilder:
             witness or None,
         )
 
-    def _describe(self, outcome: Outcome) -> tuple[str, str]:
-        return describe(outcome, self.plan.redact)
+    def identify(self, key: int) -> None:
+        """The key was drawn: events have it as the id of the call."""
+        self._call_id = f"{key:x}"
+
+    def _describe(self, outcome: Outcome, attempt: int) -> tuple[str, str]:
+        """The type and text of the failure of an attempt: looked at once, for all its events."""
+        if self._attempt != attempt:
+            self._attempt = attempt
+            self._described = describe(outcome, self.plan.redact)
+        return self._described
 
     def _evidence(self, outcome: Outcome, verdict: Classification, /) -> Evidence:
         return evidence_of(outcome, verdict, self.plan.redact)
@@ -142,21 +144,25 @@ class EventBuilder:
     def attempt_failed(
         self, outcome: Outcome, verdict: Classification, attempt: int, limit: int, key: int
     ) -> Event:
-        self._same["call_id"] = f"{key:x}"
-        name, message = self._describe(outcome)
-        return AttemptFailed(
+        if not self._call_id:
+            self.identify(key)
+        name, message = self._describe(outcome, attempt)
+        event = AttemptFailed(
             attempt_number=attempt,
             max_attempts=limit,
             exception_type=name,
             exception_message=message,
-            kind=verdict.kind.value,
+            kind=verdict.kind._value_,
             reason=verdict.reason,
             retryable=verdict.retryable,
-            retry_after_seconds=verdict.retry_after,
+            retry_after_seconds=None if verdict.hint is None else verdict.hint.seconds,
             attempt_seconds=self.took,
-            proof=self._proof((outcome, verdict)),
-            **self._same,
+            proof=_NO_PROOF if self._answers is None else self._proof((outcome, verdict)),
+            operation=self._operation,
+            policy=self._policy,
+            call_id=self._call_id,
         )
+        return self._placed(event) if self._who else event
 
     def retry_scheduled(
         self,
@@ -167,56 +173,82 @@ class EventBuilder:
         delay: float,
         key: int,
     ) -> Event:
-        name, message = self._describe(outcome)
-        return RetryAttempt(
+        name, message = self._describe(outcome, attempt)
+        event = RetryAttempt(
             attempt_number=attempt,
             max_attempts=limit,
             delay_seconds=delay,
             exception_type=name,
             exception_message=message,
-            kind=verdict.kind.value,
+            kind=verdict.kind._value_,
             key=key,
             log_level=self.plan.policy.log_level,
-            proof=self._proof(),
-            **self._same,
+            proof=_NO_PROOF if self._answers is None else self._proof(),
+            operation=self._operation,
+            policy=self._policy,
+            call_id=self._call_id,
         )
+        return self._placed(event) if self._who else event
 
     def gave_up(
         self, outcome: Outcome, verdict: Classification, attempt: int, stop: Stop, now: float
     ) -> Event:
-        name, message = self._describe(outcome)
+        name, message = self._describe(outcome, attempt)
         kind = CallFailed if stop in _NOT_FOR_US else RetryExhausted
-        return kind(
+        event = kind(
             total_attempts=attempt,
             total_seconds=max(0.0, now - self.started),
             final_exception_type=name,
             final_exception_message=message,
-            kind=verdict.kind.value,
+            kind=verdict.kind._value_,
             reason=f"{stop.text}; {verdict.reason}",
-            proof=self._proof(),
-            **self._same,
+            proof=_NO_PROOF if self._answers is None else self._proof(),
+            operation=self._operation,
+            policy=self._policy,
+            call_id=self._call_id,
         )
+        return self._placed(event) if self._who else event
 
     def call_succeeded(self, attempt: int, now: float) -> Event:
         seconds = max(0.0, now - self.started)
-        return CallSucceeded(
-            total_attempts=attempt, total_seconds=seconds, proof=self._proof(), **self._same
+        event = CallSucceeded(
+            total_attempts=attempt,
+            total_seconds=seconds,
+            proof=_NO_PROOF if self._answers is None else self._proof(),
+            operation=self._operation,
+            policy=self._policy,
+            call_id=self._call_id,
         )
+        return self._placed(event) if self._who else event
 
     def call_interrupted(self, attempt: int, by: str) -> Event:
-        return CallInterrupted(total_attempts=attempt, by=by, **self._same)
+        event = CallInterrupted(total_attempts=attempt, by=by)
+        return self._placed(event, is_bare=True)
 
     def call_refused(self, refusal: BaseException) -> Event:
         name, message = describe(refusal, self.plan.redact)
         wait = getattr(refusal, "retry_after", None)
         proof = self._proof()
-        return CallRefused(
-            by=name, reason=message, retry_after_seconds=wait, proof=proof, **self._same
-        )
+        event = CallRefused(by=name, reason=message, retry_after_seconds=wait, proof=proof)
+        return self._placed(event, is_bare=True)
 
     def hook_failed(self, hook: str, error: BaseException) -> Event:
         name, message = describe(error, self.plan.redact)
-        return HookFailed(hook=hook, exception_type=name, exception_message=message, **self._same)
+        event = HookFailed(hook=hook, exception_type=name, exception_message=message)
+        return self._placed(event, is_bare=True)
+
+    def _placed(self, event: Event, *, is_bare: bool = False) -> Event:
+        """An event with whom its call is made for; a bare one also gets operation and call.
+
+        They are set one by one, since keywords in a dictionary cost an event as much again.
+        """
+        if is_bare:
+            force_setattr(event, "operation", self._operation)
+            force_setattr(event, "policy", self._policy)
+            force_setattr(event, "call_id", self._call_id)
+        for name, value in self._who:
+            force_setattr(event, name, value)
+        return event
 
 
 _NOT_FOR_US = (NOT_RETRYABLE, COLLAPSED, GIVEN_UP_INSIDE, MAY_BE_APPLIED, REFUSED)

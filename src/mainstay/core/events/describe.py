@@ -29,8 +29,17 @@ def name_of(cls: type) -> str:
 
 def shown(text: str, redact: Redactor | None = None) -> str:
     """A text as events hold it, without secrets; stray bytes without a UTF-8 form are shown."""
-    from mainstay.core.redact.redactor import (
-        REDACTOR,  # when it is needed: its expressions take a moment
-    )
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return (redact or (_usual[0] if _usual else _load())).text(text)
 
-    return (redact or REDACTOR).text(text.encode("utf-8", "backslashreplace").decode())
+
+_usual: list[Redactor] = []
+
+
+def _load() -> Redactor:
+    """The usual redactor, when it is needed: its expressions take a moment."""
+    from mainstay.core.redact.redactor import REDACTOR
+
+    _usual[:] = [REDACTOR]
+    return REDACTOR

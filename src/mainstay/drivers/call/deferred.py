@@ -1,4 +1,8 @@
-"""Keeps the facts of a call that needs only attempts and waits, for listeners that take facts."""
+"""Keeps the notes of a call that needs only attempts and waits, for its listeners.
+
+Those that take facts receive them once, when the call ends; the others receive each event when it
+happens, if they want it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import sys
 
 import mainstay.runtime.clock as clock
 from mainstay.errors import SinkError
+from mainstay.runtime.reports.logs import LOGS, QUIET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
+    from mainstay.drivers.call.emit import Teller
     from mainstay.drivers.call.site import Site
     from mainstay.runtime.reports.deferred_events import Facts
 
@@ -24,77 +30,115 @@ _loaded: list[Any] = []
 
 def _load() -> None:
     """Loads what builds events, once: an import statement costs a failing call half a µs."""
-    from mainstay.drivers.call.emit import plan_of
+    from mainstay.drivers.call.emit import Teller, plan_of, wanted
     from mainstay.runtime.reports.deferred_events import facts_of
 
-    _loaded[:] = [facts_of, plan_of]
+    _loaded[:] = [facts_of, plan_of, wanted, Teller]
+
+
+def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
+    """The notes of a call that has failed; None if no listener wants any."""
+    hearers, has_logs = site.hearers, site.has_logs
+    if (LOGS.root.handlers or LOGS.own.handlers != QUIET) and (logs := site.logs.listeners):
+        hearers, has_logs = (*hearers, *logs), True
+    if not _loaded:
+        _load()
+    facts_of, plan_of, wanted, telling = _loaded
+    if has_logs:
+        loudest = site.policy.log_level
+        hearers = wanted(hearers, loudest if loudest == "CRITICAL" else "ERROR")
+    if not (hearers or site.takers or site.waits):
+        return None
+    began = clock.current.monotonic() if started is None else started
+    notes = Notes(site, began, is_clocked=started is not None)
+    if site.takers:
+        notes.facts = facts_of(site, site.plan_id or plan_of(site), key, began)
+    if hearers:
+        notes.teller = telling(site, hearers, has_logs, key, began)
+    return notes
 
 
 class Notes:
-    """Taken while the call goes on; handed over once, however it ends."""
+    """Taken while the call goes on: facts are handed over once, events are emitted at once."""
 
-    __slots__ = ("_facts", "_handled", "_listeners", "_shown", "_starts", "_waits")
+    __slots__ = (
+        "_began", "_handled", "_is_clocked", "_made", "_shown", "_site", "_starts", "facts",
+        "teller",
+    )  # fmt: skip
 
-    def __init__(self, site: Site, key: int, started: float | None) -> None:
-        if not _loaded:
-            _load()
-        facts_of, plan_of = _loaded
-        self._listeners = site.listeners
-        self._facts: Facts | None = facts_of(site, site.plan_id or plan_of(site), key, started)
-        self._starts: float | None = None
+    def __init__(self, site: Site, began: float, *, is_clocked: bool) -> None:
+        self._site, self._began, self._is_clocked = site, began, is_clocked
+        self._made = 1
+        self._starts: float | None = began if is_clocked else None
         self._handled = id(sys.exception())
-        self._waits, self._shown = site.waits, 0
+        self._shown = 0
+        self.facts: Facts | None = None
+        self.teller: Teller | None = None
 
     def failed(self, failure: BaseException, delay: float = 0.0) -> None:
         """An attempt has failed; the next one comes after the delay, if there is one."""
-        assert self._facts is not None
-        self._facts.failed(failure, self._starts)
-        if delay >= LONG and self._waits is not None:
-            facts = self._facts
-            self._shown = self._waits.show(facts.plan, facts.made, failure, delay)
+        if self.facts is not None:
+            self.facts.failed(failure, self._starts)
+        if self.teller is not None:
+            starts = self._starts
+            took = None if starts is None else clock.current.monotonic() - starts
+            self.teller.failed(failure, self._made, took, delay)
+        if delay >= LONG and self._site.waits is not None:
+            self._shown = self._site.waits.show(self._site, self._made, failure, delay)
 
     def waited(self) -> None:
         """The next attempt starts now."""
-        assert self._facts is not None
         self._starts = clock.current.monotonic()
-        self._facts.made += 1
+        self._made += 1
         if self._shown:
             self._end_wait()
 
     def _end_wait(self) -> None:
-        assert self._waits is not None
-        self._waits.end(self._shown)
+        assert self._site.waits is not None
+        self._site.waits.end(self._shown)
         self._shown = 0
 
     def returned(self, value: R) -> R:
         """The call has succeeded."""
-        assert self._facts is not None
-        self._facts.ended = clock.current.monotonic()
+        if self.facts is not None:
+            self.facts.ended = clock.current.monotonic()
+        if self.teller is not None:
+            teller, self.teller = self.teller, None
+            teller.returned(self._made)
         return value
 
-    def end_here(self, failure: BaseException) -> tuple[float, float | None]:
+    def end_here(self, failure: BaseException) -> tuple[float | None, float | None]:
         """Hands over to a Call; returns when the call and its last attempt began."""
-        assert self._facts is not None
-        began = self._facts.began
+        self.teller = None
         try:
             self.close()
         except SinkError as refusal:
             refusal.__context__ = failure
             raise
-        return began, self._starts
+        if self._made == 1 and not self._is_clocked:
+            return None, None
+        return self._began, self._starts
 
     def close(self) -> None:
-        """Hands the facts over."""
+        """Hands the facts over; emits that the call was interrupted, if it was."""
         if self._shown:
             self._end_wait()
-        facts, self._facts = self._facts, None
-        if facts is None or not facts.attempts:
-            return
-        stop = sys.exception()
+        stop, by = sys.exception(), ""
         if stop is not None and id(stop) != self._handled and not isinstance(stop, Exception):
-            facts.by, facts.ended = type(stop).__name__, clock.current.monotonic()
+            by = type(stop).__name__
+        facts, self.facts = self.facts, None
+        teller, self.teller = self.teller, None
+        if facts is not None and facts.attempts:
+            facts.made = self._made
+            if by:
+                facts.by, facts.ended = by, clock.current.monotonic()
+            self._hand_over(facts)
+        if by and teller is not None:
+            teller.cut_off(self._made, by)
+
+    def _hand_over(self, facts: Facts) -> None:
         refusal: SinkError | None = None
-        for listener in self._listeners:
+        for listener in self._site.takers:
             try:
                 listener.take(facts)  # type: ignore[attr-defined]
             except SinkError as error:

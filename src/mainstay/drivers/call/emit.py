@@ -5,20 +5,27 @@ Only SinkError reaches the caller: with a strict sink a call fails rather than g
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr
 
 import mainstay.runtime.clock as clock
+from mainstay.core.base.deadline import NEVER
 from mainstay.core.base.proof import Opening
 from mainstay.core.base.timestamps import stamp
 from mainstay.core.events.builder import EventBuilder
+from mainstay.core.retry.classify import classify
+from mainstay.core.retry.effects import EXHAUSTED, NOT_RETRYABLE
+from mainstay.core.retry.events import AttemptFailed, CallInterrupted, CallSucceeded, GivenUp
 from mainstay.drivers.call.guard import label_of
 from mainstay.errors import SinkError
 from mainstay.ports import wants_evidence_now
 from mainstay.runtime.context import CONTEXT
+from mainstay.runtime.enclosing import OPEN, Enclosure, aside
 from mainstay.runtime.plan_registry import register
+from mainstay.runtime.reports.logs import LOGS, QUIET
 
 if TYPE_CHECKING:
     from typing import Any
@@ -72,9 +79,123 @@ def plan_of(site: Site) -> str:
     return site.plan_id
 
 
+class Teller(Enclosure):
+    """Emits the events of a call on the fast path: each when it happens, if a listener wants it.
+
+    The same builder makes them as for the flow, so they are the same events. What the core decides
+    on the way is passed in: whether another attempt comes, and after which delay. It also stands
+    for what runs beside the attempts: what a listener calls is not inside one.
+    """
+
+    __slots__ = ("_builder", "_has_logs", "_key", "_listeners", "_site")
+
+    def __init__(
+        self, site: Site, listeners: tuple[Sink, ...], has_logs: bool, key: int, began: float
+    ) -> None:
+        self.plan, self.end, self.is_repeat, self.retries = site, NEVER, True, False
+        self.frame, self.number = None, 0
+        self._site, self._listeners, self._key = site, listeners, key
+        self._has_logs = has_logs
+        self._builder = builder_for(site, began, listeners, ())
+        self._builder.identify(key)
+
+    def failed(self, failure: BaseException, made: int, took: float | None, delay: float) -> None:
+        """An attempt has failed; the next one comes after the delay, or none below zero."""
+        builder, policy, has_logs = self._builder, self._site.policy, self._has_logs
+        verdict, most = classify(failure, policy._rules), policy.max_attempts  # noqa: SLF001
+        told: list[tuple[Event, tuple[Sink, ...]]] = []
+        every = self._listeners
+        if listeners := wanted(every, AttemptFailed.level) if has_logs else every:
+            builder.took = took
+            event = builder.attempt_failed(failure, verdict, made, most, self._key)
+            told.append((event, listeners))
+        if delay < 0.0:
+            if listeners := wanted(every, GivenUp.level) if has_logs else every:
+                stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
+                now = clock.current.monotonic()
+                told.append((builder.gave_up(failure, verdict, made, stop, now), listeners))
+        elif listeners := wanted(every, policy.log_level) if has_logs else every:
+            event = builder.retry_scheduled(failure, verdict, made, most, delay, self._key)
+            told.append((event, listeners))
+        if told:
+            self._tell(told, failure)
+
+    def returned(self, made: int) -> None:
+        """The call has succeeded, after retries."""
+        every = self._listeners
+        if listeners := wanted(every, CallSucceeded.level) if self._has_logs else every:
+            event = self._builder.call_succeeded(made, clock.current.monotonic())
+            self._tell([(event, listeners)])
+
+    def cut_off(self, made: int, by: str) -> None:
+        """The call was interrupted."""
+        if listeners := wanted(self._listeners, CallInterrupted.level):
+            self._tell([(self._builder.call_interrupted(made, by), listeners)])
+
+    def _tell(
+        self,
+        told: list[tuple[Event, tuple[Sink, ...]]],
+        failure: BaseException | None = None,
+    ) -> None:
+        """Emits events of one moment; what a listener calls runs beside the attempts."""
+        frame, time = sys._getframe(), stamp(clock.current.wall())
+        OPEN[frame] = self
+        try:
+            for event, listeners in told:
+                force_setattr(event, "timestamp", time)
+                _send(event, listeners, self._site.redact)
+        except SinkError as error:
+            error.__context__ = failure
+            raise
+        finally:
+            del OPEN[frame], frame
+
+
+def succeeded(site: Site, started: float) -> None:
+    """Emits that a first attempt has succeeded, where a listener wants that."""
+    if listeners := _first_listeners(site, "DEBUG"):
+        builder = builder_for(site, started, listeners, ())
+        _emit_beside(site, builder.call_succeeded(1, clock.current.monotonic()), listeners)
+
+
+def interrupted(site: Site, started: float, stop: BaseException) -> None:
+    """Emits that a first attempt was cut off, where a listener wants its success too."""
+    if listeners := _first_listeners(site, CallInterrupted.level):
+        builder = builder_for(site, started, listeners, ())
+        _emit_beside(site, builder.call_interrupted(1, type(stop).__name__), listeners)
+
+
+def _first_listeners(site: Site, level: str) -> tuple[Sink, ...]:
+    """Who receives an event of a call that ended with its first attempt."""
+    listeners = (*site.listeners, *site.overrides.listeners)
+    if LOGS.root.handlers or LOGS.own.handlers != QUIET:
+        listeners += site.logs.listeners
+    return wanted(listeners, level)
+
+
+def _emit_beside(site: Site, event: Event, listeners: tuple[Sink, ...]) -> None:
+    """Emits an event; what a listener calls runs beside the attempts."""
+    with aside(site, NEVER):
+        emit(event, listeners, site.redact)
+
+
+def wanted(listeners: tuple[Sink, ...], level: str) -> tuple[Sink, ...]:
+    """Those that want an event of that level now: a log may be off, or set to a higher one."""
+    for number, listener in enumerate(listeners):
+        is_enabled = getattr(listener, "is_enabled", None)
+        if is_enabled is not None and not is_enabled(level):
+            rest = listeners[number + 1 :]
+            return (*listeners[:number], *(wanted(rest, level) if rest else ()))
+    return listeners
+
+
 def emit(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None = None) -> None:
     """Stamps the event and sends it to every listener; raises the SinkError of a strict one."""
     force_setattr(event, "timestamp", stamp(clock.current.wall()))
+    _send(event, listeners, redact)
+
+
+def _send(event: Event, listeners: tuple[Sink, ...], redact: Redactor | None) -> None:
     refusal: SinkError | None = None
     for listener in listeners:
         try:

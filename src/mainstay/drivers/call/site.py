@@ -101,6 +101,8 @@ class Site(Plan):
         "followed",
         "follows",
         "gate",
+        "has_logs",
+        "hearers",
         "is_clocked",
         "is_plain",
         "is_quick",
@@ -110,6 +112,7 @@ class Site(Plan):
         "plan_id",
         "pressures",
         "reports_successes",
+        "takers",
         "waits",
         "ways",
     )
@@ -149,13 +152,18 @@ class Site(Plan):
         """By which listeners let calls wait if they cannot keep up."""
         self.is_clocked = False
         """Whether a listener wants evidence, and so the seconds of a first attempt."""
-        takes_facts = self._read_wants() if listeners else True
+        self.takers: tuple[Sink, ...] = ()
+        self.hearers: tuple[Sink, ...] = ()
+        """The listeners that take facts, and the others."""
+        self.has_logs = False
+        """Whether some of the others are logs, which may be off."""
+        wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
         """Shows long waits to other processes, if a store outlives this one."""
-        wants_more = not takes_facts or cancel or gate or policy.is_demanding
-        self.is_plain = bool(operation) and not wants_more
-        """Whether a call needs nothing but attempts and waits; its listeners take facts."""
+        is_simple = not (wants_more or cancel or gate or policy.is_demanding)
+        self.is_plain = bool(operation) and is_simple
+        """Whether a call needs nothing but attempts, waits, and notes for its listeners."""
         self.is_quick = self.is_plain and bool(listeners or not waits)
         """Whether a failing call takes the fast path: its waits need not be shown, or notes do."""
         self.plan_id: str | None = None
@@ -167,22 +175,27 @@ class Site(Plan):
         """What makes a call of any function here."""
 
     def _read_wants(self) -> bool:
-        """Reads what the listeners want; returns whether all of them take facts."""
+        """Reads what the listeners want; returns whether one needs the flow for it."""
         from mainstay.ports import methods_of, wants_of  # not loaded without listeners
 
-        takes_facts = True
+        wants_more = False
         for listener in self.listeners:
-            wants = wants_of(listener)
-            takes_facts = takes_facts and bool(wants.facts)
+            wants, pressure = wants_of(listener), methods_of(listener).pressure
             if wants.attempts:
                 self.followed |= {id(listener)}
             self.reports_successes |= bool(wants.successes or wants.attempts)
             self.escalates |= wants.escalates
             self.is_clocked |= wants.evidence
-            pressure = methods_of(listener).pressure
             if pressure is not None:
                 self.pressures += (pressure,)
-        return takes_facts
+            if wants.facts:
+                self.takers += (listener,)
+            else:
+                self.hearers += (listener,)
+                self.has_logs |= hasattr(listener, "is_enabled")
+                is_asking = wants.attempts or wants.evidence or wants.escalates
+                wants_more = wants_more or bool(is_asking) or pressure is not None
+        return wants_more
 
     @property
     def high_pressure(self) -> Pressure | None:
@@ -200,7 +213,7 @@ class Site(Plan):
     def listen(self, listener: Sink) -> None:
         """Adds a listener of failing calls; calls that are under way go on without it."""
         self.listeners = (*self.listeners, listener)
-        self.is_plain = self.is_quick = False
+        self.hearers = (*self.hearers, listener)
 
     def under(self, policy: Policy, listeners: tuple[Sink, ...]) -> Site:
         """The same site with another policy and these listeners."""

@@ -12,7 +12,7 @@ from mainstay.core.retry.hooks import CallHook
 from mainstay.core.retry.plan import fast_decision
 from mainstay.drivers.call.call import Call, rest_of, result_of, site_of
 from mainstay.drivers.call.callables import check_callable
-from mainstay.drivers.call.deferred import LONG, Notes
+from mainstay.drivers.call.deferred import LONG, notes_of
 from mainstay.errors import Refused, WrapError
 from mainstay.runtime.clock import SYSTEM
 from mainstay.runtime.context import BOUND, UNBOUND
@@ -61,16 +61,16 @@ def recover(
     """
     site = site if site.operation else site_of(site, function)
     is_special = site.overrides.is_active or not site.is_quick or BOUND.get() is not UNBOUND
-    has_handlers = LOGS.root.handlers or LOGS.own.handlers != QUIET
     is_alone = not OPEN and not OLDER and references(FRAMES["ms_active"]) <= ALONE
-    if is_special or (has_handlers and site.logs.takes()) or (not is_alone and is_bound()):
+    if is_special or (not is_alone and is_bound()):
         call = Call(site, function, enclosures(3, own=1), started, box, since=since)
         return drive(call, function, args, kwargs)
     failure: Any = box.pop()
-    key, attempt, before, has_notes = site.entropy.draw(), 1, 0.0, bool(site.listeners)
-    notes = Notes(site, key, started) if has_notes else None
+    key, attempt, before, by_type = site.entropy.draw(), 1, 0.0, bool(site.takers)
+    is_heard = site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET
+    notes = notes_of(site, key, started) if is_heard else None
     try:
-        while (delay := fast_decision(site, failure, attempt, key, before, has_notes)) is not None:
+        while (delay := fast_decision(site, failure, attempt, key, before, by_type)) is not None:
             if notes is not None:
                 notes.failed(failure, delay)
                 for pressure in site.pressures if attempt == 1 else ():

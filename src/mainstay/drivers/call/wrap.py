@@ -74,6 +74,9 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         except Exception as ms_error:
             ms_box = [ms_error]                                                      #: !gated
             ms_box = [ms_quiet, ms_error]                                            #: gated
+        except BaseException as ms_error:                                            #: told
+            ms_interrupted(ms_site, ms_started, ms_error)                            #: told
+            raise                                                                    #: told
         else:                                                                        #: kept
             ms_seconds = now() - ms_started                                          #: slow
             if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
@@ -82,6 +85,7 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
+            ms_succeeded(ms_site, ms_started)                                        #: told
             return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
             return ms_value                                                          #: kept
         try:
@@ -122,6 +126,9 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         except BaseException as ms_error:                                            #: limited
             ms_box = [ms_scope.failed(ms_error)]  #: limited !gated
             ms_box = [ms_quiet, ms_scope.failed(ms_error)]  #: limited gated
+        except BaseException as ms_error:                                            #: told
+            ms_interrupted(ms_site, ms_started, ms_error)                            #: told
+            raise                                                                    #: told
         else:                                                                        #: kept
             ms_scope.ended()                                                         #: limited
             ms_seconds = now() - ms_started                                          #: slow
@@ -131,6 +138,7 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 await ms_gate.apassed(ms_quiet, 0.0)                                 #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
+            ms_succeeded(ms_site, ms_started)                                        #: told
             return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
             return ms_value                                                          #: kept
         try:
@@ -315,17 +323,19 @@ def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
     by_thread = policy.timeout_by == "thread" and limited and not awaits
     colour = "async_" if awaits else ""
     judged = policy.retry_if_result is not None or (gate is not None and gate.judges_results)
-    if site.reports_successes or judged or by_thread:
+    told = site.reports_successes
+    if judged or by_thread or (told and (not site.is_plain or site.pressures or site.follows)):
         return (f"{colour}whole", *(("reported",) if reports else ()))
     slow = gate is not None and gate.slow_after is not None
     asked = {
-        "clocked": limited or slow or site.is_clocked or reports,
+        "clocked": limited or slow or site.is_clocked or reports or told,
         "counted": gate is not None and gate.counts_calls,
         "gated": gate is not None,
-        "kept": (limited and awaits) or gate is not None or reports,
+        "kept": (limited and awaits) or gate is not None or reports or told,
         "limited": limited,
         "reported": reports,
         "slow": slow,
+        "told": told,
     }
     return (f"{colour}first", *(name for name, wanted in asked.items() if wanted))
 
@@ -409,6 +419,10 @@ def _maker(path: tuple[str, ...], signature: _Signature) -> FunctionType:
         from mainstay.drivers.call.result import RetryResult
 
         FRAMES["ms_result"] = RetryResult
+    if "told" in path and "ms_succeeded" not in FRAMES:
+        from mainstay.drivers.call.emit import interrupted, succeeded
+
+        FRAMES.update(ms_succeeded=succeeded, ms_interrupted=interrupted)
     key = (path, signature.parameters)
     maker = _makers.get(key)
     if maker is None:

@@ -350,7 +350,8 @@ class KeyedCall:
     def is_plain(self, around: Sequence[Enclosure]) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
-        is_special = site.overrides.is_active or not site.is_plain
+        is_told = bool(site.hearers) and site.reports_successes
+        is_special = site.overrides.is_active or not site.is_plain or is_told
         if (
             is_special
             or site.policy.nested == "refuse"

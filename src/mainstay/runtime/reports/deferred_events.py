@@ -95,7 +95,7 @@ class _LateBuilder(EventBuilder):
     described: tuple[str, str]
     evidence: Evidence
 
-    def _describe(self, _outcome: Any) -> tuple[str, str]:
+    def _describe(self, _outcome: Any, _attempt: int) -> tuple[str, str]:
         return self.described
 
     def _evidence(self, _outcome: Any, _verdict: Classification, /) -> Evidence:

@@ -55,6 +55,8 @@ def logger(name: str = NAME) -> logging.Logger:
 
 def _on_one_line(record: logging.LogRecord) -> bool:
     """Shows what a message of ours holds that ends a line, or that a terminal obeys."""
+    if "mainstay" in record.__dict__:  # an event, whose text is so already
+        return True
     try:
         text = record.getMessage()
     except Exception:  # a handler reports it
@@ -116,6 +118,14 @@ class EventLog:
             if not text.isprintable():
                 text = _shown(text)
             write(logger.log, level, "%s", text, extra=fields)
+
+    def is_enabled(self, level: str) -> bool:
+        """Whether an event of a call would be logged at that level: else it need not be made.
+
+        A class that derives from this one and does more with an event than to log it receives all.
+        """
+        is_own = type(self).__call__ is not EventLog.__call__
+        return is_own or self.logger.isEnabledFor(LEVELS[level])
 
     def text_of(self, event: Event) -> str:
         """The message of an event; a front door may have words of its own."""
