@@ -44,8 +44,8 @@ class Sink(Protocol):
 
     A sink that wants more than events, or fewer of them, declares it with an attribute or a
     property `wants`: SinkWants. It may also have the methods of SinkMethods, and
-    `is_enabled(level)`: whether it wants the events of a failing call that are logged at that level,
-    such as "WARNING". It is asked for each event, and the event is not made if no sink wants it.
+    `is_enabled(level)`: whether it wants the events of a failing call that are logged at that
+    level, such as "WARNING". It is asked for each event; what no sink wants is not made.
 
     Example:
         >>> events = []

@@ -73,7 +73,8 @@ def called(policy, outcomes, sinks, *, cancel, awaits=False):
             time.advance(0.03)
             which = left.pop() if left else -1
             if which >= 0:
-                raise FAILURES[which]()
+                failure = FAILURES[which]()
+                raise failure
 
         async def attempt_async():
             attempt()
@@ -250,7 +251,7 @@ def test_a_strict_sink_fails_the_call_on_the_fast_path_too(refused):
         if event.event_type == refused:
             raise SinkError("full", event.event_type, 1.0)
 
-    @retry(on=OSError, attempts=2, listener=[strict, lambda event: others.append(event)])
+    @retry(on=OSError, attempts=2, listener=[strict, others.append])
     def fetch(script):
         return script()
 

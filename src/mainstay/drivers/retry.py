@@ -114,7 +114,11 @@ def _policy_of(policy: Policy | None, changes: dict[str, Any]) -> Policy:
         )
     if policy is not None and not isinstance(policy, RetryPolicy):
         raise UsageError(f"policy = {policy!r} is no RetryPolicy", hint="policy=RetryPolicy(...)")
-    return (policy or RetryPolicy()).replace(**changes) if changes or policy is None else policy
+    return (policy or _USUAL).replace(**changes) if changes or policy is None else policy
+
+
+_USUAL = RetryPolicy()
+"""What a decorator without a policy starts from."""
 
 
 def check_idempotency(idempotency: str, policy: Policy) -> None:

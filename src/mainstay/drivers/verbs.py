@@ -2,7 +2,7 @@
 
 A site keeps what makes its calls, one function for each verb, generated when the verb is first
 used. A call is then that function, called from the verb's own frame: no other frame stands between
-the caller and the template of drivers/call/wrap.py.
+the caller and the template of drivers/call/templates.py.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mainstay.core.base.validate import Checker
+from mainstay.core.events.describe import usual_redactor
 from mainstay.core.outbox.entry import STATES, Phase
 from mainstay.core.outbox.events import OutboxDiscarded, OutboxPurged, OutboxReplayed
 from mainstay.core.outbox.payload import check_text
 from mainstay.core.outbox.settle import DeadRules, discarded, replayed
-from mainstay.core.redact.redactor import REDACTOR
 from mainstay.core.retry.backoff import Backoff, Jitter
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.outbox.publish import Attempts
@@ -216,7 +216,7 @@ class Outbox:
             rules,
             gate=site.gate,
             entropy=self._wiring.entropy,
-            redact=self._wiring.redact or REDACTOR,
+            redact=self._wiring.redact or usual_redactor(),
             idle=idle,
         )
 
@@ -291,7 +291,7 @@ class Outbox:
         """Gives a dead message up for ever; the row stays until it is purged."""
         if not why.strip():
             raise UsageError("to discard a message needs a reason", hint='why="…"')
-        reason = (self._wiring.redact or REDACTOR).text(why)
+        reason = (self._wiring.redact or usual_redactor()).text(why)
         entry, _ = self._decide(entry_id, lambda entry, now: discarded(entry, now, by, reason))
         self._emit(
             OutboxDiscarded(

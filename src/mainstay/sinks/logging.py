@@ -8,7 +8,6 @@ an operator) go to the logger's child `security`, so that they can be sent elsew
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import msgspec
 
 from mainstay.core.base.printable import printable_json
 from mainstay.core.base.timestamps import stamp
-from mainstay.core.events.describe import shown
+from mainstay.core.events.describe import shown, usual_redactor
 from mainstay.ports import SinkWants
 from mainstay.runtime.reports import logs
 
@@ -87,10 +86,10 @@ class JsonFormatter(logging.Formatter):
         return printable_json(_json(line))
 
     def _looked_at(self, fields: dict[str, Any]) -> dict[str, Any]:
-        from mainstay.core.redact.redactor import REDACTOR
+        import json  # when it is needed, as below
 
         plain = json.loads(_json(fields))
-        return (self._redact or REDACTOR).data(plain)  # type: ignore[no-any-return]
+        return (self._redact or usual_redactor()).data(plain)  # type: ignore[no-any-return]
 
     def _error(self, record: logging.LogRecord) -> str:
         """The traceback, if there is one; never kept on the record, which others read."""
@@ -104,6 +103,8 @@ def _json(line: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(line, enc_hook=str).decode()
     except UnicodeEncodeError:  # half a surrogate, which has no UTF-8
+        import json  # when it is needed: msgspec writes the others
+
         return json.dumps(line, default=str, separators=(",", ":"))
 
 

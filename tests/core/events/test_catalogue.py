@@ -16,7 +16,7 @@ from mainstay.core.base.proof import Evidence, Opening, Proof
 from mainstay.core.events.builder import EventBuilder
 from mainstay.core.events.catalogue import CATALOGUE, FEATURES
 from mainstay.core.events.codec import decode, encode
-from mainstay.core.events.describe import describe
+from mainstay.core.events.describe import describe, usual_redactor
 from mainstay.core.events.evidence import evidence_of
 from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.known.kind import Kind
@@ -566,3 +566,9 @@ def test_the_evidence_of_an_oserror_whose_number_cannot_be_read():
         found = evidence_of(SlyError(2, "gone"))
         assert found.errno is None
         assert found.classes[0].endswith("SlyError")
+
+
+def test_the_usual_redactor_is_loaded_once():
+    """It serves wherever no redactor is given."""
+    assert usual_redactor() is usual_redactor()
+    assert usual_redactor().text("password=hunter2") == "password=[redacted]"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import mainstay
 from mainstay import Backoff, Engine, Jitter, RetryPolicy, WrapError
-from mainstay.drivers.call import wrap as wrap_module
+from mainstay.drivers.call import templates
 from mainstay.testing import virtual_time
 from tests.costs import acosts, costs
 
@@ -337,11 +337,11 @@ def test_functions_of_one_signature_share_their_code():
 
 def test_the_cache_of_signatures_is_bounded():
     """A program that makes functions for ever does not grow for ever."""
-    for n in range(wrap_module._MAX_MAKERS + 50):
+    for n in range(templates._MAX_MAKERS + 50):
         namespace = {}
         exec(f"def function(a{n}): return a{n}", namespace)
         assert POLICY(namespace["function"])(n) == n
-    assert len(wrap_module._makers) <= wrap_module._MAX_MAKERS
+    assert len(templates._makers) <= templates._MAX_MAKERS
 
 
 @POLICY

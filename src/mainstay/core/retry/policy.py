@@ -94,12 +94,12 @@ class Policy(Value):
     def __init__(self, **fields: UserValue) -> None:
         check = Checker(f"{type(self).__name__} {fields.get('name', DEFAULTS['name'])!r}")
         fields = own_names(check, fields)
-        values = {**DEFAULTS, **fields}
-        for name, value in fields.items():
-            if name not in DEFAULTS:
-                del values[name]
-                check.note(name, value, f"left out; {nearest_field(name)}")
-        values = {name: CHECKS[name](check, name, value) for name, value in values.items()}
+        for name in [each for each in fields if each not in DEFAULTS]:
+            check.note(name, fields[name], f"left out; {nearest_field(name)}")
+        values = {
+            name: CHECKS[name](check, name, fields[name]) if name in fields else usual
+            for name, usual in _USUAL.items()
+        }
         check.close()
         self._fill(
             **values,
@@ -225,6 +225,10 @@ class Policy(Value):
 
 def _rebuild(cls: type[Policy], fields: dict[str, UserValue]) -> Policy:
     return cls(**fields)
+
+
+_USUAL = {name: CHECKS[name](Checker("Policy"), name, value) for name, value in DEFAULTS.items()}
+"""What a field is if it is not given: checked once, for all policies."""
 
 
 def _is_elaborate(values: Mapping[str, UserValue]) -> bool:

@@ -18,7 +18,7 @@ from mainstay.core.retry.effects import CUT, Consult, Enclosing, Question, Retur
 from mainstay.core.retry.give_up import NO_MOMENT
 from mainstay.core.retry.hooks import RELEASE
 from mainstay.core.retry.predicates import AwaitAnswer
-from mainstay.drivers.call import followers as following
+from mainstay.drivers.call import listeners as following
 from mainstay.drivers.call.callables import check_callable, name_of
 from mainstay.drivers.call.guard import WAIT, guards_around
 from mainstay.errors import CallCancelled, RateLimited, Refused, SinkError

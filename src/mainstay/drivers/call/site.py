@@ -146,23 +146,19 @@ class Site(Plan):
         """The ids of the listeners that follow the attempts of each call."""
         self.reports_successes = logs.takes("DEBUG")
         """Whether a listener wants the events of calls that succeed at the first attempt."""
-        self.escalates = False
-        """Whether a call that is given up here becomes an item of the inbox."""
+        self.escalates = self.is_clocked = self.has_logs = False
+        """Whether a call that is given up here becomes an item of the inbox; whether a listener
+        wants evidence, and so the seconds of a first attempt; whether some are logs."""
         self.pressures: tuple[Pressure, ...] = ()
         """By which listeners let calls wait if they cannot keep up."""
-        self.is_clocked = False
-        """Whether a listener wants evidence, and so the seconds of a first attempt."""
         self.takers: tuple[Sink, ...] = ()
         self.hearers: tuple[Sink, ...] = ()
         """The listeners that take facts, and the others."""
-        self.has_logs = False
-        """Whether some of the others are logs, which may be off."""
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
         self.waits = waits
         """Shows long waits to other processes, if a store outlives this one."""
-        is_simple = not (wants_more or cancel or gate or policy.is_demanding)
-        self.is_plain = bool(operation) and is_simple
+        self.is_plain = not (wants_more or cancel or gate or policy.is_demanding)
         """Whether a call needs nothing but attempts, waits, and notes for its listeners."""
         self.is_quick = self.is_plain and bool(listeners or not waits)
         """Whether a failing call takes the fast path: its waits need not be shown, or notes do."""
@@ -214,6 +210,11 @@ class Site(Plan):
         """Adds a listener of failing calls; calls that are under way go on without it."""
         self.listeners = (*self.listeners, listener)
         self.hearers = (*self.hearers, listener)
+
+    def become(self, operation: str) -> None:
+        """Takes a name: the site was made for one function, and that is known now."""
+        self.operation = operation
+        self.token = (self.token ^ hash(operation)) & _MASK | 1
 
     def under(self, policy: Policy, listeners: tuple[Sink, ...]) -> Site:
         """The same site with another policy and these listeners."""

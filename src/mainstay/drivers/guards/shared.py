@@ -14,7 +14,6 @@ after it looks again; what a new circuit begins with is known before it is made.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -101,6 +100,8 @@ class Sharing:
 
     def _reset(self) -> None:
         """As a new node, without a thread."""
+        import socket  # when it is needed: most engines share nothing
+
         self.node = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._reported: dict[str, TokenTotals] = {}
         """What each bucket has answered to."""

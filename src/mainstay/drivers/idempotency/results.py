@@ -17,10 +17,10 @@ from mainstay.core.base.change import DROP, KEEP, Change, read_as
 from mainstay.core.base.timestamps import moment_of
 from mainstay.core.codec.canonical import canonical, fingerprint
 from mainstay.core.codec.outcome import Failed, Succeeded, decode_outcome, encode_outcome
+from mainstay.core.events.describe import usual_redactor
 from mainstay.core.idempotency.events import Idempotency
 from mainstay.core.idempotency.record import Record, RecordState, encode, lease_of
 from mainstay.core.inbox.items import damaged_item
-from mainstay.core.redact.redactor import REDACTOR
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.idempotency.keyed_call import SPACE, new_owner
 from mainstay.drivers.idempotency.keys import KeyOptions
@@ -112,7 +112,7 @@ class Results(Records):
         self.count("not_kept" if why else "record")
         if why:
             text = f"the result of {key!r} is not kept: {why}"
-            warnings.warn(REDACTOR.text(text), MainstayWarning, stacklevel=3)
+            warnings.warn(usual_redactor().text(text), MainstayWarning, stacklevel=3)
 
     async def forget(self, key: str) -> None:
         """Removes the record of a key."""
@@ -157,7 +157,7 @@ class Results(Records):
         if self._listeners:
             here = CONTEXT.get()
             event = Idempotency(
-                operation=operation, idempotency_key=REDACTOR.text(key), action=action,
+                operation=operation, idempotency_key=usual_redactor().text(key), action=action,
                 retry_category=here.category, tenant_id=here.tenant_id,
                 correlation_id=here.correlation_id, trace_id=here.trace_id,
             )  # fmt: skip

@@ -12,7 +12,7 @@ from mainstay.core.circuit import cluster as core
 from mainstay.core.circuit.breaker import Signal
 from mainstay.core.circuit.cluster_status import Standing, standing
 from mainstay.core.circuit.events import CircuitOrdered
-from mainstay.core.redact.redactor import REDACTOR
+from mainstay.core.events.describe import usual_redactor
 from mainstay.drivers.guards.shared import CIRCUITS
 from mainstay.drivers.inbox.authentication import writable
 from mainstay.drivers.inbox.private_store import private_owner
@@ -68,7 +68,7 @@ def order_circuit(
         if not by:
             operators.refuse("", act, reason)
             raise IdentityRefused(reason, hint="identify yourself with by= and proof=")
-    reason = REDACTOR.text(why)
+    reason = usual_redactor().text(why)
     found = _laid(store, name, signal, by, reason)
     if found is not None:
         operators.tell(CircuitOrdered(operation=name, order=signal.value, operator=by, why=reason))
@@ -102,7 +102,7 @@ def reset_circuit(store: Store, name: str, *, by: str, why: str = "") -> str:
 
     An order of an operator stays. Returns nothing if there is no such circuit.
     """
-    reason = REDACTOR.text(why)
+    reason = usual_redactor().text(why)
 
     def decide(value: bytes | None, now: float) -> tuple[Change, str]:
         order = None if value is None else core.decode(value).order

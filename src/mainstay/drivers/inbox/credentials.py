@@ -5,7 +5,6 @@ A secret is handed on and kept nowhere. Keys need `cryptography`, of the extra `
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -129,6 +128,8 @@ def pem_of(key: bytes | str | os.PathLike[str]) -> bytes:
     if isinstance(key, str) and "-----BEGIN" in key:
         return key.encode()
     try:
+        from pathlib import Path  # when it is needed: it takes a moment to load
+
         return Path(key).read_bytes()
     except OSError as error:
         raise UsageError(f"key: {error}", hint=HINT) from None

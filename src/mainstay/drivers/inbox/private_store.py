@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ def private_owner(store: Store) -> str:
     if not path or path == ":memory:" or not hasattr(os, "getuid"):
         return ""
     try:
+        from pathlib import Path  # when it is needed: it takes a moment to load
+
         file, folder = Path(path).stat(), Path(path).absolute().parent.stat()
     except OSError:
         return ""

@@ -12,8 +12,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from mainstay.core.base.printable import printable_lines
-from mainstay.core.events.describe import describe
-from mainstay.core.redact.redactor import REDACTOR
+from mainstay.core.events.describe import describe, usual_redactor
 from mainstay.runtime.reports.logs import logger, write
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def report(
     """Logs a message, what was raised, and where."""
     if not _log.isEnabledFor(level):
         return
-    redact, text = redact or REDACTOR, message % args
+    redact, text = redact or usual_redactor(), message % args
     if error is not None:
         text += ": " + ": ".join(filter(None, describe(error, redact)))
     file, line, function, _ = _log.findCaller(stack_info=False, stacklevel=2)

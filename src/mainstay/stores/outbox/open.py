@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mainstay.core.redact.redactor import REDACTOR
+from mainstay.core.events.describe import usual_redactor
 from mainstay.errors import StoreError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def open_outbox(place: str | Store, *, creates: bool = True) -> PostgresOutbox |
 
         return SqliteOutbox(url, creates=creates)
     raise StoreError(
-        f"{REDACTOR.text(url)} cannot keep an outbox: it has no transactions that your own"
+        f"{usual_redactor().text(url)} cannot keep an outbox: it has no transactions that your own"
         " statements take part in",
         hint='Engine(outbox="postgresql://…") or Engine(outbox="sqlite:///app.db")',
     )

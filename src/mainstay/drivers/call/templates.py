@@ -1,0 +1,320 @@
+"""The fast path: a wrapper with the wrapped function's own signature.
+
+A closure that takes `*args, **kwargs` packs and unpacks them on every call, and that costs more
+than the call. So the wrapper is generated with the function's own parameters, as dataclasses and
+attrs generate methods: a template is compiled for each shape of parameters, the names are read off
+the code object and put into a copy of the compiled code, and all functions of one signature share
+that copy. Defaults stay the function's own objects. What has no code object to read (a builtin, a
+partial) goes through the same template with `*args, **kwargs`.
+
+A first attempt that succeeds costs one Python frame and nothing else; a failure is put in a box
+and handed to the driver. While it runs, the frame holds on to ms_active, by which
+runtime/enclosing.py counts such frames. Generated code is compiled under the name `<mainstay>`, at
+the line of its template: a traceback shows the number, and no text of a template.
+
+All wrappers run in one namespace, FRAMES, by which runtime/enclosing.py knows them. Names of ours
+begin with ms_, so that they meet no parameter's.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, FunctionType
+
+import mainstay.runtime.clock as clock
+from mainstay.drivers.call import sync
+from mainstay.runtime.enclosing import FRAMES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from mainstay.drivers.call.callables import Function
+
+    _Shape: TypeAlias = "tuple[int, int, int, int] | str"
+    """How many parameters: positional only, positional, keyword only; and the flags of stars."""
+
+_FIRST_LINE = sys._getframe().f_lineno + 1
+_TEMPLATES = """
+def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+    def first_attempt({parameters}):
+        ms_started = now()                                                           #: clocked
+        ms_here = ms_active
+        ms_quiet = ms_gate.quiet                                                     #: gated
+        if ms_quiet is None:                                                         #: gated
+            try:                                                                     #: gated
+                return {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
+            finally:                                                                 #: gated
+                del ms_here                                                          #: gated
+        try:
+            return {call}                                                            #: !kept
+            ms_value = {call}                                                        #: kept
+        except Exception as ms_error:
+            ms_box = [ms_error]                                                      #: !gated
+            ms_box = [ms_quiet, ms_error]                                            #: gated
+        except BaseException as ms_error:                                            #: told
+            ms_interrupted(ms_site, ms_started, ms_error)                            #: told
+            raise                                                                    #: told
+        else:                                                                        #: kept
+            ms_seconds = now() - ms_started                                          #: slow
+            if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
+                ms_gate.passed(ms_quiet, ms_seconds)                                 #: slow
+            if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
+                ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
+            else:                                                                    #: counted
+                ms_count()                                                           #: counted
+            ms_succeeded(ms_site, ms_started)                                        #: told
+            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
+            return ms_value                                                          #: kept
+        try:
+            return {recover}(
+                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
+                , ms_started                                                         #: clocked
+            )
+        finally:
+            del ms_here
+    return first_attempt
+
+def whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+    def every_attempt({parameters}):
+        ms_here = ms_active
+        try:
+            return {run}(ms_site, ms_function, {positional}, {keyword})
+        finally:
+            del ms_here
+    return every_attempt
+
+def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+    async def first_attempt({parameters}):
+        ms_started = now()                                                           #: clocked
+        ms_here = ms_active
+        ms_quiet = ms_gate.quiet                                                     #: gated
+        if ms_quiet is None:                                                         #: gated
+            try:                                                                     #: gated
+                return await {guarded}(ms_site, ms_function, {positional}, {keyword})  #: gated
+            finally:                                                                 #: gated
+                del ms_here                                                          #: gated
+        ms_scope = ms_begin_asyncio(ms_limit, ms_started) or ms_begin(ms_limit)      #: limited
+        try:
+            return await {call}                                                      #: !kept
+            ms_value = await {call}                                                  #: kept
+        except Exception as ms_error:                                                #: !limited
+            ms_box = [ms_error]  #: !limited !gated
+            ms_box = [ms_quiet, ms_error]  #: !limited gated
+        except BaseException as ms_error:                                            #: limited
+            ms_box = [ms_scope.failed(ms_error)]  #: limited !gated
+            ms_box = [ms_quiet, ms_scope.failed(ms_error)]  #: limited gated
+        except BaseException as ms_error:                                            #: told
+            ms_interrupted(ms_site, ms_started, ms_error)                            #: told
+            raise                                                                    #: told
+        else:                                                                        #: kept
+            ms_scope.ended()                                                         #: limited
+            ms_seconds = now() - ms_started                                          #: slow
+            if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
+                await ms_gate.apassed(ms_quiet, ms_seconds)                          #: slow
+            if ms_gate.quiet is not ms_quiet:                                        #: gated !slow
+                await ms_gate.apassed(ms_quiet, 0.0)                                 #: gated !slow
+            else:                                                                    #: counted
+                ms_count()                                                           #: counted
+            ms_succeeded(ms_site, ms_started)                                        #: told
+            return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
+            return ms_value                                                          #: kept
+        try:
+            return await {recover}(
+                ms_site, ms_function, {positional}, {keyword}, ms_box, ms_here.moment
+                , ms_started                                                         #: clocked
+            )
+        finally:
+            del ms_here
+    return first_attempt
+
+def async_whole(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
+    async def every_attempt({parameters}):
+        ms_here = ms_active
+        try:
+            return await {run}(ms_site, ms_function, {positional}, {keyword})
+        finally:
+            del ms_here
+    return every_attempt
+"""
+"""A line that ends in `#: a !b` stands where a is asked for and b is not."""
+
+
+class Signature:
+    """The parameters of a function: their shape, and their names in the order of the code object.
+
+    The shape is how many there are of each sort. Templates are compiled once for each shape; the
+    names are put into a copy of the code, which takes a twentieth of the time.
+    """
+
+    __slots__ = ("names", "shape")
+
+    def __init__(self, shape: _Shape, names: tuple[str, ...] = ()) -> None:
+        self.shape = shape
+        self.names = names
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the wrapper has the parameters of the function."""
+        return type(self.shape) is tuple
+
+    def texts(self) -> dict[str, str]:
+        """What the shape puts into a template; parameters are called ms_0, ms_1, … there."""
+        if isinstance(self.shape, str):
+            packed = "(ms_function(*ms_args, **ms_kwargs) if ms_kwargs else ms_function(*ms_args))"
+            texts = {"call": packed, "positional": "ms_args", "keyword": "ms_kwargs"}
+            return {"parameters": self.shape, **texts}
+        only, normal, keywords, flags = self.shape
+        names = [f"ms_{number}" for number in range(normal + keywords + 2)]
+        positional, named = names[:normal], names[normal : normal + keywords]
+        rest = iter(names[normal + keywords :])
+        star = f"*{next(rest)}" if flags & _STAR else ""
+        stars = f"**{next(rest)}" if flags & _STARS else ""
+        slash = [*positional[:only], "/"] if only else []
+        parameters = [*slash, *positional[only:], star or ("*" if named else ""), *named, stars]
+        packed_up = [*positional, star]
+        pairs = [*(f"{name}={name}" for name in named), stars]
+        keyword = f"dict({_listed(pairs)})" if named else stars[2:] or "ms_none"
+        return {
+            "parameters": _listed(parameters),
+            "call": f"ms_function({_listed([*packed_up, *pairs])})",
+            "positional": f"({''.join(f'{part}, ' for part in packed_up if part)})",
+            "keyword": keyword,
+        }
+
+
+_STAR, _STARS = 0x04, 0x08  # flags of code objects, as inspect names them
+ANY = Signature("*ms_args, **ms_kwargs")
+CALL = Signature("ms_function, ms_args, ms_kwargs")
+
+
+def signature_of(function: Function) -> Signature:
+    """Reads the parameters off a code object; inspect would take a hundred times as long."""
+    if type(function) is not FunctionType:
+        return ANY
+    code = function.__code__
+    flags = code.co_flags & (_STAR | _STARS)
+    counts = code.co_argcount, code.co_kwonlyargcount
+    names = code.co_varnames[: sum(counts) + bool(flags & _STAR) + bool(flags & _STARS)]
+    if any(name[:3] == "ms_" for name in names):  # it would meet one of ours
+        return ANY
+    return Signature((code.co_posonlyargcount, *counts, flags), names)
+
+
+def _listed(parts: list[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+# --- compiling ------------------------------------------------------------------------------------
+
+_shapes: dict[tuple[tuple[str, ...], _Shape], FunctionType] = {}
+_makers: dict[tuple[tuple[str, ...], _Shape, tuple[str, ...]], FunctionType] = {}
+_MAX_MAKERS = 1000
+
+
+def maker_of(path: tuple[str, ...], signature: Signature) -> FunctionType:
+    """The compiled maker of a template for one signature, from the cache if there is one."""
+    key = (path, signature.shape, signature.names)
+    maker = _makers.get(key)
+    if maker is None:
+        if len(_makers) >= _MAX_MAKERS:
+            _makers.clear()
+            _shapes.clear()
+        shape = _shapes.get(key[:2])
+        if shape is None:
+            shape = _shapes[key[:2]] = _compile(path, signature.texts())
+        maker = _makers[key] = _renamed(shape, signature.names)
+    return maker
+
+
+def _renamed(maker: FunctionType, names: tuple[str, ...]) -> FunctionType:
+    """The maker whose wrapper has parameters of these names."""
+    if not names:
+        return maker
+    means: dict[object, str] = {f"ms_{number}": name for number, name in enumerate(names)}
+    inner = next(each for each in maker.__code__.co_consts if type(each) is CodeType)
+    consts = tuple([_renamed_const(each, means) for each in inner.co_consts])
+    variables = (*names, *inner.co_varnames[len(names) :])
+    made = inner.replace(co_varnames=variables, co_consts=consts)
+    outer = tuple([made if each is inner else each for each in maker.__code__.co_consts])
+    return FunctionType(maker.__code__.replace(co_consts=outer), FRAMES)
+
+
+def _renamed_const(const: object, means: dict[object, str]) -> object:
+    """A constant of the code, which may be the name of a keyword, or several."""
+    if type(const) is tuple:
+        return tuple([means.get(each, each) for each in const])
+    return means.get(const, const) if type(const) is str else const
+
+
+def _compile(path: tuple[str, ...], texts: dict[str, str]) -> FunctionType:
+    text = _sources.get(path)
+    if text is None:
+        _load(path)
+        text = _sources[path] = _source(path)
+    made: dict[str, FunctionType] = {}
+    exec(compile(text.format(**texts), "<mainstay>", "exec"), FRAMES, made)  # noqa: S102 -- ours
+    return made[path[0]]
+
+
+_sources: dict[tuple[str, ...], str] = {}
+"""The templates with the lines of each path: there are a few dozen paths."""
+
+
+def _source(path: tuple[str, ...]) -> str:
+    """The template of a path; what a shape puts in stands there in braces."""
+    name, *asked = path
+    start = _TEMPLATES.index(f"\ndef {name}(") + 1
+    text = _TEMPLATES[start:].partition("\n\n")[0]
+    line = _FIRST_LINE + _TEMPLATES.count("\n", 0, start)
+    goes_on = _REPORTING if "reported" in asked else _GOING_ON
+    colour = "ms_a" if name.startswith("async_") else "ms_"
+    text = "\n" * (line - 1) + _lines(text, asked)
+    for verb, function in goes_on.items():
+        text = text.replace(f"{{{verb}}}", colour + function)
+    return text
+
+
+_GOING_ON = {"recover": "recover", "run": "run", "guarded": "guarded"}
+_REPORTING = dict.fromkeys(_GOING_ON, "report")
+"""What goes on with a call that is more than a first attempt, by its name in a template."""
+
+
+def _lines(text: str, asked: list[str]) -> str:
+    """The template with the lines that are asked for; the others stay blank, to keep its lines."""
+    kept = []
+    for line in text.splitlines():
+        code, _, tags = line.partition("#:")
+        wanted = all((tag.lstrip("!") in asked) is not tag.startswith("!") for tag in tags.split())
+        kept.append(code.rstrip() if wanted else "")
+    return "\n".join(kept)
+
+
+FRAMES.update(
+    ms_recover=sync.recover, ms_run=sync.run, ms_guarded=sync.run_guarded, ms_report=sync.report,
+    ms_none={},
+)  # fmt: skip
+clock.follow(FRAMES)
+
+
+def _load(path: tuple[str, ...]) -> None:
+    """Loads what a template calls when one of its sort is first compiled."""
+    if path[0].startswith("async_") and "ms_arecover" not in FRAMES:
+        from mainstay.drivers.call import aio
+
+        FRAMES.update(
+            ms_arecover=aio.recover, ms_arun=aio.run, ms_aguarded=aio.run_guarded,
+            ms_areport=aio.report,
+        )  # fmt: skip
+    if "limited" in path and "ms_begin" not in FRAMES and path[0].startswith("async_"):
+        from mainstay.drivers.call import aio, on_asyncio
+
+        FRAMES.update(ms_begin_asyncio=on_asyncio.begin, ms_begin=aio.begin)
+    if "reported" in path and "ms_result" not in FRAMES:
+        from mainstay.drivers.call.result import RetryResult
+
+        FRAMES["ms_result"] = RetryResult
+    if "told" in path and "ms_succeeded" not in FRAMES:
+        from mainstay.drivers.call.emit import interrupted, succeeded
+
+        FRAMES.update(ms_succeeded=succeeded, ms_interrupted=interrupted)
