@@ -76,8 +76,8 @@ async def recover(
         return await drive(call, function, args, kwargs)
     failure: Any = box.pop()
     key, attempt, before, by_type = site.entropy.draw(), 1, 0.0, bool(site.takers)
-    is_heard = site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET
-    notes = notes_of(site, key, started) if is_heard else None
+    is_observed = site.listeners or LOGS.root.handlers or LOGS.own.handlers != QUIET
+    notes = notes_of(site, key, started) if is_observed else None
     try:
         while (delay := fast_decision(site, failure, attempt, key, before, by_type)) is not None:
             if notes is not None:

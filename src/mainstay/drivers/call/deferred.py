@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
-    from mainstay.drivers.call.emit import Teller
+    from mainstay.drivers.call.emit import Emitter
     from mainstay.drivers.call.site import Site
     from mainstay.runtime.reports.deferred_events import Facts
 
@@ -30,31 +30,31 @@ _loaded: list[Any] = []
 
 def _load() -> None:
     """Loads what builds events, once: an import statement costs a failing call half a µs."""
-    from mainstay.drivers.call.emit import Teller, plan_of, wanted
+    from mainstay.drivers.call.emit import Emitter, plan_of, wanted
     from mainstay.runtime.reports.deferred_events import facts_of
 
-    _loaded[:] = [facts_of, plan_of, wanted, Teller]
+    _loaded[:] = [facts_of, plan_of, wanted, Emitter]
 
 
 def notes_of(site: Site, key: int, started: float | None) -> Notes | None:
     """The notes of a call that has failed; None if no listener wants any."""
-    hearers, has_logs = site.hearers, site.has_logs
+    receivers, has_logs = site.receivers, site.has_logs
     if (LOGS.root.handlers or LOGS.own.handlers != QUIET) and (logs := site.logs.listeners):
-        hearers, has_logs = (*hearers, *logs), True
+        receivers, has_logs = (*receivers, *logs), True
     if not _loaded:
         _load()
-    facts_of, plan_of, wanted, telling = _loaded
+    facts_of, plan_of, wanted, emitter_of = _loaded
     if has_logs:
         loudest = site.policy.log_level
-        hearers = wanted(hearers, loudest if loudest == "CRITICAL" else "ERROR")
-    if not (hearers or site.takers or site.waits):
+        receivers = wanted(receivers, loudest if loudest == "CRITICAL" else "ERROR")
+    if not (receivers or site.takers or site.waits):
         return None
     began = clock.current.monotonic() if started is None else started
     notes = Notes(site, began, is_clocked=started is not None)
     if site.takers:
         notes.facts = facts_of(site, site.plan_id or plan_of(site), key, began)
-    if hearers:
-        notes.teller = telling(site, hearers, has_logs, key, began)
+    if receivers:
+        notes.emitter = emitter_of(site, receivers, has_logs, key, began)
     return notes
 
 
@@ -62,8 +62,15 @@ class Notes:
     """Taken while the call goes on: facts are handed over once, events are emitted at once."""
 
     __slots__ = (
-        "_began", "_handled", "_is_clocked", "_made", "_shown", "_site", "_starts", "facts",
-        "teller",
+        "_began",
+        "_handled",
+        "_is_clocked",
+        "_made",
+        "_shown",
+        "_site",
+        "_starts",
+        "emitter",
+        "facts",
     )  # fmt: skip
 
     def __init__(self, site: Site, began: float, *, is_clocked: bool) -> None:
@@ -73,16 +80,16 @@ class Notes:
         self._handled = id(sys.exception())
         self._shown = 0
         self.facts: Facts | None = None
-        self.teller: Teller | None = None
+        self.emitter: Emitter | None = None
 
     def failed(self, failure: BaseException, delay: float = 0.0) -> None:
         """An attempt has failed; the next one comes after the delay, if there is one."""
         if self.facts is not None:
             self.facts.failed(failure, self._starts)
-        if self.teller is not None:
+        if self.emitter is not None:
             starts = self._starts
             took = None if starts is None else clock.current.monotonic() - starts
-            self.teller.failed(failure, self._made, took, delay)
+            self.emitter.failed(failure, self._made, took, delay)
         if delay >= LONG and self._site.waits is not None:
             self._shown = self._site.waits.show(self._site, self._made, failure, delay)
 
@@ -102,14 +109,14 @@ class Notes:
         """The call has succeeded."""
         if self.facts is not None:
             self.facts.ended = clock.current.monotonic()
-        if self.teller is not None:
-            teller, self.teller = self.teller, None
-            teller.returned(self._made)
+        if self.emitter is not None:
+            emitter, self.emitter = self.emitter, None
+            emitter.returned(self._made)
         return value
 
     def end_here(self, failure: BaseException) -> tuple[float | None, float | None]:
         """Hands over to a Call; returns when the call and its last attempt began."""
-        self.teller = None
+        self.emitter = None
         try:
             self.close()
         except SinkError as refusal:
@@ -127,14 +134,14 @@ class Notes:
         if stop is not None and id(stop) != self._handled and not isinstance(stop, Exception):
             by = type(stop).__name__
         facts, self.facts = self.facts, None
-        teller, self.teller = self.teller, None
+        emitter, self.emitter = self.emitter, None
         if facts is not None and facts.attempts:
             facts.made = self._made
             if by:
                 facts.by, facts.ended = by, clock.current.monotonic()
             self._hand_over(facts)
-        if by and teller is not None:
-            teller.cut_off(self._made, by)
+        if by and emitter is not None:
+            emitter.cut_off(self._made, by)
 
     def _hand_over(self, facts: Facts) -> None:
         refusal: SinkError | None = None

@@ -79,7 +79,7 @@ def plan_of(site: Site) -> str:
     return site.plan_id
 
 
-class Teller(Enclosure):
+class Emitter(Enclosure):
     """Emits the events of a call on the fast path: each when it happens, if a listener wants it.
 
     The same builder makes them as for the flow, so they are the same events. What the core decides
@@ -103,45 +103,45 @@ class Teller(Enclosure):
         """An attempt has failed; the next one comes after the delay, or none below zero."""
         builder, policy, has_logs = self._builder, self._site.policy, self._has_logs
         verdict, most = classify(failure, policy._rules), policy.max_attempts  # noqa: SLF001
-        told: list[tuple[Event, tuple[Sink, ...]]] = []
+        emitted: list[tuple[Event, tuple[Sink, ...]]] = []
         every = self._listeners
         if listeners := wanted(every, AttemptFailed.level) if has_logs else every:
             builder.took = took
             event = builder.attempt_failed(failure, verdict, made, most, self._key)
-            told.append((event, listeners))
+            emitted.append((event, listeners))
         if delay < 0.0:
             if listeners := wanted(every, GivenUp.level) if has_logs else every:
                 stop = EXHAUSTED if verdict.retryable else NOT_RETRYABLE
                 now = clock.current.monotonic()
-                told.append((builder.gave_up(failure, verdict, made, stop, now), listeners))
+                emitted.append((builder.gave_up(failure, verdict, made, stop, now), listeners))
         elif listeners := wanted(every, policy.log_level) if has_logs else every:
             event = builder.retry_scheduled(failure, verdict, made, most, delay, self._key)
-            told.append((event, listeners))
-        if told:
-            self._tell(told, failure)
+            emitted.append((event, listeners))
+        if emitted:
+            self._emit_all(emitted, failure)
 
     def returned(self, made: int) -> None:
         """The call has succeeded, after retries."""
         every = self._listeners
         if listeners := wanted(every, CallSucceeded.level) if self._has_logs else every:
             event = self._builder.call_succeeded(made, clock.current.monotonic())
-            self._tell([(event, listeners)])
+            self._emit_all([(event, listeners)])
 
     def cut_off(self, made: int, by: str) -> None:
         """The call was interrupted."""
         if listeners := wanted(self._listeners, CallInterrupted.level):
-            self._tell([(self._builder.call_interrupted(made, by), listeners)])
+            self._emit_all([(self._builder.call_interrupted(made, by), listeners)])
 
-    def _tell(
+    def _emit_all(
         self,
-        told: list[tuple[Event, tuple[Sink, ...]]],
+        emitted: list[tuple[Event, tuple[Sink, ...]]],
         failure: BaseException | None = None,
     ) -> None:
         """Emits events of one moment; what a listener calls runs beside the attempts."""
         frame, time = sys._getframe(), stamp(clock.current.wall())
         OPEN[frame] = self
         try:
-            for event, listeners in told:
+            for event, listeners in emitted:
                 force_setattr(event, "timestamp", time)
                 _send(event, listeners, self._site.redact)
         except SinkError as error:

@@ -102,7 +102,6 @@ class Site(Plan):
         "follows",
         "gate",
         "has_logs",
-        "hearers",
         "is_clocked",
         "is_plain",
         "is_quick",
@@ -111,6 +110,7 @@ class Site(Plan):
         "overrides",
         "plan_id",
         "pressures",
+        "receivers",
         "reports_successes",
         "takers",
         "waits",
@@ -152,7 +152,7 @@ class Site(Plan):
         self.pressures: tuple[Pressure, ...] = ()
         """By which listeners let calls wait if they cannot keep up."""
         self.takers: tuple[Sink, ...] = ()
-        self.hearers: tuple[Sink, ...] = ()
+        self.receivers: tuple[Sink, ...] = ()
         """The listeners that take facts, and the others."""
         wants_more = self._read_wants() if listeners else False
         self.follows = bool(self.followed)
@@ -187,7 +187,7 @@ class Site(Plan):
             if wants.facts:
                 self.takers += (listener,)
             else:
-                self.hearers += (listener,)
+                self.receivers += (listener,)
                 self.has_logs |= hasattr(listener, "is_enabled")
                 is_asking = wants.attempts or wants.evidence or wants.escalates
                 wants_more = wants_more or bool(is_asking) or pressure is not None
@@ -209,7 +209,7 @@ class Site(Plan):
     def listen(self, listener: Sink) -> None:
         """Adds a listener of failing calls; calls that are under way go on without it."""
         self.listeners = (*self.listeners, listener)
-        self.hearers = (*self.hearers, listener)
+        self.receivers = (*self.receivers, listener)
 
     def become(self, operation: str) -> None:
         """Takes a name: the site was made for one function, and that is known now."""

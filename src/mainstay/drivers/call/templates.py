@@ -52,9 +52,9 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         except Exception as ms_error:
             ms_box = [ms_error]                                                      #: !gated
             ms_box = [ms_quiet, ms_error]                                            #: gated
-        except BaseException as ms_error:                                            #: told
-            ms_interrupted(ms_site, ms_started, ms_error)                            #: told
-            raise                                                                    #: told
+        except BaseException as ms_error:                                            #: emitted
+            ms_interrupted(ms_site, ms_started, ms_error)                            #: emitted
+            raise                                                                    #: emitted
         else:                                                                        #: kept
             ms_seconds = now() - ms_started                                          #: slow
             if ms_gate.quiet is not ms_quiet or ms_seconds >= ms_slow:               #: slow
@@ -63,7 +63,7 @@ def first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 ms_gate.passed(ms_quiet, 0.0)                                        #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
-            ms_succeeded(ms_site, ms_started)                                        #: told
+            ms_succeeded(ms_site, ms_started)                                        #: emitted
             return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
             return ms_value                                                          #: kept
         try:
@@ -104,9 +104,9 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
         except BaseException as ms_error:                                            #: limited
             ms_box = [ms_scope.failed(ms_error)]  #: limited !gated
             ms_box = [ms_quiet, ms_scope.failed(ms_error)]  #: limited gated
-        except BaseException as ms_error:                                            #: told
-            ms_interrupted(ms_site, ms_started, ms_error)                            #: told
-            raise                                                                    #: told
+        except BaseException as ms_error:                                            #: emitted
+            ms_interrupted(ms_site, ms_started, ms_error)                            #: emitted
+            raise                                                                    #: emitted
         else:                                                                        #: kept
             ms_scope.ended()                                                         #: limited
             ms_seconds = now() - ms_started                                          #: slow
@@ -116,7 +116,7 @@ def async_first(ms_function, ms_site, ms_gate, ms_count, ms_slow, ms_limit):
                 await ms_gate.apassed(ms_quiet, 0.0)                                 #: gated !slow
             else:                                                                    #: counted
                 ms_count()                                                           #: counted
-            ms_succeeded(ms_site, ms_started)                                        #: told
+            ms_succeeded(ms_site, ms_started)                                        #: emitted
             return ms_result(True, 1, None, (now() - ms_started) * 1000.0, ms_value) #: reported
             return ms_value                                                          #: kept
         try:
@@ -314,7 +314,7 @@ def _load(path: tuple[str, ...]) -> None:
         from mainstay.drivers.call.result import RetryResult
 
         FRAMES["ms_result"] = RetryResult
-    if "told" in path and "ms_succeeded" not in FRAMES:
+    if "emitted" in path and "ms_succeeded" not in FRAMES:
         from mainstay.drivers.call.emit import interrupted, succeeded
 
         FRAMES.update(ms_succeeded=succeeded, ms_interrupted=interrupted)

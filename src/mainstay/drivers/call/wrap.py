@@ -201,24 +201,24 @@ def path_of(site: Site, awaits: bool, reports: bool = False) -> tuple[str, ...]:
     by_thread = policy.timeout_by == "thread" and limited and not awaits
     colour = "async_" if awaits else ""
     judged = policy.retry_if_result is not None or (gate is not None and gate.judges_results)
-    told = site.reports_successes
-    if judged or by_thread or (told and not _tells_at_once(site)):
+    emitted = site.reports_successes
+    if judged or by_thread or (emitted and not _emits_at_once(site)):
         return (f"{colour}whole", *(("reported",) if reports else ()))
     slow = gate is not None and gate.slow_after is not None
     asked = {
-        "clocked": limited or slow or site.is_clocked or reports or told,
+        "clocked": limited or slow or site.is_clocked or reports or emitted,
         "counted": gate is not None and gate.counts_calls,
         "gated": gate is not None,
-        "kept": (limited and awaits) or gate is not None or reports or told,
+        "kept": (limited and awaits) or gate is not None or reports or emitted,
         "limited": limited,
         "reported": reports,
         "slow": slow,
-        "told": told,
+        "emitted": emitted,
     }
     return (f"{colour}first", *(name for name, wanted in asked.items() if wanted))
 
 
-def _tells_at_once(site: Site) -> bool:
+def _emits_at_once(site: Site) -> bool:
     """Whether the success of a first attempt is an event that needs no flow."""
     return bool(site.operation) and site.is_plain and not site.pressures and not site.follows
 

@@ -350,8 +350,8 @@ class KeyedCall:
     def is_plain(self, around: Sequence[Enclosure]) -> bool:
         """Whether a first attempt that succeeds needs nothing but the function."""
         site = self.site
-        is_told = bool(site.hearers) and site.reports_successes
-        is_special = site.overrides.is_active or not site.is_plain or is_told
+        is_observed = bool(site.receivers) and site.reports_successes
+        is_special = site.overrides.is_active or not site.is_plain or is_observed
         if (
             is_special
             or site.policy.nested == "refuse"

@@ -24,7 +24,7 @@ def expected_database(url: str, identity: Callable[[], tuple[Any, ...]]) -> Expe
     """
     from mainstay.stores.outbox.expected import ExpectedDatabase
 
-    scheme, shown = url.partition("://")[0], REDACTOR.text(url)
+    scheme, shown = url.partition("://")[0], usual_redactor().text(url)
     if scheme in ("postgresql", "postgres"):
         return ExpectedDatabase("postgresql", shown, identity)
     if scheme != "sqlite":
