@@ -89,8 +89,8 @@ def test_the_places_of_the_document_are_read_if_nothing_is_named(folder, capsys,
     assert (code, err) == (0, "")
     records = len(found.telemetry.records)
     assert out == (
-        f"no finding; checked: 4 runs, {records} telemetry records, {entries} ledger entries,"
-        " 0 audit records\n"
+        f"findings: 0; runs: 4, telemetry records: {records}, ledger entries: {entries},"
+        " audit records: 0\n"
     )
 
 

@@ -4,6 +4,8 @@ import random
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mainstay.core.base.timestamps import stamp
@@ -288,3 +290,49 @@ def test_an_attempt_through_an_open_circuit_is_named():
         probe = [failed, replace(base, attempt=2, timestamp=stamp(LATER + 301.0))]
         added = telemetry_of([*found.telemetry.records, *probe])
         assert "open-circuit" not in rules(found, telemetry=added, events=[]), seed
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+
+def deleted(found, dice):
+    records = found.telemetry.records
+    gone = without(records, dice.randrange(len(records)))
+    return "missing-telemetry", {"telemetry": replace(found.telemetry, records=list(gone))}
+
+
+def retried(found, dice):
+    records = retried_schema_error(dice, dice.choice(FORBIDDEN))
+    return "forbidden-class", {"telemetry": telemetry_of([*found.telemetry.records, *records])}
+
+
+def removed(found, dice):
+    part = dice.choice(("retry_log", "versioning"))
+    ledger = getattr(found, part)
+    if not ledger.entries:
+        return removed(found, dice)
+    fewer = without(ledger.entries, dice.randrange(len(ledger.entries)))
+    return "altered-ledger", {part: replace(ledger, entries=fewer)}
+
+
+def forged(found, dice):
+    part = dice.choice(("retry_log", "versioning"))
+    ledger = getattr(found, part)
+    if not ledger.entries:
+        return forged(found, dice)
+    entries = list(ledger.entries)
+    place = dice.randrange(len(entries))
+    field, value = dice.choice([("attempts", 99), ("stage", "x"), ("dataset_ids", ("d-9",))])
+    entries[place] = replace(entries[place], **{field: value})
+    return "altered-ledger", {part: replace(ledger, entries=tuple(entries))}
+
+
+@pytest.mark.req("PL-13")
+@settings(max_examples=60, deadline=None)
+@given(st.integers(200, 10**9), st.sampled_from([deleted, retried, removed, forged]), st.booleans())
+def test_any_world_is_clean_and_any_offence_in_it_is_found(seed, offence, has_all):
+    found, dice = world(seed), random.Random(seed)
+    parts = {} if has_all else {"stored": [], "events": []}
+    assert rules(found, **parts) == set()
+    rule, changed = offence(found, dice)
+    assert rule in rules(found, **changed, **parts)

@@ -41,9 +41,8 @@ def text_of(findings: Sequence[Finding], sources: Sources) -> str:
     for rule in dict.fromkeys(finding.rule for finding in findings):
         lines += [f"  next, for {rule}: {_FIXES[rule]}"]
     lines += [f"note: {note}" for note in sources.notes]
-    checked = ", ".join(f"{sources.counts.get(name, 0):,} {text}" for name, text in _WORDS.items())
-    verdict = f"{len(findings):,} findings" if findings else "no finding"
-    return "\n".join(map(shielded, [*lines, f"{verdict}; checked: {checked}"]))
+    checked = ", ".join(f"{text}: {sources.counts.get(name, 0):,}" for name, text in _WORDS.items())
+    return "\n".join(map(shielded, [*lines, f"findings: {len(findings):,}; {checked}"]))
 
 
 def document_of(findings: Sequence[Finding], sources: Sources) -> dict[str, Any]:

@@ -74,7 +74,7 @@ _LOCKED = (
     " UNION SELECT h.id FROM unnest(%(aggregates)s::text[]) AS a (aggregate) CROSS JOIN LATERAL ("
     "SELECT o.id FROM mainstay_outbox AS o WHERE o.aggregate = a.aggregate AND o.hold = 2"
     " OFFSET 0) AS h)"
-    " SELECT {} FROM (SELECT id FROM wanted ORDER BY id COLLATE \"C\") AS w CROSS JOIN LATERAL ("
+    ' SELECT {} FROM (SELECT id FROM wanted ORDER BY id COLLATE "C") AS w CROSS JOIN LATERAL ('
     "SELECT * FROM mainstay_outbox AS o WHERE o.id = w.id LIMIT 1 FOR UPDATE) AS l"
 )
 """Rows by their ids, and those that hold some aggregates, locked in the order of their ids. Each is
