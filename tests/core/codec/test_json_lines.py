@@ -23,3 +23,9 @@ def test_an_error_has_the_line_of_its_byte_or_the_last():
         msgspec.json.decode(data)
     assert line_of_error(data, caught.value) == 3
     assert line_of_error(b"{\n\n}\n\n", ValueError("no place")) == 3
+    data = b'{\n"parts": 7,\n"more": 8\n}'
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.json.decode(data, type=Parts)
+    assert line_of_error(data, caught.value) == 2
+    assert line_of_error(data, ValueError("Object contains unknown field `more`")) == 3
+    assert line_of_error(data, ValueError("Object missing required field `$.gone`")) == 4

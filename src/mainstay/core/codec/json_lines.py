@@ -21,13 +21,18 @@ def line_at(data: bytes, place: int) -> int:
 
 
 def line_of_error(data: bytes, error: Exception) -> int:
-    r"""The line of what msgspec could not decode: where its byte is; else the last line.
+    r"""The line of what msgspec could not decode: of its byte, or its field; else the last line.
 
     >>> line_of_error(b"{\n?", ValueError("JSON is malformed: invalid character (byte 2)"))
     2
     """
-    byte = re.search(r"\(byte (\d+)\)", str(error))
-    return line_at(data, len(data.rstrip()) if byte is None else int(byte[1]))
+    text = str(error)
+    byte = re.search(r"\(byte (\d+)\)", text)
+    if byte is not None:
+        return line_at(data, int(byte[1]))
+    field = re.search(r"`\$\.(\w+)|unknown field `(\w+)`", text)
+    place = -1 if field is None else data.find(f'"{field[1] or field[2]}"'.encode())
+    return line_at(data, len(data.rstrip()) if place < 0 else place)
 
 
 def places(data: bytes, parts: Iterable[msgspec.Raw], start: int = 0) -> Iterator[int]:

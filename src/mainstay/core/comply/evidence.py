@@ -14,6 +14,7 @@ from msgspec import Struct
 from mainstay.core.base.timestamps import sortable
 from mainstay.core.comply.finding import Finding
 from mainstay.core.pipeline.ledger import RETRY_LOG, VERSIONING, Ledger, chains_of
+from mainstay.core.pipeline.rules import COOLDOWN, MAX_ATTEMPTS
 from mainstay.core.pipeline.shape import parents_of
 from mainstay.core.pipeline.state import RunRecord, RunState
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
     At: TypeAlias = tuple[str, str]
     """A pipeline, and a run or a stage of it."""
-
-MAX_ATTEMPTS, COOLDOWN = 5, 300.0
-"""What the document allows, if nothing at hand states another limit."""
 
 
 class Attempt(Struct, frozen=True, gc=False):

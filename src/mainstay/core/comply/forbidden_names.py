@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mainstay import errors
+from mainstay.core.pipeline.rules import FAIL_FAST_CLASSES
 
 INTERRUPTIONS = frozenset({
     "CallCancelled", "Cancelled", "CancelledError", "GeneratorExit", "KeyboardInterrupt",
@@ -24,8 +25,5 @@ _NAMES = frozenset({
     name
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.FailFastError)
-} | {
-    "AvroTypeException", "DocumentInvalid", "JsonSchemaValueException", "SchemaError",
-    "SchemaErrors", "ValidationError", "XMLSchemaValidationError",
-})  # fmt: skip
+} | {name.rpartition(".")[2] for name in FAIL_FAST_CLASSES})  # fmt: skip
 """Those of mainstay, and what libraries raise for data that does not match its schema."""

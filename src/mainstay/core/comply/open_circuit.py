@@ -13,6 +13,7 @@ from itertools import pairwise
 from mainstay.core.comply.finding import Finding
 from mainstay.core.comply.moments import moment
 from mainstay.core.comply.rule import Rule
+from mainstay.core.pipeline.rules import MAX_DELAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     """When each call of the telemetry was over."""
 
 ID = "open-circuit"
-_LONGEST = 30.0
-"""Seconds of the longest wait: an entry is written that long, for each attempt, after the first."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -59,7 +58,7 @@ def _marks(evidence: Evidence, ends: Ends) -> dict[At, list[float]]:
         for entry in run.retries:
             at = None if _key(run, entry) in ends else moment(entry.timestamp)
             if entry.circuit_open and at is not None:
-                earlier = at - _LONGEST * entry.attempts
+                earlier = at - MAX_DELAY * entry.attempts  # it is written after the last wait
                 found.setdefault((run.pipeline_id, entry.stage), []).append(earlier)
     return found
 

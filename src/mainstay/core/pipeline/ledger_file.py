@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 from msgspec import Struct
 
 from mainstay.core.base.change import ready
+from mainstay.core.codec.json_lines import line_at, line_of_error, places
 from mainstay.core.pipeline.ledger import VERSION, Ledger, LedgerEntry
 from mainstay.errors import LedgerError
 
@@ -67,15 +66,15 @@ def decode(data: bytes, path: str = "", ledger: str = "") -> Ledger:
     mainstay.errors.LedgerError: retry_log.json, line 1: it is damaged or cut off: Input ...
     """
     outer = _outer(data, path)
-    for raw, at in zip(outer.entries, _places(data, outer.entries), strict=True):
+    for raw, at in zip(outer.entries, places(data, outer.entries), strict=True):
         try:
             msgspec.json.decode(raw, type=LedgerEntry)
         except (ValueError, RecursionError) as error:
-            raise LedgerError(path, _line(data, at), f"this is no entry: {error}") from error
+            raise LedgerError(path, line_at(data, at), f"this is no entry: {error}") from error
     try:
         found = msgspec.json.decode(data, type=Ledger)
     except (ValueError, RecursionError) as error:
-        raise LedgerError(path, _line_of(data, error), f"it is no ledger: {error}") from error
+        raise LedgerError(path, line_of_error(data, error), f"it is no ledger: {error}") from error
     if ledger and found.ledger != ledger:
         raise LedgerError(path, 1, f"it is the ledger {found.ledger}, not {ledger}")
     return found
@@ -90,17 +89,7 @@ def line_of(data: bytes, index: int | None) -> int:
     if index is None:
         return 1
     entries = msgspec.json.decode(data, type=_Outer).entries[: index + 1]
-    return _line(data, _places(data, entries)[-1])
-
-
-def _places(data: bytes, entries: list[msgspec.Raw]) -> list[int]:
-    """Where each entry begins."""
-    found, end = [], 0
-    for raw in entries:
-        at = data.index(bytes(raw), end)
-        found.append(at)
-        end = at + len(bytes(raw))
-    return found
+    return line_at(data, list(places(data, entries))[-1])
 
 
 def _outer(data: bytes, path: str) -> _Outer:
@@ -108,29 +97,14 @@ def _outer(data: bytes, path: str) -> _Outer:
         header = msgspec.json.decode(data, type=_Header)
     except (ValueError, RecursionError) as error:
         text = f"it is damaged or cut off: {error}"
-        raise LedgerError(path, _line_of(data, error), text) from error
+        raise LedgerError(path, line_of_error(data, error), text) from error
     if header.version != VERSION:
         text = f"it has version {header.version}, and this mainstay reads version {VERSION}"
-        raise LedgerError(path, _line(data, max(0, data.find(b'"version"'))), text)
+        raise LedgerError(path, line_at(data, max(0, data.find(b'"version"'))), text)
     try:
         return msgspec.json.decode(data, type=_Outer)
     except (ValueError, RecursionError) as error:
-        raise LedgerError(path, _line_of(data, error), f"it is no ledger: {error}") from error
-
-
-def _line_of(data: bytes, error: Exception) -> int:
-    """The line of an error: where its byte is, or the field that it names; else the last line."""
-    text = str(error)
-    byte = re.search(r"\(byte (\d+)\)", text)
-    if byte is not None:
-        return _line(data, int(byte[1]))
-    field = re.search(r"`\$\.(\w+)|unknown field `(\w+)`", text)
-    at = -1 if field is None else data.find(f'"{field[1] or field[2]}"'.encode())
-    return _line(data, len(data.rstrip()) if at < 0 else at)
-
-
-def _line(data: bytes, at: int) -> int:
-    return data.count(b"\n", 0, at) + 1
+        raise LedgerError(path, line_of_error(data, error), f"it is no ledger: {error}") from error
 
 
 ready(_Header)
