@@ -2,7 +2,7 @@
 
 import pytest
 
-from mainstay import ConfigError
+from mainstay import ConfigError, UsageError
 from mainstay.config.effects.contract import read_effect_contract, read_orchestrator_contract
 
 CONTRACT = """\
@@ -111,6 +111,12 @@ def test_a_contract_that_is_not_there_is_named(tmp_path):
         ((line, _, text),) = problems(read, tmp_path / "contract.yaml")
         assert line is None
         assert "there is no such file" in text
+
+
+def test_what_is_no_path_is_refused():
+    """By what it is."""
+    with pytest.raises(UsageError, match="contract = 7"):
+        read_orchestrator_contract(7)
 
 
 @pytest.mark.req("EF-03")

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mainstay.core.base.validate import Checker
 from mainstay.core.effects.contract import OrchestratorContract
 from mainstay.core.effects.result import EffectResult, result_of
 from mainstay.core.effects.settings import (
     attempt_timeout,
+    by_kind,
     client_options,
     curve,
     policy_fields,
@@ -232,6 +234,29 @@ def test_settings_are_the_fields_of_a_policy():
     assert (policy.max_attempts, policy.attempt_timeout) == (3, 4.0)
     assert policy.delay(1, 0.5) == 0.1
     assert Policy(**policy_fields(DATABASE)).delay(1, 0.5) == 0.5
+
+
+def model(kind):
+    """Settings of a kind, as far as an orchestrator looks at them."""
+    return SimpleNamespace(kind=kind, client_options=client_options)
+
+
+def test_settings_are_found_by_their_kind():
+    """One model, or several."""
+    http, vault = model("http"), model("vault")
+    check = Checker("Orchestrator")
+    assert by_kind(check, http) == {"http": http}
+    assert by_kind(check, iter([http, vault])) == {"http": http, "vault": vault}
+    check.close()
+
+
+def test_what_is_no_model_and_a_kind_twice_are_problems():
+    """All of them."""
+    check = Checker("Orchestrator")
+    by_kind(check, [model("http"), model("http"), "vault", None])
+    by_kind(check, 7)
+    assert [problem.field for problem in check.problems] == ["settings"] * 4
+    assert "two for http" in str(check.problems[0])
 
 
 @given(st.sets(st.integers(400, 599), max_size=8))

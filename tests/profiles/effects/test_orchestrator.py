@@ -342,6 +342,13 @@ def test_a_wrong_orchestrator_is_refused(tmp_path):
     with pytest.raises(PolicyError) as refused:
         Orchestrator(settings=["http"], engine="mine", sinks=[])
     assert {p.field for p in refused.value.problems} == {"settings", "engine", "options"}
+    with pytest.raises(PolicyError, match="two for http"):
+        Orchestrator(settings=[HttpRetryConfig(), HttpRetryConfig(max_attempts=5)])
+    with pytest.raises(PolicyError, match="kind"):
+        Orchestrator(sinks=[]).policy("floppy")
+    with pytest.raises(UsageError, match="contract = 7"):
+        Orchestrator(7)
+    assert Orchestrator(settings=HttpRetryConfig(max_attempts=7)).policy("http").max_attempts == 7
     path = tmp_path / "contract.yaml"
     path.write_text("error_handling:\n  retry_policy:\n    max_retries: many\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"contract.yaml:3: error_handling.retry_policy.max_retr"):

@@ -17,6 +17,7 @@ from mainstay.config.report import Report
 from mainstay.config.shapes import Number, Whole, snake
 from mainstay.config.tree import Node
 from mainstay.core.effects.contract import BOUNDS, MOST_RETRIES, OrchestratorContract
+from mainstay.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -81,6 +82,8 @@ def read_effect_contract(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _tree(path: str | os.PathLike[str], report: Report) -> Node | None:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"contract = {path!r}: must be the path of a contract.yaml")
     found = read_file(Path(path), str(path), report).tree
     if found is not None and type(found.value) is not dict:
         report.file(str(path), found.line, "is no contract: it must be a mapping")

@@ -19,6 +19,7 @@ from mainstay.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mainstay.core.base.validate import Checker
     from mainstay.core.retry.classify import Rule
 
 CIRCUIT_BREAKER = BreakerSettings(failure_threshold=5, recovery_timeout=60.0, count="all")
@@ -44,6 +45,22 @@ def curve(initial: float, base: float, most: float) -> Backoff:
     if type(initial) in (int, float) and type(most) in (int, float):
         initial = min(initial, most)
     return Backoff.exponential(initial, factor=base, max_delay=most)
+
+
+def by_kind(check: Checker, given: Any) -> dict[str, Any]:
+    """Settings by their kind, of one model or of several; notes what is none, and a kind twice.
+
+    >>> by_kind(Checker("Orchestrator"), ())
+    {}
+    """
+    is_one = hasattr(given, "client_options") or not hasattr(given, "__iter__")
+    found: dict[str, Any] = {}
+    for each in (given,) if is_one else given:
+        if not hasattr(each, "client_options"):
+            check.note("settings", each, "models such as DatabaseRetryConfig()")
+        elif found.setdefault(each.kind, each) is not each:
+            check.note("settings", each, f"one for each kind: there are two for {each.kind}")
+    return found
 
 
 def policy_fields(settings: Any) -> dict[str, Any]:

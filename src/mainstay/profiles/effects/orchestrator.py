@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from mainstay.config.effects.contract import read_orchestrator_contract
 from mainstay.core.base.validate import Checker
 from mainstay.core.effects.contract import MOST_RETRIES, OrchestratorContract
-from mainstay.core.effects.settings import CIRCUIT_BREAKER, policy_fields, status_fields
+from mainstay.core.effects.settings import CIRCUIT_BREAKER, by_kind, policy_fields, status_fields
 from mainstay.core.effects.taxonomy import FINAL, RETRYABLE, STATUSES
+from mainstay.core.effects.transport import transport_of
 from mainstay.drivers.effects.call import EffectCall
 from mainstay.drivers.effects.single_shot import ATTRIBUTE, Effect
 from mainstay.drivers.policy import RetryPolicy
@@ -34,8 +35,8 @@ class Orchestrator:
     Args:
         contract: the path of an orchestrator's contract.yaml, or an OrchestratorContract; None
             for the document's parameter table.
-        settings: models such as DatabaseRetryConfig: effects of their kind have their delays,
-            timeouts and statuses, and their attempts as far as the contract allows.
+        settings: models such as DatabaseRetryConfig, one for each kind: effects of that kind have
+            its delays, timeouts and statuses, and its attempts as far as the contract allows.
         engine: runs the calls, with its own circuits; by default one is made, with a circuit for
             each name of an effect that opens for 60 s after 5 failures in a row.
         options: what else an Engine takes: `store`, `sinks`, `seed`, `breaker`, `budget`.
@@ -53,7 +54,7 @@ class Orchestrator:
         self,
         contract: OrchestratorContract | str | os.PathLike[str] | None = None,
         *,
-        settings: Iterable[RetryConfig] = (),
+        settings: RetryConfig | Iterable[RetryConfig] = (),
         engine: Engine | None = None,
         **options: Any,
     ) -> None:
@@ -62,10 +63,7 @@ class Orchestrator:
         if engine is not None and options:
             check.note("options", sorted(options), "left out: the engine that is given has its own")
         self._policies: dict[EnumInfraTransportType, RetryPolicy] = {}
-        self._settings = {getattr(each, "kind", ""): each for each in settings}
-        for each in self._settings.values():
-            if not hasattr(each, "client_options"):
-                check.note("settings", each, "models such as DatabaseRetryConfig()")
+        self._settings = by_kind(check, settings)
         check.close()
         if contract is not None and not isinstance(contract, OrchestratorContract):
             contract = read_orchestrator_contract(contract)
@@ -80,7 +78,7 @@ class Orchestrator:
         >>> Orchestrator(OrchestratorContract(max_retries=3)).policy("kafka").max_attempts
         4
         """
-        found = self._settings.get(kind)
+        found = self._settings.get(transport_of(kind).value)
         if found is None:
             fields = {**self.contract.policy_fields(), **status_fields(STATUSES)}
         else:
