@@ -62,6 +62,12 @@ SYNTAX = frozenset(
 )
 
 
+FOREIGN = frozenset({"builtins", "typing", "enum", "msgspec", "pydantic"})
+"""Packages whose members are not ours, though our classes inherit them."""
+MODELS = ("__struct_fields__", "__pydantic_fields__")
+"""What a class has whose constructor is made of its fields."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the API, or write it to api.txt."""
     parser = argparse.ArgumentParser(description="The public API as text.")
@@ -124,12 +130,12 @@ def constructor(cls: type) -> str:
     if issubclass(cls, enum.Enum) or getattr(cls, "_is_protocol", False):
         return ""
     made = [c for c in cls.__mro__ if is_ours(c) and {"__init__", "__new__"} & vars(c).keys()]
-    return signature(cls) if made or hasattr(cls, "__struct_fields__") else ""
+    return signature(cls) if made or any(hasattr(cls, name) for name in MODELS) else ""
 
 
 def is_ours(cls: type) -> bool:
     """Whether a class is defined in this package or, in a test, beside it."""
-    return cls.__module__.partition(".")[0] not in {"builtins", "typing", "enum", "msgspec"}
+    return cls.__module__.partition(".")[0] not in FOREIGN
 
 
 def describe_members(path: str, cls: type, public: set[int]) -> Iterator[str]:

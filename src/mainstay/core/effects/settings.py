@@ -50,6 +50,7 @@ def curve(initial: float, base: float, most: float) -> Backoff:
 def by_kind(check: Checker, given: Any) -> dict[str, Any]:
     """Settings by their kind, of one model or of several; notes what is none, and a kind twice.
 
+    >>> from mainstay.core.base.validate import Checker
     >>> by_kind(Checker("Orchestrator"), ())
     {}
     """
