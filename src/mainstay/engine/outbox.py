@@ -173,7 +173,7 @@ class Outbox:
             policy: classification, backoff, the timeout of an attempt, and how many attempts a
                 message has; by default the policy of the operation "outbox", or 4 attempts with
                 30 s for each.
-            batch: entries that are under way at once.
+            batch: entries of one claim; the next claim is made while one is published.
             poll: seconds between two looks at the table, if nothing wakes the relay.
             lease: seconds after which the entries of a relay that ended are taken over.
             after_dead: "continue": if a message is dead, later ones of its aggregate go on;

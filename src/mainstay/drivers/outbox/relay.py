@@ -230,11 +230,10 @@ class Relay:
     async def _round(self, *, until_empty: bool) -> float | None:
         """One claim; the seconds to wait for the next one, or None if there is nothing left."""
         due = await self._upkeep()
-        room = self._options.batch - len(self._flights)
-        if len(self._flights) > self._options.batch // 2:
+        if len(self._flights) > self._options.batch:  # one more is claimed while it is published
             return self._options.poll  # a lane that ends wakes it
         is_idle = not self._flights
-        batch = await self._claim(room, is_idle=is_idle)
+        batch = await self._claim(self._options.batch, is_idle=is_idle)
         if batch.entries or batch.parked:
             return 0.0
         if batch.seen:
