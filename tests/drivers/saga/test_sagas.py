@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from mainstay import (
+    Backoff,
     CallCancelled,
     CompensationFailedError,
     Conflict,
@@ -28,6 +29,7 @@ from mainstay import (
 )
 from mainstay.core.base.change import Change
 from mainstay.core.saga.commands import Take
+from mainstay.core.saga.state import decode
 from mainstay.drivers.saga.records import OPEN_SAGAS, SPACE
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import virtual_time
@@ -1054,6 +1056,36 @@ def test_a_process_that_stood_still_loses_its_saga(engine, run):
     saga = Saga("t", [SagaStep("a", lose, policy=ONCE), SagaStep("b", lambda: 1)])
     with pytest.raises(LeaseLost):
         run(engine, saga, id="1")
+
+
+@pytest.mark.req("EF-14")
+@pytest.mark.parametrize("is_undo", [False, True])
+def test_a_retry_after_the_saga_was_taken_over_is_not_made(run, is_undo):
+    """The lease is looked at before each attempt: another process may run the step by now."""
+    attempts, store = [], MemoryStore()
+    patient = RetryPolicy(max_attempts=5, retry_on=Exception, backoff=Backoff.constant(60.0))
+
+    def lose():
+        attempts.append(1)
+        time.advance(31.0)  # this process stands still, its renewal too
+        store.transact(SPACE, "t/1", take)
+        raise OSError("down")
+
+    def take(value, now):
+        from mainstay.core.saga.record import reduce
+
+        return reduce(value, Take("another", decode(value).shape, 300.0), now)
+
+    with virtual_time() as time, Engine(store, sinks=[]) as engine:
+        if is_undo:
+            first = SagaStep("a", lambda: 1, lose, compensate_policy=patient)
+            saga = Saga("t", [first, Steps()("b", fail=ValueError("x"))])
+        else:
+            saga = Saga("t", [SagaStep("a", lose, policy=patient)])
+        with pytest.raises(LeaseLost):
+            run(engine, saga, id="1")
+        assert attempts == [1]
+        assert decode(store.read(SPACE, "t/1")[0]).owner == "another"
 
 
 def test_a_lease_that_may_be_over_is_renewed_before_a_step(engine, run):

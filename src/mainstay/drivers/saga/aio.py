@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-import mainstay.runtime.clock as clock
 from mainstay.core.saga.flow import (
     AwaitStep,
     EmitSaga,
@@ -26,6 +25,7 @@ from mainstay.deadline import within
 from mainstay.drivers.idempotency.patience import aoffered
 from mainstay.drivers.saga.escalation import aescalate
 from mainstay.drivers.saga.loops import Group
+from mainstay.drivers.saga.steps import SagaTaken
 from mainstay.runtime.loops import in_thread, is_cancellation, is_trio, shielded
 
 if TYPE_CHECKING:
@@ -108,7 +108,6 @@ class _Driver:
         if type(effect) is AwaitStep:
             return await self._await_step()
         if type(effect) is UndoStep:
-            await self._check_lease()
             return await _called(self.run.call(effect.step, is_undo=True), None)
         if type(effect) is EmitSaga:
             self.run.parts.emit(effect.event)
@@ -128,7 +127,6 @@ class _Driver:
     async def _run_steps(self, effect: RunSteps) -> Outcome:
         if self.cancelled is not None and not effect.is_forward:
             return await self._cut_off(effect)
-        await self._check_lease()
         calls = [self.run.call(number) for number in effect.steps]
         self._calls, self._is_forward = calls, effect.is_forward
         if len(calls) == 1:
@@ -154,11 +152,6 @@ class _Driver:
             self.group.cancel()
         return self.run.done(await self.group.next())
 
-    async def _check_lease(self) -> None:
-        if not self.run.is_certain():
-            sent, run = clock.current.monotonic(), self.run
-            run.renewed(await run.parts.records.astep(run.address, run.renewal()), sent)
-
 
 async def _called(call: StepCall, limit: float | None) -> Outcome:
     try:
@@ -166,6 +159,8 @@ async def _called(call: StepCall, limit: float | None) -> Outcome:
             if call.is_async:
                 return call.returned(await call.operation.acall(call.aattempt))
             return call.returned(await in_thread(lambda: call.operation.call(call.attempt)))
+    except SagaTaken as taken:
+        raise taken.lost from None
     except Exception as error:
         return call.failed(error)
 

@@ -19,7 +19,7 @@ from mainstay.core.saga.state import SagaState
 from mainstay.drivers.call.emit import emit
 from mainstay.drivers.idempotency.lease_renewal import LEASE_RENEWAL, Lease
 from mainstay.drivers.saga.records import SPACE
-from mainstay.drivers.saga.steps import call_of
+from mainstay.drivers.saga.steps import SagaTaken, call_of
 from mainstay.errors import LeaseLost
 from mainstay.runtime.context import BOUND, CANCEL, UNBOUND, context
 
@@ -137,11 +137,20 @@ class SagaRun:
         """Whether this process still has the lease without asking."""
         return clock.current.monotonic() < self.lease.until
 
-    def renewed(self, reply: Reply, sent: float) -> None:
-        """After a renewal; raises LeaseLost if another process has the saga."""
+    def renew(self) -> None:
+        """Renews a lease that may be over; raises SagaTaken if another process has the saga."""
+        sent = clock.current.monotonic()
+        self._renewed(self.parts.records.step(self.address, self.renewal()), sent)
+
+    async def arenew(self) -> None:
+        """The same, awaited."""
+        sent = clock.current.monotonic()
+        self._renewed(await self.parts.records.astep(self.address, self.renewal()), sent)
+
+    def _renewed(self, reply: Reply, sent: float) -> None:
         if type(reply[0]) is Lost:
-            raise LeaseLost(self.saga.name, self.saga_id)
-        self.lease.until = sent + self.lease.length
+            raise SagaTaken(LeaseLost(self.saga.name, self.saga_id))
+        self.lease.until = max(self.lease.until, sent + self.lease.length)
 
     def renewal(self) -> Renew:
         return Renew(self.record.owner, self.record.epoch, self.saga.lease)
@@ -175,7 +184,7 @@ class SagaRun:
         messages = self.parts.messages
         make = None if messages is None else messages.make
         return call_of(
-            self.saga, number, place, self.given, self.results, known, make, is_undo=is_undo
+            self.saga, number, place, self.given, self.results, known, self, make, is_undo=is_undo
         )
 
     def done(self, outcome: Outcome) -> Outcome:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mainstay.core.retry.policy import Policy
     from mainstay.core.saga.definition import Action, Saga, SagaStep
     from mainstay.drivers.verbs import Verbs
+    from mainstay.errors import LeaseLost
 
     class Operate(Protocol):
         """Makes an operation of the engine."""
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
         def __call__(
             self, name: str, *, policy: RetryPolicy | None = None, idempotency: str | None = None
         ) -> Verbs: ...
+
+    class HeldLease(Protocol):
+        """The lease of a saga, looked at right before each attempt.
+
+        A process may have stood still since the last look, or have waited for its next attempt, and
+        another may run the saga: then these raise SagaTaken.
+        """
+
+        def is_certain(self) -> bool: ...
+        def renew(self) -> None: ...
+        async def arenew(self) -> None: ...
 
     MakeMessage: TypeAlias = Callable[[str, UserValue, dict[str, Any]], tuple[UserValue, str]]
     """Checks and encodes a message: what the outbox takes, and the id."""
@@ -63,6 +75,17 @@ def is_doubtful(error: BaseException) -> bool:
     return verdict.is_ambiguous or verdict.kind in _DOUBTFUL
 
 
+class SagaTaken(BaseException):
+    """Another process has the saga: no attempt is made, and none is a failure of the step.
+
+    No policy retries it, because it is no Exception; the drivers raise the `lost` in its place.
+    """
+
+    def __init__(self, lost: LeaseLost) -> None:
+        super().__init__(str(lost))
+        self.lost = lost
+
+
 class StepCall:
     """One action or compensation, with the context that it is given."""
 
@@ -71,6 +94,7 @@ class StepCall:
         "_clear",
         "_function",
         "_given",
+        "_lease",
         "_messages",
         "context",
         "is_async",
@@ -79,11 +103,17 @@ class StepCall:
     )
 
     def __init__(
-        self, number: int, known: Known, context: SagaContext, messages: list[UserValue]
+        self,
+        number: int,
+        known: Known,
+        context: SagaContext,
+        messages: list[UserValue],
+        lease: HeldLease,
     ) -> None:
         self.step = number
         self.operation = known.operation
         self.context = context
+        self._lease = lease
         self._messages = messages
         """What the present attempt has emitted."""
         self.is_async = known.is_async
@@ -94,6 +124,8 @@ class StepCall:
 
     def attempt(self) -> UserValue:
         """One attempt of a plain function."""
+        if not self._lease.is_certain():
+            self._lease.renew()
         self._begin()
         try:
             value = self._function(*self._given)
@@ -110,6 +142,8 @@ class StepCall:
 
     async def aattempt(self) -> UserValue:
         """One attempt of an async function."""
+        if not self._lease.is_certain():
+            await self._lease.arenew()
         self._begin()
         try:
             return await self._function(*self._given)
@@ -205,6 +239,7 @@ def call_of(
     given: UserValue,
     results: Mapping[str, UserValue],
     known: Known,
+    lease: HeldLease,
     make: MakeMessage | None = None,
     *,
     is_undo: bool = False,
@@ -222,4 +257,4 @@ def call_of(
 
     sending = None if make is None else send
     context = SagaContext(saga.name, saga_id, name, given, results, key, sending)
-    return StepCall(number, known, context, messages)
+    return StepCall(number, known, context, messages, lease)

@@ -11,11 +11,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-import mainstay.runtime.clock as clock
 from mainstay.core.saga.flow import AwaitStep, EmitSaga, RunSteps, UndoStep, Write
 from mainstay.deadline import within
 from mainstay.drivers.idempotency.patience import offered
 from mainstay.drivers.saga.escalation import escalate
+from mainstay.drivers.saga.steps import SagaTaken
 from mainstay.runtime.context import carry
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def _write(run: SagaRun, effect: Write) -> object:
 def _run_steps(run: SagaRun, effect: RunSteps, group: _Threads) -> Outcome:
     if effect.is_forward:
         run.free_of_caller()
-    _check_lease(run)
     calls = [run.call(number) for number in effect.steps]
     if len(calls) == 1:
         return run.done(_called(calls[0], effect.left))
@@ -77,7 +76,6 @@ def _run_steps(run: SagaRun, effect: RunSteps, group: _Threads) -> Outcome:
 
 def _undo(run: SagaRun, effect: UndoStep) -> Outcome:
     run.free_of_caller()
-    _check_lease(run)
     return _called(run.call(effect.step, is_undo=True), None)
 
 
@@ -85,15 +83,10 @@ def _called(call: StepCall, limit: float | None) -> Outcome:
     try:
         with nullcontext() if limit is None else within(limit):
             return call.returned(call.operation.call(call.attempt))
+    except SagaTaken as taken:
+        raise taken.lost from None
     except Exception as error:
         return call.failed(error)
-
-
-def _check_lease(run: SagaRun) -> None:
-    """Renews a lease that may be over: this process may have stood still."""
-    if not run.is_certain():
-        sent = clock.current.monotonic()
-        run.renewed(run.parts.records.step(run.address, run.renewal()), sent)
 
 
 class _Threads:

@@ -48,8 +48,9 @@ _SELECT = (
     " FROM mainstay_outbox AS r WHERE r.phase = 'ready'"
     " AND r.position < (SELECT max(position) FROM c) AND r.aggregate IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM c WHERE c.id = r.id) GROUP BY r.aggregate),"
-    f" f AS MATERIALIZED (SELECT a.aggregate, least({_least(0)}, {_least(2)}, skipped.position)"
-    " AS first FROM a LEFT JOIN skipped ON skipped.aggregate = a.aggregate)"
+    " f AS MATERIALIZED (SELECT a.aggregate,"
+    f" least({_least(0)}, {_least(2)}, skipped.position) AS first"
+    " FROM a LEFT JOIN skipped ON skipped.aggregate = a.aggregate)"
     f" SELECT {', '.join('c.' + name.strip() for name in COLUMNS.split(','))},"
     f" f.first, {CLOCK} FROM c LEFT JOIN f ON f.aggregate = c.aggregate ORDER BY c.position"
 )
