@@ -186,3 +186,10 @@ def test_the_command_reads_what_a_pipeline_has_left(tmp_path, monkeypatch, capsy
     document = json.loads(capsys.readouterr().out)
     assert (code, document["findings"], document["checked"]["runs"]) == (0, [], 5)
     assert document["checked"]["audit_records"] > 0
+    found = ["telemetry.json", "--store", "sqlite:///etl.db", "--json"]
+    assert guard.run(["comply", *found]) == 0  # the ledgers are where the runs name them
+    capsys.readouterr()
+    (tmp_path / LEDGER).unlink()
+    assert guard.run(["comply", *found]) == 1
+    (only,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (only["rule"], Path(only["file"]).name) == ("altered-ledger", LEDGER)

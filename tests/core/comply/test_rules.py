@@ -296,10 +296,17 @@ def test_a_run_that_is_not_carried_over_yet_may_be_missing_in_the_files():
     other = sealed(
         [LedgerEntry(kind="began", pipeline_id="etl", run_id="r-2")], VERSIONING, (), 0.0
     )
-    cases = [(True, [other], []), (False, [other], ["altered-ledger"]), (False, [], [])]
-    for is_open, chains, expected in cases:
-        files = [LedgerFile(path="ledger.json", ledger=ledger_of(VERSIONING, chains))]
-        runs = [StoredRun(record=record, is_open=is_open)]
+    cases = [
+        (True, [other], "", []),
+        (False, [other], "", ["altered-ledger"]),
+        (False, [], "", []),
+        (False, [], "/other", []),
+        (False, [], "/ledgers", ["altered-ledger"]),
+    ]
+    for is_open, chains, folder, expected in cases:
+        whole = ledger_of(VERSIONING, chains)
+        files = [LedgerFile(path="ledger.json", ledger=whole, folder=folder)]
+        runs = [StoredRun(record=replace(record, ledgers="/ledgers"), is_open=is_open)]
         assert [rule for rule, _ in found(ledgers=files, store="s", stored=runs)] == expected
 
 

@@ -83,10 +83,11 @@ def command(
         if engine is not None:
             sources.store = engine.store.url
         sources.audit += [] if sources.audit else _configured_audit(sources.store)
-        sources.complete()
+        stored = [] if engine is None else stored_runs(engine.store)
+        sources.complete(stored)
         evidence = gathered(
             sources,
-            [] if engine is None else stored_runs(engine.store),
+            stored,
             run=run or "",
             since=_moment(since),
             max_attempts=max_attempts,

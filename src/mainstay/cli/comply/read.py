@@ -64,9 +64,13 @@ class Sources:
         for path in files:
             places[kind_of(path)].append(path)
 
-    def complete(self) -> None:
-        """Adds the files at the places of the document, for what the command line does not name."""
+    def complete(self, stored: list[StoredRun]) -> None:
+        """Adds the files at the places of the document, for what the command line does not name.
+
+        If no ledger is there, those of the folders that the stored runs name.
+        """
         self.ledgers += [] if self.ledgers else list(filter(os.path.exists, LEDGERS))
+        self.ledgers += [] if self.ledgers else _of_runs(stored)
         self.telemetry += [] if self.telemetry else sorted(_releases())
         if not (self.telemetry or self.ledgers or self.store):
             raise CommandError(
@@ -83,6 +87,17 @@ class Sources:
                 wanted.setdefault(each.file, set()).add(each.index)
         lines = {file: lines_of(self.content[file], wanted[file]) for file in wanted}
         return [_lined(each, lines) for each in findings]
+
+
+def _of_runs(stored: list[StoredRun]) -> list[str]:
+    """The ledgers of runs whose end is carried over; a folder on another machine is passed over."""
+    folders = dict.fromkeys(each.record.ledgers for each in stored if not each.is_open)
+    return [
+        os.path.join(folder, os.path.basename(name))  # noqa: PTH118, PTH119  pathlib loads slowly
+        for folder in folders
+        if folder and os.path.isdir(folder)  # noqa: PTH112
+        for name in LEDGERS
+    ]
 
 
 def _releases() -> list[str]:
@@ -158,7 +173,8 @@ def _ledger(sources: Sources, path: str) -> LedgerFile:
     if data is None:
         return LedgerFile(path=path, ledger=None)
     sources.content[path] = data
-    return LedgerFile(path=path, ledger=read_ledger(path, data))
+    folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120  pathlib loads slowly
+    return LedgerFile(path=path, ledger=read_ledger(path, data), folder=folder)
 
 
 def stored_runs(store: Store) -> list[StoredRun]:

@@ -103,10 +103,11 @@ def _difference(
 
 
 def _is_due(file: LedgerFile, stored: StoredRun) -> bool:
-    """Whether the run belongs into this file: its pipeline is there, and it is kept."""
+    """Whether the run belongs into this file, by its folder or its pipeline, and is kept."""
     assert file.ledger is not None
     record = stored.record
-    if all(each.pipeline_id != record.pipeline for each in file.ledger.runs):
+    is_there = bool(file.folder) and file.folder == record.ledgers
+    if not is_there and all(each.pipeline_id != record.pipeline for each in file.ledger.runs):
         return False
     at = sortable(record.versions[-1].timestamp) if record.versions else ""
     return not at or at >= sortable(file.ledger.kept_since)

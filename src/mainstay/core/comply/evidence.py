@@ -81,6 +81,8 @@ class LedgerFile(Struct, frozen=True, kw_only=True):
 
     path: str
     ledger: Ledger | None
+    folder: str = ""
+    """Its folder as runs of a store name it; empty if that is not known."""
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
