@@ -112,4 +112,5 @@ def spread(late: list[float]) -> float | None:
     if size == 0:
         return None
     each = [p99(late[number * size : (number + 1) * size]) for number in range(PARTS)]
-    return (max(each) - min(each)) / max(median(each), 1e-9)
+    middle = median(each)
+    return (max(each) - min(each)) / middle if middle > 0 else None  # some ended before it

@@ -1,7 +1,7 @@
 """A name server on loopback that refuses as it is told to, and this thread's resolver that asks it.
 
 The resolver of glibc keeps the addresses of its servers for each thread; an application may change
-them. Where there is no glibc, `asked` skips the test.
+them. Where there is no glibc, the test is skipped.
 """
 
 import contextlib
@@ -27,8 +27,21 @@ class _State(ctypes.Structure):
     )
 
 
+def refused(code, call):
+    """What a lookup raises if the server answers every question with this code.
+
+    Skips the test if the system asks somebody else: a file, or a service of its own.
+    """
+    questions = []
+    with _asked(code, questions), pytest.raises(OSError) as caught:
+        call()
+    if not questions:
+        pytest.skip("the system does not ask the servers of the resolver")
+    return caught.value
+
+
 @contextlib.contextmanager
-def asked(code):
+def _asked(code, questions):
     """Names are looked up at a server that answers every question with this code."""
     libc = ctypes.CDLL(None)
     try:
@@ -40,7 +53,7 @@ def asked(code):
     kept = bytes(ctypes.string_at(ctypes.addressof(state), ctypes.sizeof(_State)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=_serve, args=[server, code], daemon=True)
+        thread = threading.Thread(target=_serve, args=[server, code, questions], daemon=True)
         thread.start()
         port = server.getsockname()[1]
         address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", port)
@@ -55,11 +68,12 @@ def asked(code):
             thread.join()
 
 
-def _serve(server, code):
+def _serve(server, code, questions):
     while True:
         question, sender = server.recvfrom(4096)
         if not question:
             return
+        questions.append(question)
         flags = struct.pack("!H", 0x8180 | code)
         answer = question[:2] + flags + question[4:6] + bytes(6) + question[12:]
         server.sendto(answer, sender)

@@ -132,7 +132,8 @@ def test_timeouts(web, lib):
     with full_port() as port, client(lib, timeout=SHORT) as made:
         comes_to(f"{name}.ConnectTimeout", lambda: made.get(f"http://127.0.0.1:{port}/"))
     limits = lib.x.Limits(max_connections=1)
-    with client(lib, limits=limits, timeout=SHORT) as made, made.stream("GET", web.url):
+    patient = lib.x.Timeout(30, pool=SHORT)
+    with client(lib, limits=limits, timeout=patient) as made, made.stream("GET", web.url):
         comes_to(f"{name}.PoolTimeout", lambda: made.get(web.url))
     with deaf_port() as port, client(lib, timeout=SHORT) as made:
         url = f"http://127.0.0.1:{port}/"
