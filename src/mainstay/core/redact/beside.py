@@ -47,6 +47,7 @@ _VALUES = frozenset(
     rows new old s b proceed generated entered used tried debug info output result
     """.split()
 )
+_VALUE_WORDS = (["value"], ["val"], ["input"], ["text"])
 _WORD_BEFORE = re.compile(r"(?:\A|[^\w.])([\w-]{1,40})[\"'`]?[ ][\"'`(\[{<]{0,2}\Z")
 _LINKS = frozenset(
     """
@@ -130,10 +131,11 @@ def _is_linked(between: str) -> bool:
     """Whether the value belongs to the name, and to nothing that is named in between."""
     tail = between[-50:]
     label = _LABEL.search(tail)
+    is_value = label is not None and words_of(label[1])[-1:] in _VALUE_WORDS
     if label is not None and not between.lstrip("\"'`])} ").startswith((":", "=")):
-        return label[1].lower() in _VALUES
+        return is_value or label[1].lower() in _VALUES
     if label is not None and label.start() > 0:
-        return label[1].lower() in _VALUES or label[1].isdigit()
+        return is_value or label[1].lower() in _VALUES or label[1].isdigit()
     word = _WORD_BEFORE.search(tail)
     if word is not None:
         is_quoted = tail[-1:] in ("'", '"', "`")

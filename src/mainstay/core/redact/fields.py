@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact.names import ENDINGS, IN_QUERY, SECRET, WORDS, SecretNames, squashed
+from mainstay.core.redact.names import (
+    ENDINGS,
+    IN_QUERY,
+    KEY,
+    SECRET,
+    WORDS,
+    SecretNames,
+    squashed,
+)
 from mainstay.core.redact.plain import is_plain, is_random, is_secret_value
 from mainstay.core.redact.values import (
     Value,
@@ -58,9 +66,25 @@ _WEAK_LENGTH = 200
 _FORM = re.compile(r"[^\s&\"'<>;,]{1,200}+&\w{1,40}+=")
 _FORM_OPTION = re.compile(r"(?:-d|-F|--data(?:-[a-z]{1,10})?|--form(?:-string)?)[ =]?[\"']?\Z")
 _GRANT = re.compile(r"grant_type|authorization_code|code_verifier")
+_REDIRECT = re.compile(
+    r"""(?i)redirect_uri|oauth|openid|oidc
+    |\bstate[\"']{0,2}[ ]?(?:=>|[:=])[ ]?[\"']?[\w%.~-]{12,}""",
+    re.VERBOSE,
+)
 _GRANTED = 300
+_NUMBER = re.compile(r"[\"']?-?[0-9]{1,8}(?![\w.-])")
 _NEXT = re.compile(r"[ ]([^\s,;:=\"'()<>]{6,100}+)(?=\s|[,;]|\Z)")
 _UNIT = re.compile(r"[ ](?:bytes|characters|chars|days|hours|items|attempts)\b")
+_PREFERENCES = re.compile(
+    r"""(?i)(?:(?:(?:theme|lang|language|locale|tz|timezone|currency|consent|cookie[_-]?consent|country
+      |region|dark[_-]?mode|color[_-]?scheme|colou?r[_-]?mode|i18n\w{0,12}|sidebar|layout|font[_-]?size
+      |view|accept[_-]?cookies|gdpr|units?)=[a-z0-9_/.+-]{0,24}+|path=[\w/.-]{0,60}+|max-age=-?[0-9]{1,12}+
+      |expires=[\w,:\x20-]{1,40}+|domain=[\w.-]{1,100}+|secure|httponly|partitioned|samesite=\w{3,6}+)
+    (?:;[ ]?(?=\S)|[;\s]{0,2}\Z))++""",
+    re.VERBOSE,
+)
+"""A cookie that holds what a person prefers, and nothing else."""
+_FIELD_OF_GO = re.compile(r"[A-Z]\w{0,60}+:")
 _QUOTES = frozenset("'\"")
 _PAIRS = ("credentials", "credential", "creds", "zugangsdaten")
 _WORDS = re.compile(r"[a-z]{3,8}(?:[ ,]{1,2}[a-z]{3,8}){11,23}(?![\w,])")
@@ -81,6 +105,8 @@ def named_values(text: str, names: SecretNames, mentions: list[Span]) -> Iterato
         is_variable = what == "pass" and found[0].endswith("=")  # make test PASS=1
         if what != SECRET and kind == "name" and not is_variable:
             name, what = _with_words_before(text, found, name, names)
+        if not what and names.is_key(name):
+            what = KEY
         if not what or (what in IN_QUERY and not _is_in_form(text, found)):
             continue
         if is_in_arn(text, found.start()):
@@ -113,12 +139,17 @@ def _with_words_before(
         longer = "".join((*words[-count:], name))
         if names.kind(longer) == SECRET:
             return longer, SECRET
+    if words and names.is_key(f"{words[-1]} {name}"):
+        return name, KEY
     return name, names.kind(name)
 
 
 def _is_in_form(text: str, found: re.Match[str]) -> bool:
     """Whether the name is a parameter of a URL or a field of a form, or of OAuth."""
-    if _GRANT.search(text, max(0, found.start() - _GRANTED), found.end() + _GRANTED) is not None:
+    first, last = max(0, found.start() - _GRANTED), found.end() + _GRANTED
+    if _GRANT.search(text, first, last) is not None:
+        return True
+    if _REDIRECT.search(text, first, last) and not _NUMBER.match(text, found.end()):
         return True
     if not found[0].endswith("="):
         return False
@@ -140,7 +171,8 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     at, kind = found.end(), found.lastgroup
     if kind == "name" and _is_header(text, at, found[0], name):
         value = line_at(text, at)
-        is_none = is_plain(text[value.start : value.end], name, is_quoted=False)
+        written = text[value.start : value.end]
+        is_none = is_plain(written, name, is_quoted=False) or _PREFERENCES.fullmatch(written)
         return [] if is_none else [value[:2]]
     if text[at : at + 1] in _QUOTES and _is_closed(text, found):
         return []
@@ -152,6 +184,8 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     words = None if value.is_quoted or value.end - at > 8 else _WORDS.match(text, at)
     if words is not None:
         return [words.span()]
+    if kind == "pair" and not value.is_quoted:
+        value = _argument(text, value)
     values = more_values(text, value, is_list=name.endswith("s"))
     if kind == "name" and not value.is_quoted and name.lower().endswith(_PAIRS):
         values += _paired(text, value)
@@ -159,6 +193,12 @@ def _secrets(text: str, found: re.Match[str], name: str, what: str) -> list[Span
     if hidden and what == SECRET and (found[0].endswith(" = ") or ("_" in name and kind == "name")):
         hidden[-1] = rest_of_line(text, found.start(), hidden[-1])
     return [each[:2] for each in hidden]
+
+
+def _argument(text: str, value: Value) -> Value:
+    """An argument without what follows the call: `('password', 255)->nullable()`."""
+    end = text.find(")", value.start, value.end)
+    return value if end < 0 else Value(value.start, end)
 
 
 def _is_closed(text: str, found: re.Match[str]) -> bool:
@@ -189,6 +229,8 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
     written = text[value.start : value.end]
     if not value.is_quoted and written.endswith(":") and found[0].rstrip().endswith(":"):
         return False  # the name of what follows
+    if found.lastgroup == "name" and _is_empty_field(text, found, written):
+        return False
     if value.start >= value.end or not is_secret_value(
         what, name, written, is_quoted=value.is_quoted, is_assigned=found[0].endswith("=")
     ):
@@ -200,6 +242,17 @@ def _is_hidden(text: str, value: Value, found: re.Match[str], name: str, what: s
     if found.lastgroup == "directive" and name.lower() in _DIRECTIVES:
         return True
     return not _is_loose(found.lastgroup, value) or is_random(written.strip(" ()"), is_named=True)
+
+
+def _is_empty_field(text: str, found: re.Match[str], written: str) -> bool:
+    """Whether Go prints nothing for the field, and the next one follows: `{Password: User:ann}`."""
+    if not found[0].endswith(": ") or _FIELD_OF_GO.match(written) is None:
+        return False
+    before = text[max(0, found.start() - _LEAD) : found.start()]
+    return (
+        before.endswith("{")
+        or _FIELD_OF_GO.match(before.rpartition(" ")[0].split(" ")[-1].lstrip("&{")) is not None
+    )
 
 
 def _is_counted(text: str, name: int, value: Value) -> bool:

@@ -149,6 +149,20 @@ _SIGNS = (
     *(sign for sign in _CALL_SIGNS if "(" in sign or "." in sign),
     *commands.SIGNS,
     *("failing row", "duplicate entry", "%40", "%3a", "\\u00", "\\x", "&#"),
+    *(
+        "%c3",
+        "%d0",
+        "%d1",
+        "%e3",
+        "%e5",
+        "%eb",
+        "\\u03",
+        "\\u04",
+        "\\u30",
+        "\\u5",
+        "\\ub",
+        "ntilde",
+    ),
 )
 """What a text must hold that has a secret without a name, or escapes."""
 

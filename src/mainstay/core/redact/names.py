@@ -61,6 +61,27 @@ WEAK = frozenset(
 BARE = frozenset("pass code key ticket".split())
 """Names that are weak if nothing stands before them: `pass: 12`; the others in a query."""
 
+KEY = "named key"
+"""A name that ends with `key` behind a word that no other key has: its value must look like one."""
+
+_OTHER_KEYS = frozenset(
+    """
+    primary foreign public cache partition sort sorting routing route idempotency object host group
+    message msg i18n translation hash row index dict map mapping config registry lookup unique
+    natural composite candidate surrogate s3 redis memcached dedup dedupe deduplication pub verify
+    publishable site gpg pgp fingerprint kms binding shard range join merge order record document
+    doc item entity event topic kafka metric counter lock mutex query search filter facet react list
+    node tree data field column attr attribute property prop param parameter header meta metadata
+    label tag env variable resource bucket file path blob upload download build artifact bundle
+    asset image layer digest content block chunk etag checksum version commit git zone dns cursor
+    page pagination arrow up down left right enter escape tab shift ctrl control alt function fn
+    hot shortcut keyboard any press home end delete space business tenant customer user account
+    parent child root top first last next prev previous the a this each no duplicate missing
+    distribution dist clustering cluster consistency rowset
+    """.split()
+)
+"""Words before `key` in names of what is no secret."""
+
 IN_QUERY = BARE - {"pass"}
 """Names that count only as parameters of a URL or fields of a form."""
 
@@ -79,7 +100,7 @@ _BEHIND = frozenset(
 
 _ADJECTIVES = frozenset(
     "invalid expired bad missing wrong unknown error exception unexpected unsupported existing "
-    "next page pagination continuation cancel eos bos unk pad sep cls mask".split()
+    "next page pagination continuation cancel cancellation eos bos unk pad sep cls mask".split()
 )
 """Words of other things: what follows them is a message, unless it looks like a secret."""
 
@@ -147,6 +168,15 @@ class SecretNames:
                 self._known.clear()
             known = self._known[name] = self._judged(name[-_LONGEST_NAME:])
         return known
+
+    def is_key(self, name: str) -> bool:
+        """Whether it may be the name of a key to a service: its value decides.
+
+        >>> [SecretNames().is_key(name) for name in ("OPENCAGE_KEY", "cache_key", "key")]
+        [True, False, False]
+        """
+        words = words_of(name[-_LONGEST_NAME:].rstrip("0123456789_")) if self._weak else []
+        return len(words) > 1 and words[-1] in ("key", "keys") and words[-2] not in _OTHER_KEYS
 
     def mentions(self, text: str, lowered: str) -> list[tuple[int, int]]:
         """Where words stand that are secret names, or a part of one; none: no finder need look.

@@ -16,6 +16,7 @@ from binascii import Error, a2b_base64
 
 from mainstay.core.redact.names import OneOf
 from mainstay.core.redact.plain import is_dense, is_random
+from mainstay.core.redact.shapes import files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ _CUBRID = (
     r"(?P<secret>[^\s:?]{1,100}+)"
 )
 _LOGIN = (
-    r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/)(?:(?P<secret>[^\s@\"'<>/]{1,200})"
+    r"(?:(?<=//)|(?<![\w/:@.%+-]))[\w.%+-]++:(?!\\{0,8}/|oracle:)(?:(?P<secret>[^\s@\"'<>/]{1,200})"
     r"@(?=[\w.-]{1,255}+:[0-9]|tcp\(|unix\(|localhost\b)|(?P<any>\S{1,100})@(?=tcp\(|unix\())"
 )
 _LOGIN_OF_NO_PORT = (
@@ -241,103 +242,7 @@ _USER_CODE = (  # of a device that has no keyboard
 _SOCKET = r"bearer\.authorization\.k8s\.io\.(?P<secret>[\w=-]{16,}+)"
 _SCHEMES = "bearer|basic|token|apikey|negotiate|ntlm|ssws"
 
-# --- keys and hashes ------------------------------------------------------------------------------
-
-_PEM = (
-    r"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----"
-    r"[^-]*+(?:-(?!---[- ]END)[^-]*+)*+"
-    r"(?:-----END [A-Z0-9 ]{0,40}-----|---- END [A-Z0-9 ]{0,40}----)?"
-)
-_PUTTY = (
-    r"Private-(?:Lines: [0-9]{1,4}\r?\n(?P<secret>(?:[\w+/=]{1,80}+(?:\r?\n|\Z))++)|MAC: "
-    r"(?P<mac>\w{8,128}+))"
-)
-_JWT = r"eyJ(?:(?!eyJ)[\w-]){5,}\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
-_JWK = r"[\"'](?:d|k|p|q|dp|dq|qi|oth)[\"']\s{0,9}+:\s{0,9}+[\"'](?P<secret>[\w+/=-]{16,}+)"
-_HASHED = (
-    r"(?<![\w$])(?:\$(?:2[abxy]?|1|5|6|7|y|gy|apr1|argon2\w{0,3}|scrypt|pbkdf2[\w-]{0,10}|bcrypt-sha256"
-    r"|sha1|[89]|NT|DCC2|S|P|H)\$"
-    r"[\w./$=,+-]{16,400}+|pbkdf2_sha[0-9]{1,3}\$[\w./$=+-]{16,400}+"
-    r"|SCRAM-SHA-[0-9]{1,3}\$[\w+/=:$]{16,400}+"
-    r"|grub\.pbkdf2\.sha[0-9]{1,3}\.[0-9]{1,9}\.[0-9A-F]{16,400}+\.[0-9A-F]{16,400}+"
-    r"|(?:pbkdf2:sha[0-9]{1,3}:[0-9]{1,9}|scrypt:[0-9:]{3,20}+)\$[\w./+]{1,100}+\$[0-9a-f]{32,400}+)"
-)
-_LDAP = (
-    r"\{(?:SSHA|SHA|SMD5|MD5|CRYPT|PBKDF2|ARGON2|PLAIN|CLEAR)[0-9A-Za-z-]{0,12}\}"
-    r"(?P<secret>[^\s:,]{4,400}+)"
-)
-_HOOK = (
-    r"(?i)(?:hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/(?:[0-9]{1,30}/)?"
-    r"|hooks\.zapier\.com/hooks/catch/|\.webhook\.office\.com/webhookb?2?/|api\.telegram\.org/bot"
-    r"|maker\.ifttt\.com/trigger/\w{1,60}/with/key/|outlook\.office\.com/webhook/"
-    r"|open\.feishu\.cn/open-apis/bot/v2/hook/|hooks\.chime\.aws/incomingwebhooks/)"
-    r"(?P<secret>[\w/@:-]{8,}+)"
-)
-_PGPASS = (
-    r"(?m)(?:^|(?<=: ))[\w.*-]{1,255}+:(?:[0-9]{1,5}|\*):[\w*-]{1,63}+:[\w*.@-]{1,63}+:"
-    r"(?P<secret>\S{4,200}+)$"
-)
-_ACL = (
-    r"(?i)\b(?:set)?user \S{1,60}+ (?:on|off|reset|nopass|[~&+-]\S{1,60}+| ){0,9}?"
-    r"(?P<secret>[#>][^\s]{4,128}+)"
-)
-_PROTOCOL = (  # FTP, POP3, IRC, Redis
-    r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
-    r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
-    r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
-    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
-    r"(?P<secret>[^\s\"]{3,200}+)"
-)
-_NETRC = (
-    r"(?i)\b(?:(?:login|user|username|account)[ \t=:]{1,4}\S{1,100}+|default"
-    r"|machine \S{1,200}+),?\s{1,20}+"
-    r"(?:password|passwd|pass|pw)\s{1,20}+(?:[0-9]{1,2}[ ])?(?!(?:is|was|for|has|must|not|not"
-    r"|in|and|or|expire|null|history|require)\b)(?P<secret>[^\s\"']{1,200}+)"
-)
-_CISCO = (  # the digit is the sort of encryption; 0 is none
-    r"(?i)\b(?:(?:password|secret|key|key-string|md5) [0-9]|message-digest-key [0-9]{1,3} md5"
-    r"|(?:isakmp|tacacs-server|radius-server) key) (?P<secret>[^\s\"']{4,200}+)"
-)
-_COMMUNITY = r"\bcommunity (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
-_NEWUSERS = (
-    r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
-    r"[^:\r\n]{0,200}+:/"
-)
-_SHADOW = r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{8,200}+):[0-9]{1,6}:(?:[0-9]{0,6}:){3}"
-_SASL = r"\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"  # Postfix
-_CHAP = (  # chap-secrets of PPP
-    r"(?m)(?:^|chap-secrets:)[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)"
-    r"[ \t]{1,9}(?:\*|[\w.-]{1,60}+)[ \t]{1,9}"
-    r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{4,200}+))"
-    r"[ \t]{1,9}[*0-9./]{1,20}[ \t]{0,9}$"
-)
-_LINKED = (  # https://host/reset-password/…
-    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit)[\w-]{0,30}/(?:[a-z-]{1,40}/){0,2}"
-    r"(?P<secret>[\w~=-]{16,200}+)(?![\w.])"
-)
-_WIFI = r"(?i)\bWIFI:[^\r\n]{0,200}?(?<=[;:])P:(?P<secret>(?:[^;\\\r\n]|\\.){1,100}+)"
-_USERLIST = (  # PgBouncer
-    r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}"
-    r"\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]{0,9}$"
-)
-_CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
-    r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
-    r"(?P<secret>[\w+/=]{4,400}+)"
-)
-_TAGGED = (  # IMAP: a1 LOGIN ann hunter2
-    r"(?i)\b[a-z]{0,4}[0-9]{1,6} LOGIN (?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+) "
-    r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{1,200}+))"
-)
-_DUMPED = (  # pwdump: a user, a number, two hashes
-    r"(?<!\S)[^\s:]{1,100}+:[0-9]{1,10}:(?P<secret>[0-9A-Fa-f*]{32}:[0-9A-Fa-f]{32}):"
-)
-_PRINTED = (  # what openssl prints of a private key
-    r"(?:\bpriv|privateExponent|prime[12]|exponent[12]|coefficient):\s{0,9}"
-    r"(?P<secret>(?:[0-9a-f]{2}:\s{0,20}+){8,}+(?:[0-9a-f]{2})?)"
-)
-_IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM|PLAIN) \"(?P<secret>[^\"\r\n]{1,200}+)\""
-_CURLRC = r"(?m)^[ ]{0,8}user[ ]{0,4}=[ ]{0,4}\"[^\s:\"]{1,60}+:(?P<secret>[^\"\r\n]{1,200}+)\""
-_TRACK = r"%B(?P<secret>[0-9]{12,19}\^[^?\r\n]{2,80}+)|;(?P<second>[0-9]{12,19}=[0-9]{4,40})"
+# --- what is picked of the shapes of files ---------------------------------------------------------
 
 
 def _command(found: re.Match[str]) -> list[Span]:
@@ -388,13 +293,13 @@ URLS: tuple[Shape, ...] = (
 
 _PASSWORD_SIGNS = (" -p ", " -p=", " -pw ", " -w ", " /p ", "'-p'", '"-p"', "'-pw'", "'-w'")
 SHAPES: tuple[Shape, ...] = (
-    (("-----begin", "---- begin"), re.compile(_PEM), _whole),
+    (("-----begin", "---- begin"), re.compile(files.PEM), _whole),
     (("-----end",), re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"), _before),
     (("-u", "-user"), re.compile(_USER), _if_written),
     (("auth", "cred", "login"), re.compile(_PAIR), _group),
     (("pdo", "mysql", "oci_", "getconn"), re.compile(_POSITION), _group),
     (("auth", "login", "logon", "cred", "bind "), re.compile(_TRIED), _if_named_random),
-    (("hook", "telegram", "ifttt"), re.compile(_HOOK), _group),
+    (("hook", "telegram", "ifttt"), re.compile(files.HOOK), _group),
     (
         ("bearer ", "bearer, ", "basic ", "token ", "apikey ", "negotiate ", "ntlm ", "ssws "),
         re.compile(
@@ -407,58 +312,59 @@ SHAPES: tuple[Shape, ...] = (
         re.compile(r"(?i)\b(digest )(?:\w{1,40}+=(?:\"[^\"\r\n]*+\"|[^\s,\"]++)(?:,\s{0,9}+)?+)++"),
         _digest,
     ),
-    (("eyj",), re.compile(_JWT, re.ASCII), _whole),
-    (("kty",), re.compile(_JWK, re.ASCII), _group),
+    (("eyj",), re.compile(files.JWT, re.ASCII), _whole),
+    (("kty",), re.compile(files.JWK, re.ASCII), _group),
     (
         tuple(
             "$2 $1$ $5$ $6$ $7$ $8$ $9$ $s$ $p$ $h$ $nt$ $dcc2$ "
             "$sha1$ $bcrypt scrypt: $y$ $apr1 $argon2 $scrypt pbkdf2 scram-".split()
         ),
-        re.compile(_HASHED, re.ASCII),
+        re.compile(files.HASHED, re.ASCII),
         _whole,
     ),
     (
         ("{ss", "{sh", "{sm", "{md", "{cr", "{pb", "{ar", "{pl", "{cl"),
-        re.compile(_LDAP, re.ASCII | re.IGNORECASE),
+        re.compile(files.LDAP, re.ASCII | re.IGNORECASE),
         _group,
     ),
-    (("private-",), re.compile(_PUTTY), _groups),
+    (("private-",), re.compile(files.PUTTY), _groups),
     (
         (":*:", ":5432:", ":5433:", ":5434:", ":6432:", ":6543:"),
-        re.compile(_PGPASS),
+        re.compile(files.PGPASS),
         _if_named_random,
     ),
-    ((" on #", " on >", "~* #", "~* >"), re.compile(_ACL), _group),
-    (("pass ", "auth ", '"auth"', "identify "), re.compile(_PROTOCOL), _command),
+    ((" on #", " on >", "~* #", "~* >"), re.compile(files.ACL), _group),
+    (("pass ", "auth ", '"auth"', "identify "), re.compile(files.PROTOCOL), _command),
     (
         ("pass ", "word ", "swd ", "pw ", "pass\t", "word\t", "pass\n", "word\n", "word\r"),
-        re.compile(_NETRC),
+        re.compile(files.NETRC),
         _netrc,
     ),
-    ((": eap", ": psk", ": xauth", ": ntlm", ': plain "'), re.compile(_IPSEC), _group),
-    (("user =", "user="), re.compile(_CURLRC), _group),
+    ((": eap", ": psk", ": xauth", ": ntlm", ': plain "'), re.compile(files.IPSEC), _group),
+    (("user =", "user="), re.compile(files.CURLRC), _group),
+    (("bundle_",), re.compile(files.BUNDLE), _group),
     (
         (
             *(f"{name} {digit} " for name in ("word", "secret", "key") for digit in "05789"),
             *("message-digest", "isakmp key", "-server key"),
         ),
-        re.compile(_CISCO),
+        re.compile(files.CISCO),
         _if_named_random,
     ),
     (("&p=", "&u"), re.compile(_LETTERS), _groups),
     (("jdbc:cubrid",), re.compile(_CUBRID), _group),
-    (("wifi:",), re.compile(_WIFI), _group),
-    (("community ",), re.compile(_COMMUNITY), _group),
-    ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(_NEWUSERS), _if_named_random),
-    ((":99999:", ":::"), re.compile(_SHADOW), _if_named_random),
-    (("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t"), re.compile(_SASL), _group),
-    (('" * "', "chap-secrets"), re.compile(_CHAP), _groups),
+    (("wifi:",), re.compile(files.WIFI), _group),
+    (("community ",), re.compile(files.COMMUNITY), _group),
+    ((":/home", ":/bin/", ":/root", ":/var/"), re.compile(files.NEWUSERS), _if_named_random),
+    ((":99999:", ":::"), re.compile(files.SHADOW), _if_named_random),
+    (("]:25 ", "]:465 ", "]:587 ", "]:2525 ", "]:587\t", "]:25\t"), re.compile(files.SASL), _group),
+    (('" * "', "chap-secrets"), re.compile(files.CHAP), _groups),
     (
         ("/reset", "/magic", "/activat", "/verif", "/confirm", "/invit", "-reset/"),
-        re.compile(_LINKED),
+        re.compile(files.LINKED),
         _if_dense,
     ),
-    (("userlist", '" "md5', '" "scram-'), re.compile(_USERLIST), _group),
+    (("userlist", '" "md5', '" "scram-'), re.compile(files.USERLIST), _group),
     ((" with '", " using '", ' with "', ' using "'), re.compile(_USED), _if_named_random),
     (
         ("auth", "login", "logon", "log in", "sign in", "signin", "unlock"),
@@ -471,13 +377,13 @@ SHAPES: tuple[Shape, ...] = (
     (_PASSWORD_SIGNS, re.compile(_UNKNOWN_LOGIN), _if_named_random),
     (("bearer.auth",), re.compile(_SOCKET), _group),
     (("user_code", "usercode", "user code"), re.compile(_USER_CODE), _group),
-    (("334",), re.compile(_CHALLENGED), _group),
-    ((" login ",), re.compile(_TAGGED), _groups),
-    ((":::",), re.compile(_DUMPED), _group),
-    (("priv", "prime1", "exponent1"), re.compile(_PRINTED), _group),
+    (("334",), re.compile(files.CHALLENGED), _group),
+    ((" login ",), re.compile(files.TAGGED), _groups),
+    ((":::",), re.compile(files.DUMPED), _group),
+    (("priv", "prime1", "exponent1"), re.compile(files.PRINTED), _group),
     (
         ("%b2", "%b3", "%b4", "%b5", "%b6", ";2", ";3", ";4", ";5", ";6"),
-        re.compile(_TRACK),
+        re.compile(files.TRACK),
         _groups,
     ),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from mainstay.core.redact.names import SECRET, squashed
+from mainstay.core.redact.names import KEY, SECRET, squashed
 
 _WORDS = frozenset(
     """
@@ -17,7 +17,7 @@ _WORDS = frozenset(
     this that str string bytes int bool any optional text object varchar char number integer
     float uuid await kerberos ldap local n/a na - on off files strong weak enabled disabled
     allowed blocked strict lax present absent valid authentication authorization changed updated
-    reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
+    all reset incorrect mismatch unbound undeclared deprecated mandatory blank contains will got given
     does readonly omitted unavailable value values redacted hidden masked removed filtered
     secret password
     """.split()
@@ -36,6 +36,10 @@ _HOLDER = re.compile(
     | [\w.-]{1,60}+=(?:deleted|"")?(?:;\s?(?i:expires|max-age|path|domain|secure|httponly|samesite)
       (?:=[^;]{0,60}+)?+)++                                     # a cookie that is taken back
     | <[A-Za-z][A-Za-z_\x20'-]{0,80}+(?:>.{0,40}+)?|\[(?:redacted|filtered|hidden|masked)\]
+    | (?i:[\[(<{*]{1,3}+(?:protected|secured?|sensitive|omitted|removed|suppressed|encrypted|obfuscated
+        |obscured|scrubbed|stripped|concealed|withheld|private|not[ ]shown|set|unset|elided|truncated
+        |snip|redacted|hidden|masked|filtered|secret|empty|present|provided|none)[\])>}*]{1,3}+)
+    | &(?:'\w{1,20}+|mut)|\{\s*+"[^"\r\n]{1,200}+",\s*+\[[^\]]{0,200}validation:[^\]]{0,200}\]\s*+\}
     | \((?:known\ after\ apply|sensitive[\w\x20]{0,20}|redacted|hidden)\)
     | (?i:\[(?:redacted|filtered|hidden|masked)\]|[\[({]?your[\w-]{0,40}+[\])}]?
         |(?:change|replace)[_-]?me\w{0,20}
@@ -119,6 +123,8 @@ def is_secret_value(
     if kind == SECRET:
         return not (_SHORT_ID.fullmatch(value) and squashed(name).endswith(_COUNTED))
     value = value.strip()
+    if kind == KEY:
+        return is_key(value)
     if kind in ("pin", "puk", "otp", "cvv", "cvc"):
         digits = len(_DIGIT.findall(value))
         is_word = _ORDINARY.fullmatch(value) is not None or len(value) < 6
@@ -127,6 +133,17 @@ def is_secret_value(
         is_word = not (is_quoted or is_assigned) and _LOWER.fullmatch(value) is not None
         return not is_word and not _SCORE.fullmatch(value)
     return is_random(value, least=8) or (kind == "code" and _READ_OUT.fullmatch(value) is not None)
+
+
+def is_key(value: str) -> bool:
+    """Whether it looks like a key to a service, in letters and digits or in hexadecimal ones."""
+    is_token = len(value) > 15 and "/" not in value and "." not in value and is_dense(value)
+    return is_token or (_KEY_OF_HEX.fullmatch(value) is not None and len(value) in _KEY_LENGTHS)
+
+
+_KEY_OF_HEX = re.compile(r"(?=.*[0-9])[0-9a-fA-F]+")
+_KEY_LENGTHS = (32, 48, 64, 96, 128)
+"""Of a key in hexadecimal digits; a fingerprint has 16 or 40."""
 
 
 def is_reference(value: str) -> bool:
@@ -163,7 +180,7 @@ def _is_code(value: str, name: str) -> bool:
 
 def _is_word(value: str) -> bool:
     """Whether it is a word of prose, or begins a sentence."""
-    word = value.strip(".,:;!?()").lower()
+    word = value.strip(".,:;!?()&*").lower()
     if word in _WORDS or word in _SCHEMES or not word:
         return True
     first = word.partition(" ")[0]

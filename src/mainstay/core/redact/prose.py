@@ -41,11 +41,13 @@ _NO_SECRET = re.compile(
 _REACH = 160
 _QUOTED = re.compile(
     r"(?<![\w\"'`])(?:[\"'`\u2018“«]([^\"'`\u2019”»\r\n]{3,200}+)[\"'`\u2019”»]"
-    r"|\[([^\"'`\[\]\r\n]{3,200}+)\])(?!\w)"
+    r"|\[([^\"'`\[\]\r\n]{3,200}+)\]|\"([^\"\s]{3,200}+)\")(?!\w)"
 )
 _WORD = re.compile(r"(?=[^\s\"'`,;\\]{0,60}[0-9!#$%^&*~+])[^\s\"'`\u2018“«()\[\]<>,;\\]{4,4000}+")
 """A word that has more than letters in it."""
 _AND = re.compile(r"(?:,|;|[ ](?:and|or))[ ]?")
+_BELOW = re.compile(r"(?:\r?\n[ \t]{0,8}){1,3}(\S{6,200}+)[ \t]{0,8}(?:\r?\n|\Z)")
+"""A line of its own, below a sentence that ends with a colon."""
 _GROUPS = re.compile(r"(?<![\w.:-])[0-9]{2,4}(?:[ ][0-9]{2,4}){1,3}(?![\w.:-])")
 """A code as people read it out: `904 116`."""
 _FINAL = re.compile(r"(?P<before>\b\w{1,20})\b[^\w\r\n]{0,2}:[ ](?P<secret>\S{5,100}+)\Z")
@@ -192,6 +194,9 @@ def _after(text: str, noun: re.Match[str], end: int) -> Iterator[Span]:
             found = word.start() + len(written)
             yield word.start(), found
     stop = end if line < 0 else line
+    below = _BELOW.match(text, line) if line >= 0 and text[line - 1] in ":\r" else None
+    if below is not None and _is_such(noun, " ", below[1]):
+        yield below.span(1)
     if noun.lastgroup == "code":
         yield from _grouped(text, start, stop)
     elif noun.lastgroup != "key" and text.find(": ", start, stop) >= 0:
@@ -237,7 +242,8 @@ def _is_meant(between: str, noun: re.Match[str], written: str, *, is_quoted: boo
     if is_plain(written, noun[0], is_quoted=is_quoted):
         return False
     if noun.lastgroup == "password" and is_quoted:
-        return is_direct or " " not in written or any(map(is_random, written.split()))
+        words = written.split()
+        return is_direct or len(words) == 1 or any(is_random(word, 5) for word in words)
     return _is_such(noun, between, written)
 
 

@@ -28,7 +28,8 @@ _FIELD = re.compile(
     (?![\w-])\\*+["'`]?(?:\s{0,20}+(?:=>|[:=])\s{0,40}+
       |(?<=arameter)[ ](?=["'`]?[A-Za-z]\w{2,60}["'`]?,[ ]value)
       |(?<=variable)[ ](?=")|(?<=parameter)[ ](?=")
-      |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ])""",
+      |(?<=--name)[ ]|(?<=--value)[ ]|(?<=--key)[ ]
+      |(?<=\[Key),[ ]|(?<=\[Name),[ ]|(?<=\[Value),[ ])""",  # what .NET prints of a pair
     re.VERBOSE,
 )
 _BOUNDARY = re.compile(r"[{}<>]|\)[ ]?,\s{0,9}(?:\w{0,40}\(|[{(])|\n\s{0,40}-\s|\n\n")

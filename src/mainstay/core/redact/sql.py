@@ -169,10 +169,22 @@ def _is_statement(text: str, names: SecretNames) -> bool:
     )
 
 
+_SELECT = re.compile(r"(?i)\bselect\b")
+_FROM = re.compile(r"(?i)\sfrom\s")
+
+
+def _conditions(sql: str) -> str:
+    """The part of a statement that has parameters: what is selected has none."""
+    found = _FROM.search(sql)
+    is_query = found is not None and _SELECT.match(sql.lstrip()) is not None
+    is_only = is_query and len(_SELECT.findall(sql)) == 1
+    return sql[found.end() :] if found is not None and is_only else sql
+
+
 def in_parameters(text: str, names: SecretNames) -> Iterator[Span]:
     """The parameters of a statement with a secret column."""
     for found in _PARAMETERS.finditer(text):
-        if any(names.is_secret(word[0]) for word in _WORD.finditer(found["sql"])):
+        if any(names.is_secret(word[0]) for word in _WORD.finditer(_conditions(found["sql"]))):
             yield found.span("secret")
     for found in _BOUND.finditer(text):
         start, end = found.span("secret")

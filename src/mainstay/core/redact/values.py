@@ -32,7 +32,9 @@ _WRAPPER = re.compile(
     )(?=\\*+["'`])""",
     re.VERBOSE,
 )
-_OPENING = re.compile(r"[bBrRuUfFNE@$]{0,2}+(\\*+)(\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„])")
+_OPENING = re.compile(
+    r"[bBrRuUfFNE@$]{0,2}+(?P<hashes>#{0,3})(?P<slashes>\\*+)(?P<quote>\"\"\"|'''|''(?=\w)|\"\"(?=\w)|[\"'`\u2018“«„])"
+)
 _CLOSING = {"\u2018": "\u2019", "“": "”", "«": "»", "„": "“"}
 _BRACKET = re.compile(r"[\[{]|\((?=[\"'])|\$\(")
 _IN_BRACKETS = re.compile(
@@ -52,7 +54,15 @@ _DOLLAR = re.compile(r"(\$\w{0,20}\$)([^\r\n]{1,400}?)\1")
 """A text of PostgreSQL."""
 _BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\r?\n([ \t]++)([^\n]*+(?:\n\1[^\n]*+|\n(?=[ \t]*+\n))*+)")
 """A block of YAML: the lines that follow, as far as they are indented as the first."""
-_ENCLOSING = {"|": _BLOCK, ">": _BLOCK, "$": _DOLLAR, "(": _IN_BRACKETS}
+_DELIMITED = re.compile(
+    r"(%[qQwW]|qq?'?|~[sS])(?:\(([^)\r\n]{1,400}+)\)|\[([^\]\r\n]{1,400}+)\]|\{([^}\r\n]{1,400}+)\}"
+    r"|<([^>\r\n]{1,400}+)>|\|([^|\r\n]{1,400}+)\||!([^!\r\n]{1,400}+)!)"
+)
+"""A text of Ruby, Perl, Elixir or Oracle: `%q(two words)`, `qq{x}`, `q'[x]'`."""
+_ENCLOSING = {
+    "|": _BLOCK, ">": _BLOCK, "$": _DOLLAR, "(": _IN_BRACKETS,
+    "%": _DELIMITED, "q": _DELIMITED, "~": _DELIMITED,
+}  # fmt: skip
 _LINE = re.compile(
     r"""(?:[^\r\n\"'`\\]++|(?<==)\"[^\"\r\n]*+\"|\\++(?![rn\"'`])
     |\r?\n[ \t]++(?![\w-]{1,60}+:[ \t\r\n]))*+""",
@@ -108,7 +118,8 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     opened = _OPENING.match(text, at if wrapped is None else wrapped.end())
     if opened is not None:
         start = opened.end()
-        end = closing(text, start, opened[2], len(opened[1]), last)
+        quote = opened["quote"] + opened["hashes"]
+        end = closing(text, start, quote, len(opened["slashes"]), last)
         return Value(start, end, is_quoted=True)
     heredoc = _HEREDOC.match(text, at, last) if text.startswith("<<", at) else None
     if heredoc is not None:
@@ -117,7 +128,7 @@ def value_at(text: str, at: int, most: int | None = None) -> Value:
     enclosing = _ENCLOSING.get(text[at : at + 1])
     enclosed = None if enclosing is None else enclosing.match(text, at, last)
     if enclosed is not None:
-        return Value(*enclosed.span(2), is_quoted=True)
+        return Value(*enclosed.span(enclosed.lastindex or 2), is_quoted=True)
     if _BRACKET.match(text, at) and not text.startswith(MARK, at):
         return Value(at, _balanced(text, at, last), is_quoted=True)
     found = _BARE.match(text, at, last)

@@ -59,18 +59,41 @@ def views(text: str) -> Iterator[View]:
             yield view
 
 
+def _bytes(sign: str) -> str:
+    """The bytes of a letter outside of ASCII, as UTF-8 has it."""
+    more = f"{sign}[89abAB][0-9A-Fa-f]"
+    return f"((?:{sign}[cdCD][0-9A-Fa-f]|{sign}[eE][0-9A-Fa-f]{more}){more})"
+
+
 _ESCAPES = (
     (
         "[0m",
         re.compile(r"(?:\x1b|\\(?:x1[bB]|033|e|u001[bB]))?\[[0-9]{1,2}(?:;[0-9]{1,3}){0,4}m()()()"),
         1,
     ),
-    ("\\", re.compile(r"\\(?:u00([0-7][0-9A-Fa-f])|x([0-7][0-9A-Fa-f])|([\"'`/\\nrt]))"), 3),
-    ("&", re.compile(r"&(?:#[xX]([2-7][0-9A-Fa-f])|#([0-9]{2,3})|(lt|gt|quot|apos|amp));"), 2),
-    ("%", re.compile(r"%([2-7][0-9A-Fa-f]|0[9aAdD])()()"), 3),
+    (
+        "\\",
+        re.compile(
+            r"\\(?:u([0-9A-Fa-f]{4})|x([0-7][0-9A-Fa-f])|([\"'`/\\nrt]|01[125](?![0-9])))"
+            "|" + _bytes(r"\\x")
+        ),
+        3,
+    ),
+    (
+        "&",
+        re.compile(
+            r"&(?:#[xX]([0-9A-Fa-f]{2,5})|#([0-9]{2,6})"
+            r"|(lt|gt|quot|apos|amp|colon|equals|commat|nbsp|ntilde));"
+        ),
+        2,
+    ),
+    ("%", re.compile(r"%([2-7][0-9A-Fa-f]|0[9aAdD])()()|" + _bytes("%")), 3),
+    ("#01", re.compile(r"#()()(01[125])(?![0-9])"), 1),  # of rsyslog
 )
 _NAMED = {
     "n": "\n", "r": "\r", "t": "\t", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "amp": "&",
+    "colon": ":", "equals": "=", "commat": "@", "nbsp": " ", "ntilde": "\u00f1",
+    "011": "\t", "012": "\n", "015": "\r",
 }  # fmt: skip
 
 
@@ -93,11 +116,15 @@ def _without(escapes: re.Pattern[str], view: View) -> View | None:
 
 def _meaning(found: re.Match[str]) -> str:
     """The character that an escape stands for; a colour stands for none."""
-    coded, other, name = found.groups()
+    coded, other, name, *more = found.groups()
     if found[0].endswith("m") and "[" in found[0]:
         return ""
+    if more and more[0]:
+        return bytes.fromhex(_NO_HEX.sub("", more[0])).decode("utf-8", "replace")
     if name:
         return _NAMED.get(name, name)
-    if found[0].startswith("&#") and other:
-        return chr(int(other))
-    return chr(int(coded or other, 16))
+    number = int(other) if found[0].startswith("&#") and other else int(coded or other, 16)
+    return chr(number)
+
+
+_NO_HEX = re.compile(r"[\\x%]")

@@ -1,0 +1,102 @@
+"""Keys, hashes, and secrets in files and protocols: their expressions, for the table of patterns.py."""
+
+from __future__ import annotations
+
+PEM = (
+    r"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----"
+    r"[^-]*+(?:-(?!---[- ]END)[^-]*+)*+"
+    r"(?:-----END [A-Z0-9 ]{0,40}-----|---- END [A-Z0-9 ]{0,40}----)?"
+)
+PUTTY = (
+    r"Private-(?:Lines: [0-9]{1,4}\r?\n(?P<secret>(?:[\w+/=]{1,80}+(?:\r?\n|\Z))++)|MAC: "
+    r"(?P<mac>\w{8,128}+))"
+)
+JWT = r"eyJ(?:(?!eyJ)[\w-]){5,}\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
+JWK = r"[\"'](?:d|k|p|q|dp|dq|qi|oth)[\"']\s{0,9}+:\s{0,9}+[\"'](?P<secret>[\w+/=-]{16,}+)"
+HASHED = (
+    r"(?<![\w$])(?:\$(?:2[abxy]?|1|5|6|7|y|gy|apr1|argon2\w{0,3}|scrypt|pbkdf2[\w-]{0,10}|bcrypt-sha256"
+    r"|sha1|[89]|NT|DCC2|S|P|H)\$"
+    r"[\w./$=,+-]{16,400}+|pbkdf2_sha[0-9]{1,3}\$[\w./$=+-]{16,400}+"
+    r"|SCRAM-SHA-[0-9]{1,3}\$[\w+/=:$]{16,400}+"
+    r"|grub\.pbkdf2\.sha[0-9]{1,3}\.[0-9]{1,9}\.[0-9A-F]{16,400}+\.[0-9A-F]{16,400}+"
+    r"|(?:pbkdf2:sha[0-9]{1,3}:[0-9]{1,9}|scrypt:[0-9:]{3,20}+)\$[\w./+]{1,100}+\$[0-9a-f]{32,400}+)"
+)
+LDAP = (
+    r"\{(?:SSHA|SHA|SMD5|MD5|CRYPT|PBKDF2|ARGON2|PLAIN|CLEAR)[0-9A-Za-z-]{0,12}\}"
+    r"(?P<secret>[^\s:,]{4,400}+)"
+)
+HOOK = (
+    r"(?i)(?:hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/(?:[0-9]{1,30}/)?"
+    r"|hooks\.zapier\.com/hooks/catch/|\.webhook\.office\.com/webhookb?2?/|api\.telegram\.org/bot"
+    r"|maker\.ifttt\.com/trigger/\w{1,60}/with/key/|outlook\.office\.com/webhook/"
+    r"|open\.feishu\.cn/open-apis/bot/v2/hook/|hooks\.chime\.aws/incomingwebhooks/)"
+    r"(?P<secret>[\w/@:-]{8,}+)"
+)
+PGPASS = (
+    r"(?m)(?:^|(?<=: ))[\w.*-]{1,255}+:(?:[0-9]{1,5}|\*):[\w*-]{1,63}+:[\w*.@-]{1,63}+:"
+    r"(?P<secret>\S{4,200}+)$"
+)
+ACL = (
+    r"(?i)\b(?:set)?user \S{1,60}+ (?:on|off|reset|nopass|[~&+-]\S{1,60}+| ){0,9}?"
+    r"(?P<secret>[#>][^\s]{4,128}+)"
+)
+PROTOCOL = (  # FTP, POP3, IRC, Redis
+    r"(?m)(?:^(?:[\w.:\[\]-]{0,30}>|[>*<]{0,3}|C:|-->)[ ]?"
+    r"(?:PASS|AUTH(?: PLAIN| LOGIN| default)?|X-PASS)[ ]+"
+    r"|\bquote[ ](?:PASS|pass)[ ]|\"AUTH\"[ ](?:\"[^\"]{1,60}+\"[ ])?\""
+    r"|\bIDENTIFY[ ](?:\w{1,40}+[ ])?)(?!(?:command|failed|required|PLAIN|LOGIN)\b)"
+    r"(?P<secret>[^\s\"]{3,200}+)"
+)
+NETRC = (
+    r"(?i)\b(?:(?:login|user|username|account)[ \t=:]{1,4}\S{1,100}+|default"
+    r"|machine \S{1,200}+),?\s{1,20}+"
+    r"(?:password|passwd|pass|pw)\s{1,20}+(?:[0-9]{1,2}[ ])?(?!(?:is|was|for|has|must|not|not"
+    r"|in|and|or|expire|null|history|require)\b)(?P<secret>[^\s\"']{1,200}+)"
+)
+CISCO = (  # the digit is the sort of encryption; 0 is none
+    r"(?i)\b(?:(?:password|secret|key|key-string|md5) [0-9]|message-digest-key [0-9]{1,3} md5"
+    r"|(?:isakmp|tacacs-server|radius-server) key) (?P<secret>[^\s\"']{4,200}+)"
+)
+COMMUNITY = r"\bcommunity (?P<secret>[^\s\"']{3,100}+) (?i:RO|RW)\b"
+NEWUSERS = (
+    r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{4,200}+):[0-9]{0,10}:[0-9]{0,10}:"
+    r"[^:\r\n]{0,200}+:/"
+)
+SHADOW = r"(?m)^[a-z_][\w.-]{0,60}+:(?P<secret>[^\s:*!]{8,200}+):[0-9]{1,6}:(?:[0-9]{0,6}:){3}"
+SASL = r"\[[\w.-]{1,255}+\]:[0-9]{1,5}[ \t]{1,20}+[^\s:]{1,100}+:(?P<secret>\S{4,200}+)"  # Postfix
+CHAP = (  # chap-secrets of PPP
+    r"(?m)(?:^|chap-secrets:)[ \t]{0,8}(?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+)"
+    r"[ \t]{1,9}(?:\*|[\w.-]{1,60}+)[ \t]{1,9}"
+    r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{4,200}+))"
+    r"[ \t]{1,9}[*0-9./]{1,20}[ \t]{0,9}$"
+)
+LINKED = (  # https://host/reset-password/…
+    r"(?i)/[\w-]{0,30}(?:reset|magic|activat|verif|confirm|invit)[\w-]{0,30}/(?:[a-z-]{1,40}/){0,2}"
+    r"(?P<secret>[\w~=-]{16,200}+)(?![\w.])"
+)
+WIFI = r"(?i)\bWIFI:[^\r\n]{0,200}?(?<=[;:])P:(?P<secret>(?:[^;\\\r\n]|\\.){1,100}+)"
+USERLIST = (  # PgBouncer
+    r"(?m)(?:^|userlist\.txt:?[ \t]{1,4})\"[\w.@-]{1,63}+\"[ \t]{1,4}"
+    r"\"(?P<secret>[^\"\r\n]{4,400}+)\"[ \t]{0,9}$"
+)
+CHALLENGED = (  # the answer to a server that asks for a user or a password: SMTP, POP3
+    r"\b334(?:[ -]\S{0,100}+)?[ ]?\r?\n(?:[ ]{0,8}(?:C:|[>*<-]{1,3}))?[ ]{0,4}"
+    r"(?P<secret>[\w+/=]{4,400}+)"
+)
+TAGGED = (  # IMAP: a1 LOGIN ann hunter2
+    r"(?i)\b[a-z]{0,4}[0-9]{1,6} LOGIN (?:\"[^\"\r\n]{1,100}+\"|[^\s\"]{1,100}+) "
+    r"(?:\"(?P<secret>[^\"\r\n]{1,200}+)\"|(?P<word>[^\s\"]{1,200}+))"
+)
+DUMPED = (  # pwdump: a user, a number, two hashes
+    r"(?<!\S)[^\s:]{1,100}+:[0-9]{1,10}:(?P<secret>[0-9A-Fa-f*]{32}:[0-9A-Fa-f]{32}):"
+)
+PRINTED = (  # what openssl prints of a private key
+    r"(?:\bpriv|privateExponent|prime[12]|exponent[12]|coefficient):\s{0,9}"
+    r"(?P<secret>(?:[0-9a-f]{2}:\s{0,20}+){8,}+(?:[0-9a-f]{2})?)"
+)
+IPSEC = r"(?m): (?:PSK|EAP|XAUTH|NTLM|PLAIN) \"(?P<secret>[^\"\r\n]{1,200}+)\""
+BUNDLE = (  # of Bundler: a host, then a user and a password
+    r"\bBUNDLE_[A-Z0-9_]{2,100}+[\"']?[ ]?[:=][ ]?[\"']?[\w.@%+-]{1,60}+:(?P<secret>[^\s\"'/]{4,200}+)"
+)
+CURLRC = r"(?m)^[ ]{0,8}user[ ]{0,4}=[ ]{0,4}\"[^\s:\"]{1,60}+:(?P<secret>[^\"\r\n]{1,200}+)\""
+TRACK = r"%B(?P<secret>[0-9]{12,19}\^[^?\r\n]{2,80}+)|;(?P<second>[0-9]{12,19}=[0-9]{4,40})"
